@@ -1,9 +1,9 @@
 """Applies: bring a cluster to the newest commit of its target branch, whatever commit an event named.
 
-1. Read the ledger position and the branch, and choose the merge that comes next: see `gitops.changesets.queue`.
+1. Read the ledger position and the branch, and choose the merge that comes next: see `gitops.cluster.changesets.queue`.
 2. Find the change requests that its commits merged, and their authors. If the trust rules ask for the forge's own verdict, check
    it for each of these commits.
-3. Import the cluster if it has no ledger. If it is declared elsewhere than its ledger records it: `gitops.bot.move_cluster`.
+3. Import the cluster if it has no ledger. If it is declared elsewhere than its ledger records it: `gitops.repository.move`.
 4. Apply. The first push is the entry with its intents: a ledger that refuses it ends the run before any side effect.
 5. Set the status, record the deployment, write the comments.
 6. Repeat while merges wait: the branch may have moved, and another run may have found the lock held, and ended.
@@ -18,37 +18,37 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from gitops.apply.apply import apply
-from gitops.apply.refresh import import_cluster
-from gitops.approvals.decisions import open_debts
-from gitops.approvals.origins import KnownOrigins
-from gitops.bot.authors import MOST_ASKED, requests_merged_by
-from gitops.bot.changes import commit_changes
 from gitops.bot.context import EventContext, comment_subject, left_before
-from gitops.bot.move_cluster import move_cluster
 from gitops.bot.plan_requests import NEEDS_APPROVAL, PLAN_FAILED, plan_request, requests_of_cluster
-from gitops.bot.position import LedgerPosition
 from gitops.bot.report import record_deployment, report_apply, report_refusal, set_labels, status_context
-from gitops.bot.results import LogLine, RunResult, diagnostic_lines, diagnostics_of, result_of
 from gitops.bot.waiting_merges import applied_last, interrupted_merge, last_step, next_merge, read_queue
-from gitops.changesets.queue import Step
-from gitops.cluster.workspace import ChangesetFacts, Workspace
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import import_cluster
+from gitops.cluster.approvals.decisions import open_debts
+from gitops.cluster.approvals.origins import KnownOrigins
+from gitops.cluster.changesets.queue import Step
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.ledger.trust import trust_waits
+from gitops.cluster.model.change import Reason
+from gitops.cluster.model.changeset import Changeset, ChangesetSource, ChangesetState
+from gitops.cluster.model.ledger import Debt
+from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
+from gitops.cluster.model.plan import Plan
+from gitops.cluster.plan.plan import plan
+from gitops.cluster.session.workspace import ChangesetFacts, Workspace
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, CheckState, DeploymentState, Push, ReviewDecision
 from gitops.git.port import Commit
-from gitops.ledger.trust import trust_waits
-from gitops.model.change import Reason
-from gitops.model.changeset import Changeset, ChangesetSource, ChangesetState
-from gitops.model.ledger import Debt
-from gitops.model.outcome import ApplyOutcome, PlanOutcome
-from gitops.model.plan import Plan
-from gitops.plan.plan import plan
 from gitops.render.changesets import changeset_outcome
 from gitops.render.comment_inputs import CommentSubject
+from gitops.repository.authors import MOST_ASKED, requests_merged_by
+from gitops.repository.changes import commit_changes
+from gitops.repository.move import move_cluster
+from gitops.repository.position import LedgerPosition
+from gitops.repository.results import LogLine, RunResult, diagnostic_lines, diagnostics_of, result_of
 
 _MOST_REPORTED = 50
 _MOST_ROUNDS = 10

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gitops.approving.attest import approving_reviews, attest, revoke_lapsed
-from gitops.approving.decide import DecisionContext
-from gitops.approving.sign import ApprovalPublisher
 from gitops.bot.command_syntax import CommentCommand
 from gitops.bot.context import EventContext
-from gitops.bot.results import LogLine
-from gitops.cluster.workspace import Workspace
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.approving.decide import DecisionContext
+from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import ForgeGrant, GrantSource
+from gitops.cluster.model.plan import Plan
+from gitops.cluster.plan.plan import plan
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Account, ChangeRequest, Permission, RequestState
-from gitops.model.address import Address
-from gitops.model.approval import ForgeGrant, GrantSource
-from gitops.model.plan import Plan
-from gitops.plan.plan import plan
+from gitops.repository.attest import approving_reviews, attest, revoke_lapsed
+from gitops.repository.results import LogLine
 
 _NEEDED = {"write": Permission.WRITE, "maintain": Permission.MAINTAIN, "admin": Permission.ADMIN}
 

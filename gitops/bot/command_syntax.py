@@ -19,9 +19,9 @@ import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
+from gitops.cluster.model.address import Address, Kind, is_name
 from gitops.core.clock import is_ulid
 from gitops.core.dataclass import dataclass
-from gitops.model.address import Address, Kind, is_name
 
 _WORD = "/gitops"
 _MAX_LINE = 1024

@@ -21,10 +21,9 @@ from gitops.bot.attestations import attest_command, missing_permission
 from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCommand, parse_command
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request
-from gitops.bot.results import LogLine, RunResult, combined_result, logged
 from gitops.bot.retry import retry_merge
-from gitops.cluster.status import force_unlock
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.session.status import force_unlock
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
@@ -33,6 +32,7 @@ from gitops.forge.port import ChangeRequest, Comment, Reaction, RequestState
 from gitops.render.comment import marker
 from gitops.render.comment_inputs import RefusedCommand
 from gitops.render.markdown import code, hidden, text
+from gitops.repository.results import LogLine, RunResult, combined_result, logged
 
 _ANSWER = hidden("gitops answer")
 _MOST_CHARACTERS = 65_536

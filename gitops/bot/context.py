@@ -11,26 +11,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 
-from gitops.approvals.origins import KnownOrigins
-from gitops.approving.sign import ApprovalPublisher
-from gitops.bot.authors import Merges, known_origins
-from gitops.bot.position import LedgerPosition
-from gitops.bot.project import Project
-from gitops.bot.scopes import declared_rule, rule_at_place
-from gitops.cluster.workspace import Workspace
-from gitops.config.difference import Differences
-from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
+from gitops.cluster.approvals.origins import KnownOrigins
+from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.config.difference import Differences
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.plan import Plan
+from gitops.cluster.model.run_event import Observer
+from gitops.cluster.plan.plan import plan
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.cancel import Cancellation
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, Forge, Push, RequestState
 from gitops.git.port import EntryType, GitStore, Person
-from gitops.model.address import Address
-from gitops.model.change import Action, Change
-from gitops.model.plan import Plan
-from gitops.model.run_event import Observer
-from gitops.plan.plan import plan
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSubject, PlanComment, RefusalComment
+from gitops.repository.authors import Merges, known_origins
+from gitops.repository.position import LedgerPosition
+from gitops.repository.project import Project
+from gitops.repository.scopes import declared_rule, rule_at_place
 
 # The renderer refuses a larger template; this bounds what is read.
 _MAX_TEMPLATE = 1024 * 1024

@@ -23,10 +23,10 @@ from gitops.bot.context import Bot, EventContext
 from gitops.bot.drift import report_drift
 from gitops.bot.merge_queue import verify_group
 from gitops.bot.plan_requests import plan_requests
-from gitops.bot.results import LogLine
 from gitops.bot.revocations import take_in_revocations
 from gitops.bot.sweep import sweep
 from gitops.bot.ticks import tick_clusters
+from gitops.cluster.ledger.chain import SIGNED
 from gitops.core.errors import GitopsError
 from gitops.forge.events import (
     CommentEvent,
@@ -44,7 +44,7 @@ from gitops.forge.events import (
 )
 from gitops.forge.port import ChangeRequest, Push
 from gitops.git.port import ZERO
-from gitops.ledger.chain import SIGNED
+from gitops.repository.results import LogLine
 
 
 def handle_event(bot: Bot, event: Event) -> Iterator[LogLine]:

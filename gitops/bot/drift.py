@@ -10,19 +10,19 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gitops.apply.drift import DriftKind, drift
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request
 from gitops.bot.request_keeper import RequestKeeper
-from gitops.bot.results import LogLine, RunResult, diagnostic_lines, error_line, logged, result_of
-from gitops.config.gitops_yaml import ClusterRule
-from gitops.config.load import load_desired
+from gitops.cluster.apply.drift import DriftKind, drift
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.load import load_desired
 from gitops.core.clock import timestamp
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.render.comment import drift_body, drift_gone, drift_marker, drift_title
 from gitops.render.comment_inputs import DriftReport
+from gitops.repository.results import LogLine, RunResult, diagnostic_lines, error_line, logged, result_of
 
 
 def drift_ref(cluster: str) -> str:

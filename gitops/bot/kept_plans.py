@@ -17,14 +17,13 @@ from dataclasses import replace
 from itertools import islice
 
 from gitops.bot.context import EventContext
-from gitops.bot.project import Project
+from gitops.cluster.model.outcome import PlanOutcome
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Severity
-from gitops.core.errors import GitopsError
-from gitops.documents.codec import Document
-from gitops.documents.forms import (
+from gitops.core.documents.codec import Document
+from gitops.core.documents.forms import (
     BOOLEAN,
     DIGEST,
     LINE,
@@ -37,10 +36,11 @@ from gitops.documents.forms import (
     nullable,
     record,
 )
+from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, NewCommit, RefUpdate
-from gitops.model.outcome import PlanOutcome
 from gitops.render.comment import plan_document, plan_summary
 from gitops.render.comment_inputs import CommentSubject, PlanComment
+from gitops.repository.project import Project
 
 PLANS = "refs/gitops/plans"
 _RECORD = "plan.json"

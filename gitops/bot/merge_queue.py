@@ -14,20 +14,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gitops.approvals.merges import merging_gives
-from gitops.bot.changes import changes_cluster, trees_differ
 from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.kept_plans import kept_plan
 from gitops.bot.report import report_plan, report_refusal, report_untouched
-from gitops.bot.results import LogLine, diagnostic_lines, diagnostics_of
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.approvals.merges import merging_gives
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.model.outcome import PlanOutcome
+from gitops.cluster.plan.plan import plan
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.events import QueueEvent
 from gitops.forge.port import ChangeRequest, ReviewDecision
-from gitops.model.outcome import PlanOutcome
-from gitops.plan.plan import plan
+from gitops.repository.changes import changes_cluster, trees_differ
+from gitops.repository.results import LogLine, diagnostic_lines, diagnostics_of
 
 
 def verify_group(context: EventContext, event: QueueEvent) -> Iterator[LogLine]:

@@ -13,20 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 
-from gitops.bot.changes import changes_cluster
 from gitops.bot.context import EventContext, comment_subject, left_before
 from gitops.bot.kept_plans import is_reported, kept_plan, plan_record, plan_ref, refusal_record
 from gitops.bot.report import report_plan, report_refusal, report_untouched, set_labels
-from gitops.bot.results import LogLine, RunResult, diagnostics_of
-from gitops.cluster.workspace import Workspace
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.outcome import PlanOutcome
+from gitops.cluster.plan.plan import plan
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, ReviewDecision
 from gitops.git.port import ZERO
-from gitops.model.address import Address
-from gitops.model.outcome import PlanOutcome
-from gitops.plan.plan import plan
 from gitops.render.comment_inputs import CommentSubject, OtherRequest, RefusedCommand
+from gitops.repository.changes import changes_cluster
+from gitops.repository.results import LogLine, RunResult, diagnostics_of
 
 NEEDS_APPROVAL, PLAN_FAILED = "gitops/needs-approval", "gitops/failed"
 """Labels of a request that an approver, or its author, has to look at."""
@@ -180,7 +180,7 @@ def _with_what_if(workspace: Workspace, request: ChangeRequest, outcome: PlanOut
     """What its change of strategies would do, or why that is not known."""
     if outcome.strategies is None:
         return outcome
-    from gitops.apply.what_if import Reach, with_what_if
+    from gitops.compute.ticks.what_if import Reach, with_what_if
 
     return with_what_if(workspace, outcome, Reach.NONE if request.fork else Reach.APPLIED)
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gitops.bot.apply_clusters import apply_cluster, plan_open_requests
-from gitops.bot.changes import is_merged_by
 from gitops.bot.context import Bot, EventContext
 from gitops.bot.dispatch import handle_signed_ref
 from gitops.bot.plan_requests import plan_request
-from gitops.bot.project import Project
 from gitops.bot.request_keeper import RequestKeeper, heads_that_touch, is_topic, open_or_update, take_in
-from gitops.bot.results import LogLine
+from gitops.cluster.ledger.chain import SIGNED
+from gitops.cluster.model.run_event import Observer
 from gitops.forge.people import COMMENTS
 from gitops.git.port import ZERO, Person, RefUpdate
-from gitops.ledger.chain import SIGNED
-from gitops.model.run_event import Observer
+from gitops.repository.changes import is_merged_by
+from gitops.repository.project import Project
+from gitops.repository.results import LogLine
 
 
 def receive_push(

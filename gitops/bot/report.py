@@ -11,22 +11,21 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from gitops.approvals.verify import REFUSALS
 from gitops.bot.context import ClusterReport, EventContext
 from gitops.bot.kept_plans import keep_plan, keep_refusal, kept_plan, plan_record, plan_ref, refusal_record
-from gitops.bot.results import LogLine, RunResult, logged, result_of
 from gitops.bot.statuses import apply_status, changeset_status, plan_status
-from gitops.changesets.answer import newest_attempt
+from gitops.cluster.approvals.verify import REFUSALS
+from gitops.cluster.changesets.answer import newest_attempt
+from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.change import Tier
+from gitops.cluster.model.ledger import Debt
+from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, Deployment, DeploymentState
 from gitops.forge.text import cut
-from gitops.model.address import Address, Kind
-from gitops.model.change import Tier
-from gitops.model.ledger import Debt
-from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.render.characters import visible
 from gitops.render.comment import apply_comment, marker, plan_comment, refusal_comment
 from gitops.render.comment_inputs import (
@@ -40,6 +39,7 @@ from gitops.render.comment_inputs import (
 )
 from gitops.render.json import approve_command
 from gitops.render.markdown import hidden
+from gitops.repository.results import LogLine, RunResult, logged, result_of
 
 _MAX_STATUS = 140
 _MOST_COVERED = 10

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Protocol, runtime_checkable
 
-from gitops.bot.changes import changes_cluster, is_merged_by
 from gitops.bot.context import EventContext
-from gitops.bot.results import LogLine, error_line
+from gitops.cluster.ledger.chain import BRANCHES
 from gitops.core.errors import GitopsError
 from gitops.forge.people import COMMENTS, RequestBook, take_in_comment
 from gitops.forge.port import ChangeRequest, Forge
 from gitops.git.port import ZERO, RefUpdate
-from gitops.ledger.chain import BRANCHES
 from gitops.render.characters import visible
+from gitops.repository.changes import changes_cluster, is_merged_by
+from gitops.repository.results import LogLine, error_line
 
 HEADS = "refs/heads/"
 _MAX_TITLE = 200

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 
 from gitops.bot.apply_clusters import apply_cluster
 from gitops.bot.context import EventContext
-from gitops.bot.results import LogLine
 from gitops.bot.waiting_merges import newest_changesets
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.model.changeset import ChangesetState
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError
-from gitops.model.changeset import ChangesetState
+from gitops.repository.results import LogLine
 
 __all__ = ["retry_merge"]
 

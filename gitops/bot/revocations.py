@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gitops.bot.context import EventContext
-from gitops.bot.results import LogLine, error_line
-from gitops.cluster.revocations import RevocationContext, record_under_lock
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.session.revocations import RevocationContext, record_under_lock
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
+from gitops.repository.results import LogLine, error_line
 
 __all__ = ["take_in_revocations"]
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gitops.bot.results import RunResult, result_of
-from gitops.changesets.answer import Answer, Until, answer
+from gitops.cluster.changesets.answer import Answer, Until, answer
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Reason
+from gitops.cluster.model.changeset import Changeset, ChangesetState
+from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.forge.port import CheckState
-from gitops.model.address import Address
-from gitops.model.change import Reason
-from gitops.model.changeset import Changeset, ChangesetState
-from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.render.changesets import changeset_outcome
 from gitops.render.text import apply_counts, count
+from gitops.repository.results import RunResult, result_of
 
 
 def plan_status(

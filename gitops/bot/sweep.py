@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gitops.approvals.verify import HOSTED
 from gitops.bot.apply_clusters import apply_cluster, plan_open_requests
-from gitops.bot.changes import trees_differ
 from gitops.bot.command_syntax import CommandAction, CommentCommand
 from gitops.bot.context import EventContext
 from gitops.bot.kept_plans import kept_plan
 from gitops.bot.plan_requests import plan_request, requests_of_cluster
 from gitops.bot.report import status_context
 from gitops.bot.request_keeper import RequestKeeper, catch_up
-from gitops.bot.results import LogLine, RunResult, diagnostic_lines, error_line
 from gitops.bot.revocations import take_in_revocations
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.approvals.verify import HOSTED
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.model.change import Disposition
+from gitops.cluster.model.ledger import LockObservation
+from gitops.cluster.plan.plan import plan
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
-from gitops.model.change import Disposition
-from gitops.model.ledger import LockObservation
-from gitops.plan.plan import plan
+from gitops.repository.changes import trees_differ
+from gitops.repository.results import LogLine, RunResult, diagnostic_lines, error_line
 
 _FOUND_BY_SWEEP = "found by the sweep: no run applied this merge"
 _MOST_REQUESTS = 20

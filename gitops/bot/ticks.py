@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gitops.apply.tick import Ticking, TickOutcome, preview, tick
 from gitops.bot.context import EventContext
-from gitops.bot.results import LogLine, diagnostic_lines, error_line, result_of
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.compute.ticks.tick import Ticking, TickOutcome, preview, tick
 from gitops.core.errors import BugError, GitopsError
 from gitops.forge.events import ManualEvent, TickEvent, TimerEvent
+from gitops.repository.results import LogLine, diagnostic_lines, error_line, result_of
 
 __all__ = ["tick_clusters"]
 

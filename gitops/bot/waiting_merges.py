@@ -1,19 +1,19 @@
-"""What a run of the bot reads to find the merge that it applies next; the decision is that of `gitops.changesets.queue`."""
+"""What a run of the bot reads to find the merge that it applies next; the decision is that of `cluster.changesets.queue`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
 
-from gitops.apply.interrupted import INTERRUPTED
-from gitops.bot.authors import requests_merged_by
-from gitops.bot.changes import commit_changes
 from gitops.bot.context import EventContext
-from gitops.changesets.answer import newest_attempt
-from gitops.changesets.queue import Step, WaitingCommit, next_step, whole_line
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.apply.interrupted import INTERRUPTED
+from gitops.cluster.changesets.answer import newest_attempt
+from gitops.cluster.changesets.queue import Step, WaitingCommit, next_step, whole_line
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetState
 from gitops.core.dataclass import dataclass
-from gitops.model.changeset import BLOCKING, Changeset, ChangesetState
+from gitops.repository.authors import requests_merged_by
+from gitops.repository.changes import commit_changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,22 +33,22 @@ from gitops.cli.shared import (
     show,
     show_form,
 )
+from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.approval import DecisionKind
+from gitops.cluster.model.outcome import ApprovalSubject, ApproveOutcome, DecisionOutcome
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import GitopsError, UsageError
-from gitops.model.address import Address, Kind
-from gitops.model.approval import DecisionKind
-from gitops.model.outcome import ApprovalSubject, ApproveOutcome, DecisionOutcome
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines, subject_lines, to_text
 
 if TYPE_CHECKING:
-    from gitops.approving.approve import ChosenChange
-    from gitops.approving.decide import DecisionContext
-    from gitops.cluster.workspace import Workspace
-    from gitops.config.gitops_yaml import ClusterRule
-    from gitops.wiring.project import LocalProject
+    from gitops.cluster.approving.approve import ChosenChange
+    from gitops.cluster.approving.decide import DecisionContext
+    from gitops.cluster.config.gitops_yaml import ClusterRule
+    from gitops.cluster.session.workspace import Workspace
+    from gitops.repository.wiring.project import LocalProject
 
 NOT_RECORDED = 3
 """The exit code of a revocation that counts, and that no entry of the ledger records yet."""
@@ -75,7 +75,7 @@ class _Chosen:
 
 def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     """`gitops approve`."""
-    from gitops.approving.approve import review, sign_approvals
+    from gitops.cluster.approving.approve import review, sign_approvals
 
     _check_approve(options)
     local = project_of(options)
@@ -118,8 +118,8 @@ def _check_approve(options: argparse.Namespace) -> None:
 
 def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
     """Approve one change of a cluster whose ledger is in its folder. Raises UsageError `actor_required`, `usage_error`."""
-    from gitops.approving.approve import approve as record_approval
-    from gitops.approving.approve import review
+    from gitops.cluster.approving.approve import approve as record_approval
+    from gitops.cluster.approving.approve import review
 
     if options.reason is not None:
         detail = "an emergency approval needs a ledger branch, which records its debt"
@@ -178,7 +178,7 @@ def _named(options: argparse.Namespace, local: LocalProject) -> list[_Chosen]:
 
 def _missing(options: argparse.Namespace, local: LocalProject) -> tuple[list[_Chosen], tuple[Diagnostic, ...]]:
     """The changes of all clusters that the person may approve, and why not the other ones; none where a cluster has errors."""
-    from gitops.approving.missing import missing_approvals
+    from gitops.cluster.approving.missing import missing_approvals
 
     alone = options.cluster is not None or options.config is not None
     rules = (local.rule(options.cluster, options.config),) if alone else local.project.clusters()
@@ -204,7 +204,7 @@ def _word(cluster: str, address: Address) -> str:
 
 def _public_key(local: LocalProject) -> str:
     """The base64 of the person's public key. Raises UsageError `signing_key_missing`."""
-    from gitops.wiring.repository import read_public_key
+    from gitops.repository.wiring.repository import read_public_key
 
     key = local.signing_key()
     if key is None:
@@ -217,7 +217,7 @@ def _public_key(local: LocalProject) -> str:
 
 
 def _change_of(options: argparse.Namespace, local: LocalProject, rule: ClusterRule, address: Address) -> ChosenChange:
-    from gitops.approving.approve import ChosenChange
+    from gitops.cluster.approving.approve import ChosenChange
 
     return ChosenChange(_workspace(options, local, rule), address, local.approval_publisher(rule))
 
@@ -316,7 +316,7 @@ def countersign(options: argparse.Namespace) -> DecisionOutcome | int:
 
 
 def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome | int:
-    from gitops.approving.decide import countersign, review, revoke
+    from gitops.cluster.approving.decide import countersign, review, revoke
 
     _check_yes(options, options.commit, "--commit")
     local = open_project(options)
@@ -340,9 +340,9 @@ def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome 
 
 def _decision_context(options: argparse.Namespace, local: LocalProject) -> DecisionContext:
     """The ledger and the signer. Raises UsageError `signing_key_missing`, `actor_required`."""
-    from gitops.approving.decide import DecisionContext
+    from gitops.cluster.approving.decide import DecisionContext
     from gitops.core.faults import NoFaults
-    from gitops.wiring.system import RandomIds, SystemClock
+    from gitops.repository.wiring.system import RandomIds, SystemClock
 
     rule = local.rule(options.cluster, options.config)
     project, ledger, publisher = local.project, local.ledger(rule), local.approval_publisher(rule)

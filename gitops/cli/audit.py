@@ -11,14 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gitops.audit.intoto import PAYLOAD_TYPE, Envelope, pae, read_envelope, signature_of, write_envelope
-from gitops.audit.pin import AuditPin, read_pin, write_pin
-from gitops.audit.report import AuditReport, AuditWitnesses
-from gitops.audit.statement import check_envelope, statement_of
-from gitops.audit.trail import read_trail
-from gitops.audit.verb import AuditScope
-from gitops.audit.verb import audit as run
-from gitops.audit.walk import entry_ids
 from gitops.cli.shared import (
     FAILED,
     OK,
@@ -32,19 +24,27 @@ from gitops.cli.shared import (
     show_form,
     shows_progress,
 )
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.audit.intoto import PAYLOAD_TYPE, Envelope, pae, read_envelope, signature_of, write_envelope
+from gitops.cluster.audit.pin import AuditPin, read_pin, write_pin
+from gitops.cluster.audit.report import AuditReport, AuditWitnesses
+from gitops.cluster.audit.statement import check_envelope, statement_of
+from gitops.cluster.audit.trail import read_trail
+from gitops.cluster.audit.verb import AuditScope
+from gitops.cluster.audit.verb import audit as run
+from gitops.cluster.audit.walk import entry_ids
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.ledger.chain import BRANCHES, SIGNED, VerifiedEntry, entry_trust, first_entry, read_verified_entry
+from gitops.cluster.ledger.layout import STATE
+from gitops.cluster.ledger.port import ledger_time
+from gitops.cluster.ledger.witnesses import LedgerEntries, named_entry
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.git.tracking_remote import TrackingRemote
-from gitops.ledger.chain import BRANCHES, SIGNED, VerifiedEntry, entry_trust, first_entry, read_verified_entry
-from gitops.ledger.layout import STATE
-from gitops.ledger.port import ledger_time
-from gitops.ledger.witnesses import LedgerEntries, named_entry
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 from gitops.render.characters import visible
-from gitops.wiring.local import open_commit_tree
-from gitops.wiring.project import LocalProject
-from gitops.wiring.repository import sign_statement, verify_statement
+from gitops.repository.wiring.local import open_commit_tree
+from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.repository import sign_statement, verify_statement
 
 _PROGRESS = 500
 _MIN_PREFIX = 7

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from gitops.bot.context import Bot, ClusterReport
 from gitops.bot.dispatch import run_verb
-from gitops.bot.results import LogLine, RunResult, combined_result, diagnostics_of, result_of
 from gitops.bot.silent_forge import SilentForge
 from gitops.cli.interrupts import heeding_signals
 from gitops.cli.progress import watching
@@ -35,7 +34,8 @@ from gitops.git.port import Person
 from gitops.render.characters import visible
 from gitops.render.comment import apply_comment, plan_summary, refusal_comment
 from gitops.render.comment_inputs import ApplyComment, PlanComment
-from gitops.wiring.forge import (
+from gitops.repository.results import LogLine, RunResult, combined_result, diagnostics_of, result_of
+from gitops.repository.wiring.forge import (
     LOCAL,
     UNAUTHENTICATED,
     choose_forge,

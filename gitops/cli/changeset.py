@@ -9,9 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops.bot.changes import brings_nothing, trees_differ
-from gitops.changesets.answer import Answer, Until
-from gitops.changesets.stream import StreamItem
 from gitops.cli.cluster import apply, folder_of, project_of
 from gitops.cli.shared import (
     FAILED,
@@ -25,7 +22,12 @@ from gitops.cli.shared import (
     show_error,
     show_form,
 )
-from gitops.cluster.changesets import (
+from gitops.cluster.changesets.answer import Answer, Until
+from gitops.cluster.changesets.stream import StreamItem
+from gitops.cluster.config.cluster_yaml import load_header
+from gitops.cluster.model.changeset import ChangesetKind, ChangesetState
+from gitops.cluster.model.ledger import is_changeset_key
+from gitops.cluster.session.changesets import (
     BringsNothing,
     Pacing,
     WatchedChangeset,
@@ -35,15 +37,12 @@ from gitops.cluster.changesets import (
     list_changesets,
     watch_changeset,
 )
-from gitops.cluster.steer import Steering
-from gitops.config.cluster_yaml import load_header
+from gitops.cluster.session.steer import Steering
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
+from gitops.core.documents.forms import is_line
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
-from gitops.documents.forms import is_line
-from gitops.model.changeset import ChangesetKind, ChangesetState
-from gitops.model.ledger import is_changeset_key
 from gitops.render.changesets import (
     event_form,
     item_form,
@@ -58,14 +57,15 @@ from gitops.render.characters import visible
 from gitops.render.gantt import to_gantt
 from gitops.render.json import present, to_line
 from gitops.render.text import diagnostic_lines
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.repository.changes import brings_nothing, trees_differ
+from gitops.repository.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gitops.ledger.port import LedgerStore
-    from gitops.model.changeset import Changeset
-    from gitops.model.run_record import RunRecord
+    from gitops.cluster.ledger.port import LedgerStore
+    from gitops.cluster.model.changeset import Changeset
+    from gitops.cluster.model.run_record import RunRecord
 
 _NOT_ENDED, _NOT_FOUND, _UNREADABLE = 3, 4, 5
 _ANSWERS = {Answer.DONE: OK, Answer.NO_CHANGE: OK, Answer.FAILED: FAILED, Answer.WAITING: _NOT_ENDED}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gitops.cli.shared import FAILED, OK, actor_of, cluster_folder, open_project, say, say_report, show, show_form
-from gitops.cluster.workspace import Workspace, next_attempt
+from gitops.cluster.session.workspace import Workspace, next_attempt
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
@@ -26,13 +26,13 @@ _NOT_SERVED = {Code.SERVING_NOT_REACHED: 3, Code.SERVING_REFUSED: 4}
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
 
 if TYPE_CHECKING:
-    from gitops.bot.project import Project
-    from gitops.config.gitops_yaml import ClusterRule
+    from gitops.cluster.config.gitops_yaml import ClusterRule
+    from gitops.cluster.model.changeset import Changeset
+    from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome, StatusOutcome, VerbOutcome
+    from gitops.cluster.model.run_event import Observer
     from gitops.core.cancel import Cancellation
-    from gitops.model.changeset import Changeset
-    from gitops.model.outcome import ApplyOutcome, PlanOutcome, StatusOutcome, VerbOutcome
-    from gitops.model.run_event import Observer
-    from gitops.wiring.project import LocalProject
+    from gitops.repository.project import Project
+    from gitops.repository.wiring.project import LocalProject
 
 # -- what the table of commands passes to a verb -----------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ def to_unlock(options: argparse.Namespace) -> tuple[Workspace, str]:
 
 def plan(options: argparse.Namespace) -> int:
     """`gitops plan`. With `--detailed-exitcode`, exit code 2 says that there is something to apply."""
-    from gitops.plan.plan import plan as run
+    from gitops.cluster.plan.plan import plan as run
 
     workspace, committed = _planned(options)
     workspace = replace(workspace, atomic=options.atomic or workspace.atomic)
@@ -77,7 +77,7 @@ def plan(options: argparse.Namespace) -> int:
     if committed:
         outcome = replace(outcome, selected=tuple(selecting_words(options)))
     if outcome.strategies is not None:
-        from gitops.apply.what_if import Reach, with_what_if
+        from gitops.compute.ticks.what_if import Reach, with_what_if
 
         # A change request is of others: it does not say where this machine connects to.
         outcome = with_what_if(workspace, outcome, Reach.DECLARED if options.request is None else Reach.APPLIED)
@@ -95,7 +95,7 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
     drawn = form or options.show_graph or options.atomic
     if plan is None or not (drawn or options.diff):
         return show(outcome, options)
-    from gitops.plan.classes import atomic_graph
+    from gitops.cluster.plan.classes import atomic_graph
     from gitops.render.graph import to_json, to_mermaid, to_text
 
     graph = atomic_graph(plan.graph) if outcome.atomic else plan.graph
@@ -121,7 +121,7 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
 
 def status(options: argparse.Namespace) -> VerbOutcome | int:
     """`gitops status`: one cluster, or all of a repository that has several, one line each."""
-    from gitops.cluster.status import status as run
+    from gitops.cluster.session.status import status as run
 
     local = project_of(options)
     if local is None:
@@ -147,8 +147,8 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
 
 def status_of(local: LocalProject, rule: ClusterRule, *, serving: bool = False) -> StatusOutcome:
     """The status of a cluster, `serving` as there; what keeps its ledger from being read is a problem of this cluster alone."""
-    from gitops.cluster.status import status as run
-    from gitops.model.outcome import StatusOutcome
+    from gitops.cluster.model.outcome import StatusOutcome
+    from gitops.cluster.session.status import status as run
 
     try:
         return run(local.workspace(rule, None, in_place=True), serving=serving)
@@ -191,9 +191,9 @@ def _applied(
     dry_run: bool,
 ) -> ApplyOutcome:
     if dry_run:
-        from gitops.apply.dry_run import dry_run as run
+        from gitops.cluster.apply.dry_run import dry_run as run
     else:
-        from gitops.apply.apply import apply as run
+        from gitops.cluster.apply.apply import apply as run
 
     actor, local = actor_of(options), project_of(options)
 
@@ -205,13 +205,13 @@ def _applied(
         outcome = run(workspace)
         if options.wait_serving is None:
             return outcome
-        from gitops.apply.serving import await_served
+        from gitops.cluster.apply.serving import await_served
 
         return await_served(workspace, outcome, options.wait_serving)
 
     if local is None:
         return carried_out(prepared(folder_of(options, actor)))
-    from gitops.bot.move_cluster import move_cluster
+    from gitops.repository.move import move_cluster
 
     if not dry_run:
         local.person()
@@ -239,7 +239,7 @@ def as_chosen(workspace: Workspace, options: argparse.Namespace) -> Workspace:
 
 def import_cluster(options: argparse.Namespace) -> VerbOutcome:
     """`gitops import`. Raises UsageError `usage_error` for a folder that is to be adopted."""
-    from gitops.apply.refresh import import_cluster as run
+    from gitops.cluster.apply.refresh import import_cluster as run
 
     actor, project = actor_of(options), project_of(options)
     if project is None:
@@ -312,7 +312,7 @@ def _has_gitops_yaml(folder: str) -> bool:
 
 def folder_of(options: argparse.Namespace, actor: str | None) -> Workspace:
     """The workspace of the cluster folder, with its ledger in the folder."""
-    from gitops.wiring.stores import folder_workspace
+    from gitops.repository.wiring.stores import folder_workspace
 
     in_ci = os.environ.get("CI", "").lower() in ("1", "true")
     return folder_workspace(
@@ -323,6 +323,6 @@ def folder_of(options: argparse.Namespace, actor: str | None) -> Workspace:
 
 
 def _with_compile_cache(workspace: Workspace, options: argparse.Namespace) -> Workspace:
-    from gitops.wiring.stores import with_compile_cache
+    from gitops.repository.wiring.stores import with_compile_cache
 
     return workspace if options.no_cache else with_compile_cache(workspace)

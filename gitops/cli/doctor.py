@@ -13,8 +13,8 @@ from gitops.core.errors import UsageError
 from gitops.core.redact import Redactor
 from gitops.doctor.examine import examine
 from gitops.doctor.findings import Health, attack_form, attack_text, findings_form, findings_text, sort_findings
-from gitops.wiring.forge import LOCAL, job_kind, remote_login, token_of
-from gitops.wiring.project import LocalProject
+from gitops.repository.wiring.forge import LOCAL, job_kind, remote_login, token_of
+from gitops.repository.wiring.project import LocalProject
 
 _PROGRESS = 10  # attacks
 

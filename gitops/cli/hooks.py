@@ -20,8 +20,8 @@ from gitops.git.port import ZERO, RefUpdate
 from gitops.render.characters import visible
 
 if TYPE_CHECKING:
-    from gitops.wiring.local import LocalRepository
-    from gitops.wiring.project import LocalProject
+    from gitops.repository.wiring.local import LocalRepository
+    from gitops.repository.wiring.project import LocalProject
 
 _MAX_REFS = 10_000
 _OWN_NONCE = ("OK", "SLOP")
@@ -30,7 +30,7 @@ _FIELDS = 3
 
 def install(options: argparse.Namespace) -> int:
     """`gitops hook install`."""
-    from gitops.wiring.repository import install_hooks
+    from gitops.repository.wiring.repository import install_hooks
 
     git_dir, names = install_hooks(options.repo, server=options.server, hooks_folder=options.folder)
     lines = [f"hooks installed in {git_dir}: {', '.join(names)}"]
@@ -43,7 +43,7 @@ def install(options: argparse.Namespace) -> int:
 
 def remove(options: argparse.Namespace) -> int:
     """`gitops hook remove`."""
-    from gitops.wiring.repository import remove_hooks
+    from gitops.repository.wiring.repository import remove_hooks
 
     git_dir, names = remove_hooks(options.repo, options.folder)
     say_report(f"hooks removed from {git_dir}: {', '.join(names) or 'none'}", options)
@@ -60,7 +60,7 @@ _STATES = {
 
 def status(options: argparse.Namespace) -> int:
     """`gitops hook status`. Exits 1 unless git runs every hook of this program."""
-    from gitops.wiring.repository import hook_status
+    from gitops.repository.wiring.repository import hook_status
 
     found = hook_status(options.repo)
     good = all(state == "current" for state in found.states.values())
@@ -99,9 +99,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _pre_receive(_: list[str]) -> int:
     """Refuse what breaks a rule of the repository."""
-    from gitops.bot.guard import PushGuard
-    from gitops.wiring.local import LocalRepository, open_commit_tree
-    from gitops.wiring.system import SystemClock
+    from gitops.repository.guard import PushGuard
+    from gitops.repository.wiring.local import LocalRepository, open_commit_tree
+    from gitops.repository.wiring.system import SystemClock
 
     updates = [RefUpdate(ref, old, new) for old, new, ref in _lines(_FIELDS)]
     local = LocalRepository(_git_dir())
@@ -117,11 +117,11 @@ def _pre_receive(_: list[str]) -> int:
 
 def _record(local: LocalRepository, updates: list[RefUpdate]) -> None:
     """Write down who pushes, outside of the quarantine. Without the record authors are unknown: that refuses no push."""
-    from gitops.approvals.pushes import identity_of
-    from gitops.bot.guard import is_governed
-    from gitops.bot.record_push import MOST_COMMITS, brought_by_people, record_of, record_push
-    from gitops.wiring.incoming import IncomingPush
-    from gitops.wiring.system import SystemClock
+    from gitops.cluster.approvals.pushes import identity_of
+    from gitops.repository.guard import is_governed
+    from gitops.repository.record_push import MOST_COMMITS, brought_by_people, record_of, record_push
+    from gitops.repository.wiring.incoming import IncomingPush
+    from gitops.repository.wiring.system import SystemClock
 
     moved = brought_by_people(updates)
     if not moved or not is_governed(local.repository, local.default_ref()):
@@ -148,10 +148,10 @@ def _login() -> str:
 
 def _pusher(local: LocalProject) -> str | None:
     """The person whose key logged in, as the keys of the target branch name them, else the account that the server checked."""
-    from gitops.approvals.origins import person_of_key
-    from gitops.approvals.pushes import identity_of
-    from gitops.config.trust_root import trust_root
-    from gitops.ledger.trust import trust_at
+    from gitops.cluster.approvals.origins import person_of_key
+    from gitops.cluster.approvals.pushes import identity_of
+    from gitops.cluster.config.trust_root import trust_root
+    from gitops.cluster.ledger.trust import trust_at
 
     try:
         key, account = identity_of(os.environ, _login())
@@ -169,11 +169,11 @@ def _post_receive(_: list[str]) -> int:
 
     Hooks can be installed for many repositories at once: in one that does not use gitops they do nothing.
     """
-    from gitops.bot.guard import is_governed
     from gitops.bot.receive_push import receive_push
     from gitops.cli.progress import PATIENCE, LineLog
     from gitops.forge.people import COMMENTS
-    from gitops.wiring.project import LocalProject
+    from gitops.repository.guard import is_governed
+    from gitops.repository.wiring.project import LocalProject
 
     updates = [
         RefUpdate(ref, old, new)
@@ -209,11 +209,11 @@ def _pre_commit(_: list[str]) -> int:
 
     Where git config `gitops.formatCheck` is true, their files must be in their canonical layout as well.
     """
-    from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config
-    from gitops.config.load import load_desired
+    from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
+    from gitops.cluster.config.load import load_desired
     from gitops.render.text import diagnostic_lines
-    from gitops.wiring.local import open_commit_tree
-    from gitops.wiring.repository import open_staged
+    from gitops.repository.wiring.local import open_commit_tree
+    from gitops.repository.wiring.repository import open_staged
 
     repository, tree, checks_format = open_staged(os.environ)
     content = repository.read(tree, CONFIG_FILE)
@@ -230,7 +230,7 @@ def _pre_commit(_: list[str]) -> int:
         problems = load_desired(open_folder()).diagnostics
         if checks_format and not problems.has_errors:
             from gitops.cli.texts import layout_problems
-            from gitops.cluster.fmt import format_cluster
+            from gitops.cluster.session.fmt import format_cluster
 
             problems.extend(layout_problems(format_cluster(open_folder)))
         if len(problems):
@@ -241,8 +241,8 @@ def _pre_commit(_: list[str]) -> int:
 
 def _commit_msg(rest: list[str]) -> int:
     """Refuse a message made by hand that looks like one of the ledger or of an approval: the bot recognises its commits by it."""
-    from gitops.approvals.documents import read_decision, read_statement
-    from gitops.ledger.trailers import parse_trailers
+    from gitops.cluster.approvals.documents import read_decision, read_statement
+    from gitops.cluster.ledger.trailers import parse_trailers
 
     if len(rest) != 1:
         complain("gitops: commit-msg takes one file")
@@ -267,9 +267,9 @@ def _commit_msg(rest: list[str]) -> int:
 
 def _pre_push(rest: list[str]) -> int:
     """Plan the clusters of every branch that is pushed against the ledger; errors refuse the push."""
-    from gitops.plan.plan import plan
+    from gitops.cluster.plan.plan import plan
     from gitops.render.text import count, diagnostic_lines
-    from gitops.wiring.project import LocalProject
+    from gitops.repository.wiring.project import LocalProject
 
     branches = [(ref, new) for _, new, ref, _ in _lines(_FIELDS + 1) if new != ZERO and ref.startswith("refs/heads/")]
     pushed = [new for ref, new in branches if not ref.startswith("refs/heads/gitops/")]

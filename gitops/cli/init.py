@@ -31,7 +31,7 @@ from gitops.init.upgrade import dependencies_of_jobs
 from gitops.init.upgrade import upgrade as plan_upgrade
 from gitops.init.wheel import install_files, running_wheel
 from gitops.render.text import diagnostic_lines
-from gitops.wiring.repository import Checkout, make_key, open_checkout, read_public_key
+from gitops.repository.wiring.repository import Checkout, make_key, open_checkout, read_public_key
 
 _HOSTS = {"github.com": ForgeKind.GITHUB, "gitlab.com": ForgeKind.GITLAB, "codeberg.org": ForgeKind.GITEA}
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")

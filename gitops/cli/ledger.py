@@ -6,15 +6,15 @@ import argparse
 import os
 
 from gitops.cli.shared import FAILED, OK, actor_of, open_project, say, say_report, show_form
+from gitops.cluster.ledger.chain import quarantine_ref
+from gitops.cluster.ledger.repair import Damage
+from gitops.cluster.model.ledger import LockInfo
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
-from gitops.ledger.chain import quarantine_ref
-from gitops.ledger.repair import Damage
-from gitops.model.ledger import LockInfo
 from gitops.render.characters import visible
-from gitops.wiring.repair import repair_ledger
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.repository.wiring.repair import repair_ledger
+from gitops.repository.wiring.system import RandomIds, SystemClock
 
 _GONE = "none"
 

@@ -11,9 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gitops.model.run_event import RunEvent
+from gitops.cluster.model.run_event import RunEvent
 from gitops.render.progress import RunProgress, RunView
-from gitops.wiring.system import SystemClock
+from gitops.repository.wiring.system import SystemClock
 
 _REDRAWN = 8  # a second
 _BAR = 24

@@ -97,7 +97,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _meant(word: str, known: Sequence[str]) -> str:
     """What was probably meant, else all that there is."""
-    from gitops.language.suggest import did_you_mean
+    from gitops.database.language.suggest import did_you_mean
 
     return did_you_mean(word, known) or f"known: {', '.join(known)}"
 

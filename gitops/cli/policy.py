@@ -9,26 +9,26 @@ from pathlib import Path
 
 from gitops.cli.cluster import folder_of, planning_workspace, project_of
 from gitops.cli.shared import FAILED, OK, say, say_report, show_form
-from gitops.cluster.workspace import Workspace
-from gitops.config.load import load_desired
-from gitops.config.source import SourceTree
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.source import SourceTree
+from gitops.cluster.model.access import FROM, RUN, AccessClass, AccessDiff, place_of
+from gitops.cluster.model.address import CLUSTER_SCOPE, Address, graph_address, policy_address
+from gitops.cluster.model.ledger import LedgerState
+from gitops.cluster.model.resource import Resource
+from gitops.cluster.plan.access import AccessSource, access_between, declared_access, recorded_access
+from gitops.cluster.policy.bundle import READS, SERVER_ACTIONS, Action, Bundle, Rule
+from gitops.cluster.policy.read import read_bundle
+from gitops.cluster.policy.who import who_may
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import UsageError
-from gitops.language.suggest import choices
-from gitops.model.access import FROM, RUN, AccessClass, AccessDiff, place_of
-from gitops.model.address import CLUSTER_SCOPE, Address, graph_address, policy_address
-from gitops.model.ledger import LedgerState
-from gitops.model.resource import Resource
-from gitops.plan.access import AccessSource, access_between, declared_access, recorded_access
-from gitops.policy.bundle import READS, SERVER_ACTIONS, Action, Bundle, Rule
-from gitops.policy.read import read_bundle
-from gitops.policy.who import who_may
+from gitops.database.language.suggest import choices
 from gitops.render.access import access_form, access_lines
 from gitops.render.characters import visible
 from gitops.render.markdown import block
 from gitops.render.text import count, diagnostic_lines
-from gitops.wiring.local import LocalRepository, open_commit_tree
+from gitops.repository.wiring.local import LocalRepository, open_commit_tree
 
 
 def diff(options: argparse.Namespace) -> int:

@@ -10,22 +10,22 @@ from typing import Any
 
 from gitops.cli.cluster import to_read
 from gitops.cli.shared import FAILED, OK, say_report, show_form
-from gitops.cluster.catalog import catalog_text
-from gitops.cluster.workspace import Workspace
-from gitops.config.cluster_yaml import load_header
-from gitops.config.load import load_desired
-from gitops.config.policies import case_files, read_policy
-from gitops.config.reader import SourceReader
+from gitops.cluster.config.cluster_yaml import load_header
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.policies import case_files, read_policy
+from gitops.cluster.config.reader import SourceReader
+from gitops.cluster.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, of_kind
+from gitops.cluster.policy.bind import BoundBundle, Enforced, bind, check_kinds
+from gitops.cluster.policy.bundle import BRANCH_SCOPED, READS, TARGET_SCOPED, Action, EngineKind
+from gitops.cluster.policy.cases import Case, Guarded, failures, read_cases, scopes_of
+from gitops.cluster.policy.decide import MAIN, AccessRequest, decide, decide_all, without_policy
+from gitops.cluster.policy.read import read_bundle
+from gitops.cluster.session.catalog import catalog_text
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
-from gitops.language.suggest import choices
-from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, of_kind
-from gitops.policy.bind import BoundBundle, Enforced, bind, check_kinds
-from gitops.policy.bundle import BRANCH_SCOPED, READS, TARGET_SCOPED, Action, EngineKind
-from gitops.policy.cases import Case, Guarded, failures, read_cases, scopes_of
-from gitops.policy.decide import MAIN, AccessRequest, decide, decide_all, without_policy
-from gitops.policy.read import read_bundle
+from gitops.database.language.suggest import choices
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 

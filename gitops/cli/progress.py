@@ -1,6 +1,6 @@
 """How far an apply is, for the person who waits: a view on a terminal, lines elsewhere; nothing with `--json` and `--quiet`.
 
-A run emits one stream of events (`gitops.model.run_event`). Everything here is an observer of it, and none of them ends a run.
+A run emits one stream of events (`cluster.model.run_event`). Everything here is an observer of it, and none of them ends a run.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gitops.cli.shared import UNWRITTEN, complain, lasting, shows_progress
+from gitops.cluster.model.run_event import Observer, RunEvent, to_all
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
-from gitops.model.run_event import Observer, RunEvent, to_all
 from gitops.render.progress import RunProgress, event_form
 
 if TYPE_CHECKING:
-    from gitops.model.run_record import RunRecord
+    from gitops.cluster.model.run_record import RunRecord
 
 PATIENCE = timedelta(seconds=2)
 """How long a run may take without a line: of a shorter one the report says everything."""
@@ -109,7 +109,7 @@ class RunFile:
         """`name` is what a message calls the file, `form` what is written into it."""
         self._file, self._name, self._form = file, name, form
         # It brings the documents of changesets with it, which few commands need.
-        from gitops.changesets.runs import RunLog
+        from gitops.cluster.changesets.runs import RunLog
 
         self._log = RunLog()
 
@@ -125,7 +125,7 @@ class RunFile:
 
 
 def _run_document(run: RunRecord) -> bytes:
-    from gitops.ledger.runs import write_run
+    from gitops.cluster.ledger.runs import write_run
 
     return write_run(run)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from gitops.bot.promote import promotion
 from gitops.cli.cluster import status_of
 from gitops.cli.proposals import file_lines, propose
 from gitops.cli.shared import OK, open_project, say_lines, say_report, show_form
@@ -13,10 +12,11 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines, status_line
+from gitops.repository.promote import promotion
 
 if TYPE_CHECKING:
-    from gitops.config.gitops_yaml import ClusterRule
-    from gitops.wiring.project import LocalProject
+    from gitops.cluster.config.gitops_yaml import ClusterRule
+    from gitops.repository.wiring.project import LocalProject
 
 _SHOWN = 10
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gitops.bot.proposal import Proposal, proposed_commit
 from gitops.cli.requests import foreign_forge, request_form, status_form, status_lines
+from gitops.cluster.plan.plan import plan
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, UsageError
 from gitops.forge.people import open_request
 from gitops.git.port import ZERO, RefUpdate
-from gitops.plan.plan import plan
 from gitops.render.text import to_text
-from gitops.wiring.repository import diff_text
+from gitops.repository.proposal import Proposal, proposed_commit
+from gitops.repository.wiring.repository import diff_text
 
 if TYPE_CHECKING:
-    from gitops.wiring.project import LocalProject
+    from gitops.repository.wiring.project import LocalProject
 
 _HEADS = "refs/heads/"
 

@@ -29,7 +29,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
 from gitops.forge.web import WebRequest
 from gitops.render.graph_data import table_lines
-from gitops.wiring.query_server import open_query_server
+from gitops.repository.wiring.query_server import open_query_server
 
 if TYPE_CHECKING:
     from gitops.forge.web import WebSender
@@ -158,8 +158,8 @@ def _listed(server: _Server, name: str) -> _Types:
 
 def _declared(text: str, name: str | None) -> _Types:
     """Those that a text declares; nothing where it cannot be parsed, because the server says why."""
-    from gitops.language.query import parse_queries
-    from gitops.language.text import LanguageError
+    from gitops.database.language.query import parse_queries
+    from gitops.database.language.text import LanguageError
 
     try:
         found = next((each for each in parse_queries(text.encode()) if name in (None, each.name.text)), None)

@@ -7,27 +7,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from gitops.bot.changes import brings_nothing
 from gitops.bot.kept_plans import kept_plan
-from gitops.changesets.answer import Answer
 from gitops.cli.shared import FAILED, OK, open_project, say, say_lines, say_report, show_form
-from gitops.cluster.changesets import WatchedChangeset, WatchRules, answer_now, find_changesets, watch_changeset
+from gitops.cluster.changesets.answer import Answer
+from gitops.cluster.model.change import Reason
+from gitops.cluster.session.changesets import WatchedChangeset, WatchRules, answer_now, find_changesets, watch_changeset
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.forge.merge import MergeMethod, check_head, merge_request
 from gitops.forge.people import close_request, comment_on, open_request
 from gitops.forge.port import ChangeRequest, CheckState, CheckStatus, CommitCheck, RequestState
-from gitops.model.change import Reason
 from gitops.render.changesets import item_lines
 from gitops.render.characters import visible
-from gitops.wiring.forge import LOCAL
-from gitops.wiring.repository import diff_text
+from gitops.repository.changes import brings_nothing
+from gitops.repository.wiring.forge import LOCAL
+from gitops.repository.wiring.repository import diff_text
 
 if TYPE_CHECKING:
-    from gitops.changesets.stream import StreamItem
-    from gitops.config.gitops_yaml import ClusterRule
+    from gitops.cluster.changesets.stream import StreamItem
+    from gitops.cluster.config.gitops_yaml import ClusterRule
     from gitops.forge.port import ForgeReader
-    from gitops.wiring.project import LocalProject
+    from gitops.repository.wiring.project import LocalProject
 
 _APPLIES, _PLANS = "gitops/apply/", "gitops/plan/"
 

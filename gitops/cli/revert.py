@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gitops.bot.revert import earlier_folder, reversal, way_back
 from gitops.cli.cluster import folder_of, project_of
 from gitops.cli.proposals import file_lines, propose
 from gitops.cli.shared import FAILED, OK, open_project, say, say_report, show, show_form
+from gitops.cluster.plan.plan import plan
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
-from gitops.plan.plan import plan
 from gitops.render.characters import visible
-from gitops.wiring.local import LocalRepository, open_commit_tree
+from gitops.repository.revert import earlier_folder, reversal, way_back
+from gitops.repository.wiring.local import LocalRepository, open_commit_tree
 
 if TYPE_CHECKING:
-    from gitops.cluster.workspace import Workspace
-    from gitops.model.outcome import PlanOutcome
+    from gitops.cluster.model.outcome import PlanOutcome
+    from gitops.cluster.session.workspace import Workspace
 
 
 def revert(options: argparse.Namespace) -> int:

@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops.bot.results import LogLine
 from gitops.cli.shared import OK, say, show_form
 from gitops.core.cancel import Cancellation
 from gitops.core.clock import timestamp
@@ -29,9 +28,10 @@ from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event
 from gitops.render.characters import visible
+from gitops.repository.results import LogLine
+from gitops.repository.wiring.system import SystemClock
 from gitops.server.queue import EventQueue, ListedEvent
 from gitops.server.shared import ServerContext, StopSignal
-from gitops.wiring.system import SystemClock
 
 if TYPE_CHECKING:
     from gitops.cli.served import ServedRepository

@@ -19,7 +19,7 @@ from gitops.cli.shared import OK
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import UsageError, system_reason
-from gitops.wiring.system import SystemClock
+from gitops.repository.wiring.system import SystemClock
 
 if TYPE_CHECKING:
     from gitops.serving.http.status import Asked

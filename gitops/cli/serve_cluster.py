@@ -25,11 +25,11 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.render.characters import visible
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.repository.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
     from gitops.cli.serve_admin import Admin, AdminSeat
-    from gitops.model.outcome import ReadyOutcome
+    from gitops.cluster.model.outcome import ReadyOutcome
     from gitops.serving.generation import RuntimeState
     from gitops.serving.listen import BoundSocket
     from gitops.serving.process import Booted, BootInputs, ServerTokens, ServingGeneration
@@ -308,10 +308,10 @@ class _Keeper:
 
 
 def _inputs(options: argparse.Namespace, environ: Mapping[str, str]) -> BootInputs:
+    from gitops.repository.wiring.serving import ServedSource, open_served
     from gitops.serving.boot import BootRules
     from gitops.serving.http.browsers import is_loopback
     from gitops.serving.process import BootInputs, is_truthy
-    from gitops.wiring.serving import ServedSource, open_served
 
     all_graphs = options.require_all_graphs or is_truthy(environ.get("OMNIGRAPH_REQUIRE_ALL_GRAPHS"))
     source = ServedSource(options.cluster, options.repo, options.remote, options.revision)
@@ -333,7 +333,7 @@ def _processes() -> int:
 @cache
 def _rows() -> Any:
     """The cache of rows of a process, which all of its graphs share."""
-    from gitops.graph import ReadCache
+    from gitops.database.graph import ReadCache
 
     return ReadCache()
 

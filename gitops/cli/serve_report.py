@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from gitops.core.diagnostics import Diagnostics
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.repository.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
-    from gitops.ledger.served import ServingReports
+    from gitops.cluster.ledger.served import ServingReports
     from gitops.serving.process import BootInputs
     from gitops.serving.report import StatusBoard
 
@@ -33,7 +33,7 @@ def reporting(
     options: argparse.Namespace, inputs: BootInputs, board: StatusBoard, number: int, log: logging.Logger
 ) -> AbstractContextManager[None]:
     """Report what the server serves while the block lasts, in the first of its processes."""
-    from gitops.model.served import Follows
+    from gitops.cluster.model.served import Follows
     from gitops.serving.report import ReplicaFacts, Reporter
 
     if options.no_report or number:

@@ -11,11 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from gitops.bot.changes import brings_nothing
 from gitops.bot.dispatch import handle_event
-from gitops.bot.results import LogLine
 from gitops.cli.shared import bot_of
-from gitops.cluster.steer import Steering
+from gitops.cluster.session.steer import Steering
 from gitops.core.cancel import Cancellation
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
@@ -24,10 +22,12 @@ from gitops.core.redact import Secret
 from gitops.forge.events import Event
 from gitops.forge.port import Forge
 from gitops.forge.registry import FORGES
+from gitops.repository.changes import brings_nothing
+from gitops.repository.results import LogLine
+from gitops.repository.wiring.forge import LOCAL, UNAUTHENTICATED, ForgeChoice, choose_forge, open_forge, remote_login
+from gitops.repository.wiring.project import LocalProject
 from gitops.server.api import ApiToken, ServedCluster
 from gitops.server.deliveries import WebhookFormat, repository_key
-from gitops.wiring.forge import LOCAL, UNAUTHENTICATED, ForgeChoice, choose_forge, open_forge, remote_login
-from gitops.wiring.project import LocalProject
 
 __all__ = ["ServedRepository", "WatchedForge", "open_cluster", "read_tokens", "server_environment", "webhook_format"]
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from gitops.core.codes import Code, remedy
 from gitops.core.errors import GitopsError
 from gitops.render.characters import visible
-from gitops.wiring.system import git_setting
+from gitops.repository.wiring.system import git_setting
 
 if TYPE_CHECKING:
     from gitops.bot.context import Bot, ClusterReport
+    from gitops.cluster.model.outcome import VerbOutcome
+    from gitops.database.graph.results import GraphOutcome
     from gitops.forge.port import Forge
     from gitops.git.port import Person
-    from gitops.graph.results import GraphOutcome
-    from gitops.model.outcome import VerbOutcome
-    from gitops.wiring.project import LocalProject
-    from gitops.wiring.system import Setting
+    from gitops.repository.wiring.project import LocalProject
+    from gitops.repository.wiring.system import Setting
 
 OK, FAILED, USAGE = 0, 1, 2
 """Exit codes: no error, any error diagnostic, wrong usage."""
@@ -49,7 +49,7 @@ def open_project(
 
     `forge` is the kind of forge, where the caller knows it.
     """
-    from gitops.wiring.project import LocalProject
+    from gitops.repository.wiring.project import LocalProject
 
     path = options.repo or getattr(options, "config", None) or "."
     local = LocalProject(path, options.remote, offline=offline, login=login)
@@ -105,7 +105,7 @@ def cluster_folder(options: argparse.Namespace) -> str:
     folder: str = options.config or "."
     if Path(folder, "cluster.yaml").exists() or not (Path(folder, "HEAD").is_file() and Path(folder, "refs").is_dir()):
         return folder
-    from gitops.wiring.project import LocalProject
+    from gitops.repository.wiring.project import LocalProject
 
     try:
         local = LocalProject(folder)
@@ -131,7 +131,7 @@ def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int
     if hasattr(result, "to_json"):
         import shutil
 
-        from gitops.graph.results import GraphReport
+        from gitops.database.graph.results import GraphReport
         from gitops.render.graph_data import graph_form, graph_text
 
         data = cast("GraphOutcome", result)
@@ -186,8 +186,8 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
 
     The remedy of a command on one graph names that graph or its `--root`, and that of a wrong command line the command.
     """
+    from gitops.cluster.model.address import graph_address, is_name
     from gitops.core.diagnostics import Diagnostics
-    from gitops.model.address import graph_address, is_name
     from gitops.render.text import diagnostic_lines
 
     problems = Diagnostics()

@@ -8,14 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from gitops.cli.shared import FAILED, OK, UNWRITTEN, say_report, show_form
+from gitops.compute.strategies.scenario import read_scenario
+from gitops.compute.strategies.simulation import Scenario, Timeline, simulate
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import UsageError, system_reason
 from gitops.render.characters import visible
 from gitops.render.strategies import comparison_lines, timeline_form, timeline_lines, to_plot
 from gitops.render.text import diagnostic_lines
-from gitops.strategies.scenario import read_scenario
-from gitops.strategies.simulation import Scenario, Timeline, simulate
 
 _DAYS = 7
 
@@ -44,10 +44,10 @@ def play(options: argparse.Namespace) -> int:
 
 def _replay(options: argparse.Namespace) -> int:
     """Play what targets recorded, with the applied strategies and with those of the folder."""
-    from gitops.apply.replays import replays
-    from gitops.apply.tick_targets import Selection
     from gitops.cli.cluster import planning_workspace
     from gitops.cli.ticks import exit_code, opening, say_lines
+    from gitops.compute.ticks.replays import replays
+    from gitops.compute.ticks.targets import Selection
     from gitops.render.replays import replay_form, replay_lines
 
     if options.against is not None:

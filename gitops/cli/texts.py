@@ -12,14 +12,14 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from gitops.cli.shared import FAILED, OK, USAGE, cluster_folder, complain, say, say_lines, say_report, show_form
-from gitops.config.folder import FolderTree
+from gitops.cluster.config.folder import FolderTree
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError, system_reason
 from gitops.render.text import diagnostic_lines
 
 if TYPE_CHECKING:
-    from gitops.cluster.fmt import FileLayout, FormatOutcome
+    from gitops.cluster.session.fmt import FileLayout, FormatOutcome
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -28,7 +28,7 @@ _DIGITS = 12
 
 def lint(options: argparse.Namespace) -> int:
     """`gitops lint`. Exit code 1 for an error, with `--strict` for a warning too; 2 if the paths are not valid."""
-    from gitops.cluster.lint import lint_cluster
+    from gitops.cluster.session.lint import lint_cluster
     from gitops.render.lint import lint_form, lint_text
 
     form = options.format or ("json" if options.json else "text")
@@ -100,7 +100,7 @@ def down(options: argparse.Namespace) -> int:
     if options.json and printed:
         raise UsageError(Code.USAGE_ERROR, "--json and --write - both print; leave one out")
     if all(named) and options.graph is None:
-        from gitops.cluster.down import down_between
+        from gitops.cluster.session.down import down_between
 
         outcome = down_between(FolderTree(".", confined=False), options.old, options.new)
     elif any(named) or options.graph is None:
@@ -108,7 +108,7 @@ def down(options: argparse.Namespace) -> int:
         raise UsageError(Code.USAGE_ERROR, "the command line does not say what to plan back", fix=fix)
     else:
         from gitops.cli.cluster import planning_workspace
-        from gitops.cluster.down import down_of_graph
+        from gitops.cluster.session.down import down_of_graph
 
         outcome = down_of_graph(planning_workspace(options), options.graph)
     planned = outcome.migrations if outcome.ok and options.write is not None else None
@@ -136,7 +136,7 @@ def down(options: argparse.Namespace) -> int:
 
 def fmt(options: argparse.Namespace) -> int:
     """`gitops fmt`. Exit code 1 if a file does not parse, or if `--check` finds an unformatted file."""
-    from gitops.cluster.fmt import format_cluster
+    from gitops.cluster.session.fmt import format_cluster
 
     folder = cluster_folder(options)
     _, paths = _paths(folder, options.paths)

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 
 from gitops.cli.cluster import to_read, to_write
 from gitops.cli.shared import FAILED, OK, USAGE, say, say_report, show_form
-from gitops.config.declaration import CONFIG_FILE
-from gitops.config.dotenv import ENV_FILE, parse_env
+from gitops.cluster.config.declaration import CONFIG_FILE
+from gitops.cluster.config.dotenv import ENV_FILE, parse_env
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError, system_reason
 from gitops.core.redact import Secret
 from gitops.render.characters import visible
 
 if TYPE_CHECKING:
-    from gitops.apply.strategy_memory import MemoryOutcome
-    from gitops.apply.tick import Ticking, TickOutcome
-    from gitops.cluster.workspace import OpenTarget, Workspace
-    from gitops.model.compute import ComputeTarget
-    from gitops.model.outcome import VerbOutcome
-    from gitops.strategies.port import StrategyTarget
+    from gitops.cluster.model.compute import ComputeTarget
+    from gitops.cluster.model.outcome import VerbOutcome
+    from gitops.cluster.session.workspace import OpenTarget, Workspace
+    from gitops.cluster.targets.port import StrategyTarget
+    from gitops.compute.ticks.memory import MemoryOutcome
+    from gitops.compute.ticks.tick import Ticking, TickOutcome
 
 _UNREACHABLE = 3
 _OVERRIDE = "DATABASE_URL"
@@ -37,13 +37,13 @@ _OVERRIDE = "DATABASE_URL"
 
 def dry_run(options: argparse.Namespace) -> int:
     """`gitops strategies dry-run`: writes nothing."""
-    from gitops.apply.tick import preview
+    from gitops.compute.ticks.tick import preview
 
     (workspace,) = to_read(options)
     outcome, form = preview(workspace, _how(options, workspace)), options.graph_format
     if not (form or options.show_graph) or not outcome.loaded:
         return _show_tick(outcome, options)
-    from gitops.plan.tick import tick_graph
+    from gitops.compute.ticks.graph import tick_graph
     from gitops.render.graph import to_json, to_mermaid, to_text
     from gitops.render.ticks import tick_form
 
@@ -64,9 +64,9 @@ def apply(options: argparse.Namespace) -> int:
     """`gitops strategies apply`: one tick."""
     from dataclasses import replace
 
-    from gitops.apply.tick import tick
     from gitops.cli.interrupts import heeding_signals
     from gitops.cli.progress import watching
+    from gitops.compute.ticks.tick import tick
 
     with heeding_signals() as cancel:
         with watching(options) as on_event:
@@ -77,7 +77,7 @@ def apply(options: argparse.Namespace) -> int:
 
 def wipe_state(options: argparse.Namespace) -> int:
     """`gitops strategies wipe-state`."""
-    from gitops.apply.strategy_memory import Wipe, wipe
+    from gitops.compute.ticks.memory import Wipe, wipe
 
     what = Wipe.EVERYTHING if options.recreate else Wipe.ORPHANS if options.orphans else Wipe.CHOSEN
     (workspace,) = to_write(options)
@@ -86,7 +86,7 @@ def wipe_state(options: argparse.Namespace) -> int:
 
 def wake(options: argparse.Namespace) -> int:
     """`gitops strategies wake`."""
-    from gitops.apply.strategy_memory import wake as run
+    from gitops.compute.ticks.memory import wake as run
 
     (workspace,) = to_write(options)
     outcome = run(workspace, _how(options, workspace), options.name)
@@ -133,8 +133,8 @@ def exit_code(outcome: VerbOutcome, *, loaded: bool, unreachable: bool) -> int:
 
 
 def _how(options: argparse.Namespace, workspace: Workspace) -> Ticking:
-    from gitops.apply.tick import Ticking
-    from gitops.apply.tick_targets import Selection
+    from gitops.compute.ticks.targets import Selection
+    from gitops.compute.ticks.tick import Ticking
 
     pattern: re.Pattern[str] | None = None
     if (text := getattr(options, "pattern", None)) is not None:
@@ -182,8 +182,8 @@ class _Opening:
 
     def __call__(self, target: ComputeTarget) -> StrategyTarget:
         """A target, not connected yet. Raises UsageError `target_unnamed`, and as the wiring does."""
-        from gitops.strategies.projection import place_of
-        from gitops.wiring import targets
+        from gitops.cluster.targets.projection import place_of
+        from gitops.repository.wiring import targets
 
         url, place = self._given or self._variables.get(_OVERRIDE), place_of(target.name)
         if not url:

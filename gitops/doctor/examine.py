@@ -11,10 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops.approvals.pushes import PUSHES
-from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, ForgeRule, parse_bot_config
-from gitops.config.load import load_desired
-from gitops.config.trust_root import trust_root
+from gitops.cluster.approvals.pushes import PUSHES
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, ForgeRule, parse_bot_config
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.trust_root import trust_root
+from gitops.cluster.ledger import layout
+from gitops.cluster.ledger.trust import trust_at
+from gitops.cluster.model.address import Kind, of_kind
+from gitops.cluster.model.compute import ComputeRules, ComputeTarget, read_strategies
+from gitops.cluster.model.trust import TrustRoot
+from gitops.cluster.targets.claims import owner_name
+from gitops.cluster.targets.port import StrategyTarget
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Secret
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
@@ -31,22 +38,15 @@ from gitops.git.hooks import expected_hooks, installed_hooks
 from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
 from gitops.init.wheel import running_wheel
-from gitops.ledger import layout
-from gitops.ledger.trust import trust_at
-from gitops.model.address import Kind, of_kind
-from gitops.model.compute import ComputeRules, ComputeTarget, read_strategies
-from gitops.model.trust import TrustRoot
-from gitops.strategies.claims import owner_name
-from gitops.strategies.port import StrategyTarget
-from gitops.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
-from gitops.wiring.local import open_commit_tree
-from gitops.wiring.project import LocalProject
-from gitops.wiring.stores import open_bucket
-from gitops.wiring.system import RandomIds, SystemClock
-from gitops.wiring.targets import open_target
+from gitops.repository.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
+from gitops.repository.wiring.local import open_commit_tree
+from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.stores import open_bucket
+from gitops.repository.wiring.system import RandomIds, SystemClock
+from gitops.repository.wiring.targets import open_target
 
 if TYPE_CHECKING:
-    from gitops.storage.contest import RacingStore
+    from gitops.database.storage.contest import RacingStore
 
 _WRITERS, _RACES = 8, 20
 _NOT_PROBED = ("not tried", "gitops doctor without --no-probe")

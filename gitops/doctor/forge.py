@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
 from gitops.forge.port import Account, BranchRules, ForgeReader, Permission

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gitops.core.dataclass import dataclass
+from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.git.port import EntryType, GitReader
-from gitops.language.yaml import YamlError, parse_yaml, to_plain
 
 _TRIGGERS = {
     "plan": ("pull_request", "workflow_run", "pull_request_target", "issue_comment"),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.ledger.chain import ledger_ref, verify_chain
 from gitops.core.clock import IdSource
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
 from gitops.git.port import ZERO, GitReader, GitRemote, GitStore, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
-from gitops.ledger.chain import ledger_ref, verify_chain
-from gitops.wiring.project import LocalProject
+from gitops.repository.wiring.project import LocalProject
 
 _LOCKS = (
     ("refs/gitops/locks/", "the host accepts custom refs"),

@@ -16,8 +16,8 @@ from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.git.command import GitProgram
 from gitops.git.hooks import HookKind, expected_hooks, hooks_folder, installed_hooks, stale_hooks
 from gitops.git.signatures import sign, verify_detached
-from gitops.wiring.project import LocalProject
-from gitops.wiring.system import own_command
+from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.system import own_command
 
 _LEAST_GIT = (2, 31)
 _OF_OTHERS = 0o077

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from gitops.approvals.origins import person_of_key
-from gitops.approvals.verify import HOSTED
-from gitops.config.gitops_yaml import CONFIG_FILE
+from gitops.cluster.approvals.origins import person_of_key
+from gitops.cluster.approvals.verify import HOSTED
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE
+from gitops.cluster.model.trust import TrustRoot
 from gitops.doctor.findings import DoctorFinding, error, good
 from gitops.git.port import CommitSignature
-from gitops.model.trust import TrustRoot
 
 
 def server_finding(

@@ -13,19 +13,19 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from urllib.parse import parse_qs, urlsplit
 
+from gitops.cluster.model.compute import ComputeRules, ComputeTarget
+from gitops.cluster.model.strategy import IdleSuspend, StrategyType, sizes_of
+from gitops.cluster.targets.claims import claimed_message, claims
+from gitops.cluster.targets.port import StrategyRow, StrategyTarget
+from gitops.cluster.targets.signals import ComputeCluster
+from gitops.cluster.targets.state import StrategyState
+from gitops.compute.strategies.statements import identifier
 from gitops.core.codes import Code, remedy
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.core.redact import Secret
+from gitops.database.language.suggest import did_you_mean
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
-from gitops.language.suggest import did_you_mean
-from gitops.model.compute import ComputeRules, ComputeTarget
-from gitops.model.strategy import IdleSuspend, StrategyType, sizes_of
-from gitops.strategies.claims import claimed_message, claims
-from gitops.strategies.port import StrategyRow, StrategyTarget
-from gitops.strategies.signals import ComputeCluster
-from gitops.strategies.state import StrategyState
-from gitops.strategies.statements import identifier
 
 __all__ = ["Examination", "target_findings"]
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from gitops.cluster.model.compute import ComputeRules
+from gitops.cluster.model.strategy import IdleSuspend
 from gitops.doctor.findings import DoctorFinding, good, unknown, warning
 from gitops.doctor.jobs import BotJob, bot_jobs, read_forms, texts_of
-from gitops.model.compute import ComputeRules
-from gitops.model.strategy import IdleSuspend
 
 __all__ = ["interval_of", "tick_findings"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig
+from gitops.cluster.model.trust import DataGrowth, TrustRoot
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
-from gitops.model.trust import DataGrowth, TrustRoot
 
 _SOON = timedelta(days=30)
 

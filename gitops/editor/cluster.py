@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from gitops.language.text import Span
+from gitops.database.language.text import Span
 
 _LINE = re.compile(
     rb"(?P<indent> *)(?P<dashes>(?:-(?: +|$))*)"

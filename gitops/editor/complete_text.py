@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from gitops.database.language.lexer import Token, TokenKind
+from gitops.database.language.schema import TypeKind
 from gitops.editor.documentation import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, SCHEMA_WORDS, TYPE_WORDS
 from gitops.editor.query import BracketContent, QueryView
 from gitops.editor.schema import CONSTRAINTS, Declaration, SchemaView
 from gitops.editor.symbols import Symbol, SymbolKind
-from gitops.language.lexer import Token, TokenKind
-from gitops.language.schema import TypeKind
 
 KEY, FILE, VALUE = "key", "file", "value"
 _MAX_ITEMS = 500

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from gitops.database.language.lexer import Token
+from gitops.database.language.text import Span
 from gitops.editor.cluster import documentation_path, keys_below
 from gitops.editor.complete_text import KEY, CompletionItem, complete_query, complete_schema, unique_items
 from gitops.editor.documentation import LISTS
@@ -15,8 +17,6 @@ from gitops.editor.schema import SchemaView
 from gitops.editor.texts import MAX_READ_BYTES, EditorFile, TextCache
 from gitops.editor.tokens import TextPiece, ends_in_comment_or_string, read_tokens, word_start
 from gitops.editor.values import value_items
-from gitops.language.lexer import Token
-from gitops.language.text import Span
 
 _WORD_ENDS = b" \t\r\n,[]{}\"'"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from gitops.database.language.schema import TypeKind
+from gitops.database.language.text import Span
 from gitops.editor.cluster import documentation_path
 from gitops.editor.documentation import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, SCHEMA_WORDS, TYPE_WORDS
 from gitops.editor.navigate import FileOccurrence, find_occurrence, keys_of
 from gitops.editor.schema import TYPE_KINDS, Declaration, SchemaView
 from gitops.editor.symbols import Symbol, SymbolKind
 from gitops.editor.texts import EditorFile, TextCache
-from gitops.language.schema import TypeKind
-from gitops.language.text import Span
 
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|!~])")
 _FENCES = re.compile(r"`{3,}")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gitops.config.layout import format_yaml
+from gitops.cluster.config.layout import format_yaml
 from gitops.core.errors import BugError
+from gitops.database.language.format import format_queries, format_schema
+from gitops.database.language.text import LanguageError, Span
+from gitops.database.language.yaml import YamlError
 from gitops.editor.cluster import ClusterView
 from gitops.editor.complete_text import KEY
 from gitops.editor.navigate import is_cluster_file, keys_of
 from gitops.editor.project import QUERIES, SCHEMA
 from gitops.editor.symbols import SymbolKind
 from gitops.editor.texts import EditorFile, TextCache
-from gitops.language.format import format_queries, format_schema
-from gitops.language.text import LanguageError, Span
-from gitops.language.yaml import YamlError
 
 
 class OutlineItem(NamedTuple):

@@ -11,13 +11,17 @@ from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
-from gitops.config.declaration import CONFIG_FILE
-from gitops.config.load import load_desired
-from gitops.config.named_clusters import CONFIG_FILE as GITOPS_FILE
-from gitops.config.rule_problems import BotConfigError
-from gitops.config.source import SourceError
+from gitops.cluster.config.declaration import CONFIG_FILE
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.named_clusters import CONFIG_FILE as GITOPS_FILE
+from gitops.cluster.config.rule_problems import BotConfigError
+from gitops.cluster.config.source import SourceError
 from gitops.core.codes import REGISTRY, Code, Severity, remedy
 from gitops.core.errors import GitopsError
+from gitops.database.language.query.codes import QUERY_CODES
+from gitops.database.language.schema import MAX_PROBLEMS, TypeKind
+from gitops.database.language.suggest import Suggestion, did_you_mean
+from gitops.database.language.text import LanguageError, LanguageProblem, Span, Stage
 from gitops.editor.cluster import documentation_path, keys_below
 from gitops.editor.documentation import CLUSTER_KEYS, GITOPS_KEYS
 from gitops.editor.navigate import FileOccurrence, declared_at, is_cluster_file
@@ -27,10 +31,6 @@ from gitops.editor.symbols import FileSpan, Occurrence, Symbol, SymbolKind, occu
 from gitops.editor.texts import EditorFile, TextCache
 from gitops.editor.tokens import TextPiece
 from gitops.editor.values import nearest_value
-from gitops.language.query.codes import QUERY_CODES
-from gitops.language.schema import MAX_PROBLEMS, TypeKind
-from gitops.language.suggest import Suggestion, did_you_mean
-from gitops.language.text import LanguageError, LanguageProblem, Span, Stage
 
 _NOWHERE = Span(0, 0)
 _BETWEEN = re.compile(rb"[\s:=<>!]*(?:contains|starts_with)?\s*")
@@ -189,8 +189,8 @@ def _cluster_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProb
 
 def _rules_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
     """The problems of `gitops.yaml`; those of its rules with the files of keys are at the key that they name."""
-    from gitops.config.gitops_yaml import parse_bot_config
-    from gitops.config.trust_root import trust_paths, trust_root
+    from gitops.cluster.config.gitops_yaml import parse_bot_config
+    from gitops.cluster.config.trust_root import trust_paths, trust_root
 
     try:
         files = {}

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gitops.config.declaration import CONFIG_FILE, DeclaredCluster, QueryRegistry
-from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
+from gitops.cluster.config.declaration import CONFIG_FILE, DeclaredCluster, QueryRegistry
+from gitops.cluster.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.editor.cluster import ClusterView
 
 SCHEMA, QUERIES = ".pg", ".gq"

@@ -12,12 +12,12 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
+from gitops.database.language.lexer import Token, TokenKind
+from gitops.database.language.schema import TypeKind
 from gitops.editor.documentation import FUNCTION_WORDS
 from gitops.editor.schema import SchemaView
 from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
 from gitops.editor.tokens import TokenReader
-from gitops.language.lexer import Token, TokenKind
-from gitops.language.schema import TypeKind
 
 _OPERATORS = ("contains", "starts_with")
 _SECTIONS = ("match", "return", "order", "limit", "insert", "update", "delete", "set", "where", "not")

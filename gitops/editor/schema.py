@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from gitops.database.language.lexer import Token, TokenKind
+from gitops.database.language.schema import ConstraintKind, TypeKind
+from gitops.database.language.text import Span
 from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
 from gitops.editor.tokens import TextPiece, TokenReader, read_tokens, schema_pieces
-from gitops.language.lexer import Token, TokenKind
-from gitops.language.schema import ConstraintKind, TypeKind
-from gitops.language.text import Span
 
 CONSTRAINTS = tuple(kind.value for kind in ConstraintKind)
 _KEYWORDS = {kind.value: kind for kind in TypeKind}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from gitops.language.schema import TypeKind
-from gitops.language.text import Span
+from gitops.database.language.schema import TypeKind
+from gitops.database.language.text import Span
 
 
 class SymbolKind(StrEnum):

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from gitops.config.cluster_yaml import parse_cluster
-from gitops.config.source import SourceError, SourceTree
+from gitops.cluster.config.cluster_yaml import parse_cluster
+from gitops.cluster.config.source import SourceError, SourceTree
+from gitops.database.language.query import check_query, parse_queries
+from gitops.database.language.schema import compile_schema
+from gitops.database.language.text import LanguageError, LanguageProblem
 from gitops.editor.cluster import read_cluster_text
 from gitops.editor.project import GraphUse, cluster_graphs, graph_uses
 from gitops.editor.query import QueryView, read_query
 from gitops.editor.schema import SchemaView, read_schema_piece
 from gitops.editor.tokens import TextPiece, query_pieces, read_tokens
-from gitops.language.query import check_query, parse_queries
-from gitops.language.schema import compile_schema
-from gitops.language.text import LanguageError, LanguageProblem
 
 MAX_READ_BYTES = 512 * 1024
 """Largest file, in bytes, that is read word by word; a larger one has problems only."""

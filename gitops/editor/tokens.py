@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from gitops.database.language.lexer import Token, TokenKind
+from gitops.database.language.text import Span
 from gitops.editor.documentation import FUNCTION_WORDS
 from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
-from gitops.language.lexer import Token, TokenKind
-from gitops.language.text import Span
 
 _TRIVIA = rb"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z))"
 _COMMENT = rb"//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z)"

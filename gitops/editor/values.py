@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gitops.config.declaration import CONFIG_FILE
-from gitops.config.source import EntryKind, SourceError, SourceTree
+from gitops.cluster.config.declaration import CONFIG_FILE
+from gitops.cluster.config.source import EntryKind, SourceError, SourceTree
+from gitops.database.language.suggest import did_you_mean
 from gitops.editor.cluster import ClusterView
 from gitops.editor.complete_text import FILE, VALUE, CompletionItem
 from gitops.editor.project import QUERIES, SCHEMA, folder_of, join_path
 from gitops.editor.symbols import SymbolKind
 from gitops.editor.texts import EditorFile
-from gitops.language.suggest import did_you_mean
 
 _MAX_FOLDERS = 64
 _MAX_ENTRIES = 5_000
@@ -87,7 +87,7 @@ def nearest_value(file: EditorFile, view: ClusterView, key: str, written: str) -
 
 def _principals(file: EditorFile, view: ClusterView) -> Iterator[str]:
     """The principals of the keys of people; a file that is half written is read as far as its lines can be."""
-    from gitops.config.gitops_yaml import DEFAULT_SIGNERS
+    from gitops.cluster.config.gitops_yaml import DEFAULT_SIGNERS
 
     written = next((value.text for value in view.values("approvals", "allowed_signers")), DEFAULT_SIGNERS)
     try:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gitops.cluster.model.address import is_name
 from gitops.core.dataclass import dataclass
-from gitops.model.address import is_name
 
 __all__ = ["FoundCluster", "FoundGraph", "find_cluster", "find_path"]
 

@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import StrEnum
 
-from gitops.config.gitops_yaml import CONFIG_FILE, DEFAULT_SIGNERS, parse_bot_config
-from gitops.config.trust_root import trust_paths, trust_root
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, DEFAULT_SIGNERS, parse_bot_config
+from gitops.cluster.config.trust_root import trust_paths, trust_root
+from gitops.cluster.model.address import is_name
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError, GitopsError, UsageError
+from gitops.database.storage.address import StorageRootError, parse_storage
 from gitops.init.adopt import FoundCluster
-from gitops.model.address import is_name
-from gitops.storage.address import StorageRootError, parse_storage
 
 __all__ = [
     "ACTION_FOLDERS",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.init.files import (

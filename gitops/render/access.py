@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from gitops.model.access import AccessDiff, AccessRow, Actors, place_of
-from gitops.model.plan import Plan
+from gitops.cluster.model.access import AccessDiff, AccessRow, Actors, place_of
+from gitops.cluster.model.plan import Plan
 
 __all__ = ["MOST_ROWS", "access_counts", "access_form", "access_lines", "access_rows", "access_values"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from gitops.approvals.decisions import debt_form
-from gitops.approvals.documents import SEEN, TARGET
-from gitops.audit.report import AuditReport, LogRecord
+from gitops.cluster.approvals.decisions import debt_form
+from gitops.cluster.approvals.documents import SEEN, TARGET
+from gitops.cluster.audit.report import AuditReport, LogRecord
+from gitops.cluster.model.approval import Via
+from gitops.cluster.model.change import Disposition
+from gitops.cluster.model.ledger import EntryChange, EntryKind, LedgerEntry
 from gitops.core.codes import REGISTRY
-from gitops.model.approval import Via
-from gitops.model.change import Disposition
-from gitops.model.ledger import EntryChange, EntryKind, LedgerEntry
 from gitops.render.characters import visible
 from gitops.render.json import Form, present, rule_forms
 from gitops.render.text import following_lines, rule_line

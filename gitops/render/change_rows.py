@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from gitops.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
-from gitops.model.address import Address, Kind, policy_address
-from gitops.model.change import Action, Change, Disposition, Reason, Tier
-from gitops.model.contract import BreakKind, ContractBreak
-from gitops.model.plan import Plan
+from gitops.cluster.model.address import Address, Kind, policy_address
+from gitops.cluster.model.change import Action, Change, Disposition, Reason, Tier
+from gitops.cluster.model.contract import BreakKind, ContractBreak
+from gitops.cluster.model.plan import Plan
+from gitops.database.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
 
 LISTED = 50
 """From so many changes on, a comment only counts most."""

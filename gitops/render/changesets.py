@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from gitops.changesets.stream import FullState, StreamItem
+from gitops.cluster.changesets.stream import FullState, StreamItem
+from gitops.cluster.ledger.changesets import CHANGESET, EVENT
+from gitops.cluster.ledger.runs import RUN
+from gitops.cluster.model import changeset as model
+from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetEvent, ChangesetState, RuntimeState
+from gitops.cluster.model.run_record import RunRecord
 from gitops.core.clock import parse_timestamp
-from gitops.ledger.changesets import CHANGESET, EVENT
-from gitops.ledger.runs import RUN
-from gitops.model import changeset as model
-from gitops.model.changeset import BLOCKING, Changeset, ChangesetEvent, ChangesetState, RuntimeState
-from gitops.model.run_record import RunRecord
 from gitops.render.characters import visible
 from gitops.render.gantt import run_lines
 from gitops.render.json import Form, present

@@ -12,14 +12,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gitops.apply.drift import DriftKind
+from gitops.cluster.apply.drift import DriftKind
+from gitops.cluster.model.address import Address, Kind, is_name
+from gitops.cluster.model.outcome import PlanOutcome
+from gitops.cluster.model.plan import ExecutionGraph, Plan
+from gitops.cluster.model.resource import edges_near
+from gitops.cluster.plan.classes import atomic_graph
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
-from gitops.model.address import Address, Kind, is_name
-from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import ExecutionGraph, Plan
-from gitops.model.resource import edges_near
-from gitops.plan.classes import atomic_graph
 from gitops.render.access import access_values
 from gitops.render.change_rows import DONE, LISTED, PLANNED, change_rows, listed_rows, republished_counts
 from gitops.render.comment_inputs import (

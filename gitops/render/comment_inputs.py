@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from gitops.apply.drift import DriftOutcome
+from gitops.cluster.apply.drift import DriftOutcome
+from gitops.cluster.model.ledger import Debt
+from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
-from gitops.model.ledger import Debt
-from gitops.model.outcome import ApplyOutcome, PlanOutcome
 
 Templates = Mapping[str, str]
 """Texts of the target branch that override ours, by name (`TEMPLATE_NAMES`)."""

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gitops.changesets.lifecycle import unfinished
+from gitops.cluster.changesets.lifecycle import unfinished
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Reason
+from gitops.cluster.model.changeset import BLOCKING, ENDED, Changeset, ChangesetState, RuntimeState
+from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
+from gitops.cluster.model.plan import NodeOutcome, NodeResult, Plan
+from gitops.cluster.plan.classes import BARRIERS
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Severity, SourceRef, by_place
-from gitops.model.address import Address
-from gitops.model.change import Reason
-from gitops.model.changeset import BLOCKING, ENDED, Changeset, ChangesetState, RuntimeState
-from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
-from gitops.model.plan import NodeOutcome, NodeResult, Plan
-from gitops.plan.classes import BARRIERS
 from gitops.render.change_rows import PLANNED, action_of, broken_queries, effect_of
 from gitops.render.comment_inputs import ApprovalState, PlanComment
 from gitops.render.impact import SHOWN, migration_views

@@ -11,10 +11,10 @@ from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import Any
 
+from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.plan import TextChange
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
-from gitops.model.address import Address, Kind
-from gitops.model.plan import TextChange
 
 MOST_LINES = 120
 """The lines of one diff, before the rest is counted."""
@@ -72,8 +72,8 @@ def _canonical(kind: Kind, text: bytes) -> bytes:
     if kind not in (Kind.SCHEMA, Kind.QUERY):
         return text
     # A plan without a changed text needs no parser.
-    from gitops.language.format import format_queries, format_schema
-    from gitops.language.text import LanguageError
+    from gitops.database.language.format import format_queries, format_schema
+    from gitops.database.language.text import LanguageError
 
     layout: Callable[[bytes], bytes] = format_schema if kind is Kind.SCHEMA else format_queries
     try:

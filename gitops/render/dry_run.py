@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gitops.model.change import Disposition
-from gitops.model.outcome import ApplyOutcome
-from gitops.model.plan import ExecNode, NodeResult
+from gitops.cluster.model.change import Disposition
+from gitops.cluster.model.outcome import ApplyOutcome
+from gitops.cluster.model.plan import ExecNode, NodeResult
 
 __all__ = ["dry_run_form", "dry_run_lines"]
 

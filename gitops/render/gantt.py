@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from gitops.changesets.runs import longest
-from gitops.model.plan import NodeOutcome
-from gitops.model.run_record import RunNode, RunRecord
+from gitops.cluster.changesets.runs import longest
+from gitops.cluster.model.plan import NodeOutcome
+from gitops.cluster.model.run_record import RunNode, RunRecord
 from gitops.render.characters import visible
 
 MOST_BARS = 60

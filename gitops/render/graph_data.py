@@ -10,8 +10,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gitops.graph.maintenance import GcResult, OptimizeResult, PreviewReport, PurgeResult, VerifyReport
-from gitops.graph.results import (
+from gitops.database.graph.maintenance import GcResult, OptimizeResult, PreviewReport, PurgeResult, VerifyReport
+from gitops.database.graph.results import (
     BaselineResult,
     BlobFacts,
     BranchCreated,

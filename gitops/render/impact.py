@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.change import Action, Disposition, Tier
+from gitops.cluster.model.plan import AffectedQuery, Plan, QueryChange, SchemaImpact
 from gitops.core.dataclass import dataclass
-from gitops.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
-from gitops.model.address import Address, Kind
-from gitops.model.change import Action, Disposition, Tier
-from gitops.model.plan import AffectedQuery, Plan, QueryChange, SchemaImpact
+from gitops.database.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
 
 SHOWN = 20
 """The number of names in a list before the rest becomes a count."""

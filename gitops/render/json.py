@@ -12,11 +12,11 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gitops.approvals.decisions import open_debts
-from gitops.model.address import Address
-from gitops.model.change import Change
-from gitops.model.ledger import Debt, LedgerState
-from gitops.model.outcome import (
+from gitops.cluster.approvals.decisions import open_debts
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Change
+from gitops.cluster.model.ledger import Debt, LedgerState
+from gitops.cluster.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
     DecisionOutcome,
@@ -29,14 +29,14 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.model.plan import ApprovalRequirement, Plan
-from gitops.model.trust import RuleChange
+from gitops.cluster.model.plan import ApprovalRequirement, Plan
+from gitops.cluster.model.trust import RuleChange
 from gitops.render.characters import visible_json
 from gitops.render.serving import serving_form
 from gitops.render.undo import undo_forms
 
 if TYPE_CHECKING:
-    from gitops.plan.classes import Classified
+    from gitops.cluster.plan.classes import Classified
 
 Form = dict[str, Any]
 

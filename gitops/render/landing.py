@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gitops.model.address import Address
-from gitops.model.change import Disposition
-from gitops.model.plan import Effect, Plan
-from gitops.plan.classes import Classified, effects_of, pivots
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Disposition
+from gitops.cluster.model.plan import Effect, Plan
+from gitops.cluster.plan.classes import Classified, effects_of, pivots
 
 __all__ = ["LANDS_WHOLE", "classes_of", "landing_lines", "landing_rows"]
 

@@ -10,9 +10,9 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from gitops.cluster.lint import LintOutcome, LocatedProblem, Region
-from gitops.language.lint import LintLevel
-from gitops.language.text import SourceText
+from gitops.cluster.session.lint import LintOutcome, LocatedProblem, Region
+from gitops.database.language.lint import LintLevel
+from gitops.database.language.text import SourceText
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 from gitops.render.text import diagnostic_lines

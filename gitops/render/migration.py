@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gitops.language.schema.steps import Migration, UnsupportedChange
+from gitops.database.language.schema.steps import Migration, UnsupportedChange
 from gitops.render.characters import visible
 from gitops.render.impact import MigrationView, StepView
 from gitops.render.json import Form, plain, present
@@ -13,7 +13,7 @@ from gitops.render.steps import plain_words
 from gitops.render.text import diagnostic_lines
 
 if TYPE_CHECKING:
-    from gitops.cluster.down import DownOutcome
+    from gitops.cluster.session.down import DownOutcome
 
 
 def down_text(outcome: DownOutcome) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gitops.cluster.queries import QueriesOutcome
-from gitops.language.query import CheckedQuery
+from gitops.cluster.session.queries import QueriesOutcome
+from gitops.database.language.query import CheckedQuery
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gitops.apply.replays import Replayed, ReplayOutcome
+from gitops.compute.ticks.replays import Replayed, ReplayOutcome
 from gitops.core.clock import timestamp
 from gitops.render.strategies import comparison_lines, timeline_form, timeline_lines
 

@@ -25,13 +25,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from gitops import __version__
-from gitops.audit.report import AuditFinding, AuditReport
-from gitops.cluster.lint import LintOutcome, LocatedProblem
+from gitops.cluster.audit.report import AuditFinding, AuditReport
+from gitops.cluster.session.lint import LintOutcome, LocatedProblem
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic
-from gitops.language.lint import LintLevel
-from gitops.language.rules import RULES, LanguageRule, RuleStage
+from gitops.database.language.lint import LintLevel
+from gitops.database.language.rules import RULES, LanguageRule, RuleStage
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gitops.model.served import Follows, Replica, RevisionIdentity, ServingState
+from gitops.cluster.model.served import Follows, Replica, RevisionIdentity, ServingState
 
 __all__ = ["serving_form", "serving_lines", "serving_parts"]
 

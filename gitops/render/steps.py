@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gitops.language.schema.steps import UnsupportedChange
+from gitops.database.language.schema.steps import UnsupportedChange
 from gitops.render.json import to_line
 from gitops.render.markdown import code, text
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from gitops.strategies.decision import ActionKind
-from gitops.strategies.simulation import Step, Timeline, Usage
+from gitops.compute.strategies.decision import ActionKind
+from gitops.compute.strategies.simulation import Step, Timeline, Usage
 
 __all__ = ["comparison_lines", "timeline_form", "timeline_lines", "to_plot"]
 

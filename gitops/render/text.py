@@ -9,15 +9,12 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 
-from gitops.approvals.decisions import open_debts
-from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostic, Severity, by_place
-from gitops.language.suggest import Suggestion
-from gitops.model.address import Address
-from gitops.model.approval import Approval
-from gitops.model.change import Action, Change, Disposition
-from gitops.model.ledger import LedgerEntry
-from gitops.model.outcome import (
+from gitops.cluster.approvals.decisions import open_debts
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import Approval
+from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.ledger import LedgerEntry
+from gitops.cluster.model.outcome import (
     ApplyOutcome,
     ApprovalSubject,
     ApproveOutcome,
@@ -32,8 +29,11 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.model.plan import Plan, first_failure
-from gitops.model.trust import RuleChange
+from gitops.cluster.model.plan import Plan, first_failure
+from gitops.cluster.model.trust import RuleChange
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostic, Severity, by_place
+from gitops.database.language.suggest import Suggestion
 from gitops.render.characters import visible
 from gitops.render.json import approve_command
 from gitops.render.serving import serving_lines, serving_parts

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gitops.apply.strategy_memory import MemoryOutcome
-from gitops.apply.tick import TickOutcome
+from gitops.compute.ticks.memory import MemoryOutcome
+from gitops.compute.ticks.tick import TickOutcome
 from gitops.core.diagnostics import Diagnostics
 from gitops.render.json import present
 from gitops.render.text import count

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from gitops.model.plan import Plan
-from gitops.model.undo import Undo, Undoing, UndonePart
+from gitops.cluster.model.plan import Plan
+from gitops.cluster.model.undo import Undo, Undoing, UndonePart
 
 __all__ = ["undo_counts", "undo_forms", "undo_lines", "undo_rows"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gitops.cluster.model.what_if import Usage, WhatIf
 from gitops.core.codes import Code
-from gitops.model.what_if import Usage, WhatIf
 
 __all__ = ["what_if_form", "what_if_lines", "what_if_rows"]
 

@@ -22,9 +22,18 @@ import hmac
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from gitops.changesets.stream import StreamItem, pull
-from gitops.cluster.changesets import BringsNothing, WatchedChangeset, find_changesets, list_changesets, read_stream
-from gitops.cluster.steer import Steering
+from gitops.cluster.changesets.stream import StreamItem, pull
+from gitops.cluster.ledger.port import LedgerReader
+from gitops.cluster.model.changeset import ChangesetState
+from gitops.cluster.model.ledger import changeset_key, is_changeset_key
+from gitops.cluster.session.changesets import (
+    BringsNothing,
+    WatchedChangeset,
+    find_changesets,
+    list_changesets,
+    read_stream,
+)
+from gitops.cluster.session.steer import Steering
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -32,9 +41,6 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
 from gitops.core.redact import Secret
 from gitops.forge.events import PushEvent
-from gitops.ledger.port import LedgerReader
-from gitops.model.changeset import ChangesetState
-from gitops.model.ledger import changeset_key, is_changeset_key
 from gitops.render.changesets import item_form, list_form, record_form
 from gitops.render.json import Form as JsonForm
 from gitops.server.bodies import CommitBody, FailBody, RuntimeBody, read_request

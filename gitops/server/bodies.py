@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.changeset import Runtime, RuntimeState, RuntimeUpdated
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
+from gitops.core.documents.forms import OBJECT, OBJECT_ID, is_line
+from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.core.errors import GitopsError
-from gitops.documents.forms import OBJECT, OBJECT_ID, is_line
-from gitops.documents.json_bytes import MalformedError, parse
-from gitops.model.address import Address
-from gitops.model.changeset import Runtime, RuntimeState, RuntimeUpdated
 
 __all__ = ["Body", "CommitBody", "FailBody", "RuntimeBody", "read_request"]
 

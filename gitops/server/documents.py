@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gitops.core.codes import Code
-from gitops.documents.codec import Document
-from gitops.documents.forms import (
+from gitops.core.documents.codec import Document
+from gitops.core.documents.forms import (
     BOOLEAN,
     OBJECT_ID,
     TEXT,
@@ -23,7 +23,7 @@ from gitops.documents.forms import (
     record,
     variants,
 )
-from gitops.documents.json_bytes import MalformedError
+from gitops.core.documents.json_bytes import MalformedError
 from gitops.forge import events
 from gitops.forge.port import Account
 

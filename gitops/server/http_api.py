@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from gitops.changesets.stream import StreamItem
+from gitops.cluster.changesets.stream import StreamItem
 from gitops.core.errors import GitopsError
 from gitops.render.changesets import item_form
 from gitops.render.json import to_line, to_text

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 
-from gitops.bot.results import LogLine, RunResult, combined_result
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import around
 from gitops.forge.events import Event, TickEvent, TimerEvent
+from gitops.repository.results import LogLine, RunResult, combined_result
 from gitops.server.documents import event_subject, read_event
 from gitops.server.queue import EventQueue, QueuedEvent
 from gitops.server.shared import ServerContext

@@ -29,13 +29,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gitops.cluster.model.address import graph_address
+from gitops.cluster.policy.bundle import SERVER_ACTIONS, Action
+from gitops.cluster.policy.decide import AccessDecision, AccessRequest, decide_all
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-from gitops.model.address import graph_address
-from gitops.policy.bundle import SERVER_ACTIONS, Action
-from gitops.policy.decide import AccessDecision, AccessRequest, decide_all
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 from gitops.serving.tokens import BearerTokens

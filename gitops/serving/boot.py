@@ -17,27 +17,27 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from gitops.cluster.workspace import Stores
+from gitops.cluster.model.address import CLUSTER_SCOPE, graph_address, is_servable, policy_address
+from gitops.cluster.model.change import Seen
+from gitops.cluster.plan.draft import UNKNOWN_DATA
+from gitops.cluster.policy.bind import BoundBundle, Enforced, bind
+from gitops.cluster.policy.decide import PolicyEngine
+from gitops.cluster.policy.read import read_bundle
+from gitops.cluster.session.workspace import Stores
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
-from gitops.graph.port import GraphReading
-from gitops.language.schema import Schema
-from gitops.model.address import CLUSTER_SCOPE, graph_address, is_servable, policy_address
-from gitops.model.change import Seen
-from gitops.plan.draft import UNKNOWN_DATA
-from gitops.policy.bind import BoundBundle, Enforced, bind
-from gitops.policy.decide import PolicyEngine
-from gitops.policy.read import read_bundle
+from gitops.database.graph.port import GraphReading
+from gitops.database.language.schema import Schema
+from gitops.database.storage.parallel import in_parallel
 from gitops.serving.generation import Generation, ServedGraph, StoredQuery
 from gitops.serving.revision import AppliedRevision
 from gitops.serving.texts import Compiled, TextOfGraph
-from gitops.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
-    from gitops.graph import ReadCache
+    from gitops.database.graph import ReadCache
 
 __all__ = ["BootRules", "CompilePolicy", "boot"]
 

@@ -5,10 +5,10 @@ Of one bundle, the policies of two graphs differ by the id of the graph alone, s
 
 from __future__ import annotations
 
-from gitops.policy.bind import Enforced, kind_of
-from gitops.policy.bundle import Bundle, EngineKind
-from gitops.policy.cedar import CedarEngine
-from gitops.policy.decide import AccessDecision, AccessRequest, PolicyEngine
+from gitops.cluster.policy.bind import Enforced, kind_of
+from gitops.cluster.policy.bundle import Bundle, EngineKind
+from gitops.cluster.policy.cedar import CedarEngine
+from gitops.cluster.policy.decide import AccessDecision, AccessRequest, PolicyEngine
 
 __all__ = ["PolicyCompiler"]
 

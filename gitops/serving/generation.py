@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from gitops import graph
+from gitops.cluster.model.change import Seen
+from gitops.cluster.model.served import RevisionIdentity
+from gitops.cluster.policy.decide import PolicyEngine
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import IntegrityError
-from gitops.model.change import Seen
-from gitops.model.served import RevisionIdentity
-from gitops.policy.decide import PolicyEngine
+from gitops.database import graph
 
 if TYPE_CHECKING:
-    from gitops.graph import ReadCache, ReadTarget, Snapshot
-    from gitops.language.query import CheckedQuery
-    from gitops.language.schema import Schema
+    from gitops.database.graph import ReadCache, ReadTarget, Snapshot
+    from gitops.database.language.query import CheckedQuery
+    from gitops.database.language.schema import Schema
 
 __all__ = ["Generation", "RuntimeState", "ServedGraph", "StoredQuery"]
 

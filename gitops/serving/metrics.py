@@ -19,8 +19,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from gitops.policy.bundle import Action
-from gitops.policy.decide import AccessDecision
+from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.decide import AccessDecision
 from gitops.serving.http.context import LogRecord
 from gitops.serving.http.status import Asked, WorkerStatus
 from gitops.serving.reload import Reload

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from gitops.cluster.workspace import Stores
+from gitops.cluster.model.outcome import ReadyOutcome, StateObservations
+from gitops.cluster.session.workspace import Stores
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-from gitops.model.outcome import ReadyOutcome, StateObservations
 from gitops.serving.access import classify
 from gitops.serving.boot import BootRules, boot
 from gitops.serving.engines import PolicyCompiler
@@ -27,7 +27,7 @@ from gitops.serving.texts import Compiled
 from gitops.serving.tokens import BearerTokens, load_tokens
 
 if TYPE_CHECKING:
-    from gitops.graph import ReadCache
+    from gitops.database.graph import ReadCache
 
 __all__ = ["BootInputs", "Booted", "ServerTokens", "ServingGeneration", "boot_process", "is_truthy"]
 

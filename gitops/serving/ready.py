@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gitops.cluster.observations import observe, read_at_once
-from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.cluster_yaml import load_header
+from gitops.cluster.config.cluster_yaml import load_header
+from gitops.cluster.model.outcome import ReadyOutcome, StateObservations
+from gitops.cluster.model.outcome import ServedGraph as ReadyGraph
+from gitops.cluster.session.observations import observe, read_at_once
+from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.clock import Clock
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
-from gitops.model.outcome import ReadyOutcome, StateObservations
-from gitops.model.outcome import ServedGraph as ReadyGraph
 from gitops.serving.boot import BootRules, boot
 from gitops.serving.generation import Generation
 from gitops.serving.revision import AppliedRevision, verify_revision

@@ -14,16 +14,16 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from gitops.cluster.model.served import RevisionIdentity
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
-from gitops.model.served import RevisionIdentity
 from gitops.serving.process import Booted, BootInputs, ServingGeneration, boot_process
 from gitops.serving.texts import Compiled
 
 if TYPE_CHECKING:
-    from gitops.graph import ReadCache
+    from gitops.database.graph import ReadCache
 
 __all__ = ["Reload", "ReloadResult", "Reloader", "Watch"]
 

@@ -20,12 +20,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from mmap import mmap
 
+from gitops.cluster.ledger.served import MAX_CODES, ServingReports
+from gitops.cluster.model.served import Follows, RevisionIdentity, ServerReport
 from gitops.core.clock import Clock, timestamp
 from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import MAX_LINE
 from gitops.core.errors import GitopsError
-from gitops.documents.forms import MAX_LINE
-from gitops.ledger.served import MAX_CODES, ServingReports
-from gitops.model.served import Follows, RevisionIdentity, ServerReport
 from gitops.render.characters import visible
 from gitops.serving.reload import Reload, ReloadResult
 

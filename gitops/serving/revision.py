@@ -13,18 +13,18 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from gitops.cluster.catalog import catalog_text
-from gitops.cluster.observations import RECOVERIES, STATE_FILE
+from gitops.cluster.ledger.port import IntentListing, LedgerReader, LedgerView
+from gitops.cluster.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, is_name, schema_address
+from gitops.cluster.model.change import Seen
+from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState
+from gitops.cluster.model.served import RevisionIdentity
+from gitops.cluster.plan.draft import recorded_data
+from gitops.cluster.session.catalog import catalog_text
+from gitops.cluster.session.observations import RECOVERIES, STATE_FILE
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
-from gitops.ledger.port import IntentListing, LedgerReader, LedgerView
-from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, is_name, schema_address
-from gitops.model.change import Seen
-from gitops.model.ledger import Intent, IntentKind, LedgerState
-from gitops.model.served import RevisionIdentity
-from gitops.plan.draft import recorded_data
-from gitops.storage.parallel import in_parallel
+from gitops.database.storage.parallel import in_parallel
 
 __all__ = ["AppliedRevision", "AppliedText", "verify_revision"]
 

@@ -13,9 +13,9 @@ from gitops.core.canonical import digest
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
-from gitops.language.query import CheckedQuery, Query, check_query, parse_queries
-from gitops.language.schema import Schema, compile_schema
-from gitops.language.text import LanguageError, SourceText
+from gitops.database.language.query import CheckedQuery, Query, check_query, parse_queries
+from gitops.database.language.schema import Schema, compile_schema
+from gitops.database.language.text import LanguageError, SourceText
 from gitops.serving.children import in_children
 from gitops.serving.generation import Generation, StoredQuery
 from gitops.serving.revision import AppliedText

@@ -27,23 +27,23 @@ _UNPROVEN: dict[str, str] = {}
 _TABLES = ("core/codes.py", "core/_code_names.py", "serving/http/errors.py")
 # Texts that another module hands on as a value, through a port or over HTTP: where they are made. This list may only shrink.
 _MADE_ELSEWHERE = {
-    "catalog_payload_digest_mismatch": ["ledger/readings.py"],
+    "catalog_payload_digest_mismatch": ["cluster/ledger/readings.py"],
     "envelope_invalid": ["git/sshsig.py"],
-    "graph_create_failed": ["graph/root.py"],
-    "irreversible_change": ["language/schema/migration.py"],
-    "query_parse_error": ["language/lexer.py"],
+    "graph_create_failed": ["database/graph/root.py"],
+    "irreversible_change": ["database/language/schema/migration.py"],
+    "query_parse_error": ["database/language/lexer.py"],
     "query_server_busy": ["serving/http/work.py"],
-    "query_server_forbidden": ["policy/decide.py"],
+    "query_server_forbidden": ["cluster/policy/decide.py"],
     "query_server_refused": ["serving/operations/queries.py"],
     "query_server_unauthorized": ["serving/access.py"],
     "query_server_unknown": ["serving/access.py"],
-    "query_typecheck_error": ["language/query/check_match.py"],
-    "schema_annotation_unknown": ["language/schema/check.py"],
-    "schema_apply_failed": ["language/schema/migration.py"],
-    "schema_catalog_error": ["language/schema/compile.py"],
-    "schema_parse_error": ["language/schema/parser.py"],
-    "schema_preview_unavailable": ["graph/local_root.py"],
-    "stored_query_check_failed": ["language/query/check_match.py"],
+    "query_typecheck_error": ["database/language/query/check_match.py"],
+    "schema_annotation_unknown": ["database/language/schema/check.py"],
+    "schema_apply_failed": ["database/language/schema/migration.py"],
+    "schema_catalog_error": ["database/language/schema/compile.py"],
+    "schema_parse_error": ["database/language/schema/parser.py"],
+    "schema_preview_unavailable": ["database/graph/local_root.py"],
+    "stored_query_check_failed": ["database/language/query/check_match.py"],
 }
 _ERRORS = {"GitopsError", "ConflictError", "RemoteError", "IntegrityError", "UsageError", "SourceError"}
 # Helpers and renderings are given diagnostics; the registry's own tests name codes without raising them.

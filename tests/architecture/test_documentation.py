@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -17,15 +18,15 @@ from markdown_it import MarkdownIt
 
 from gitops import __version__
 from gitops.cli.parser import build_parser
-from gitops.config.gitops_yaml import BotConfig, parse_bot_config
+from gitops.cluster.config.gitops_yaml import BotConfig, parse_bot_config
+from gitops.cluster.ledger.chain import ledger_ref
+from gitops.cluster.ledger.documents import read_entry
+from gitops.cluster.ledger.trailers import trailers
+from gitops.cluster.model.approval import ApprovalStatement
+from gitops.cluster.model.ledger import EntryKind, LedgerEntry
 from gitops.core.codes import REGISTRY
 from gitops.editor.documentation import GITOPS_KEYS
 from gitops.git.hooks import _NAMES
-from gitops.ledger.chain import ledger_ref
-from gitops.ledger.documents import read_entry
-from gitops.ledger.trailers import trailers
-from gitops.model.approval import ApprovalStatement
-from gitops.model.ledger import EntryKind, LedgerEntry
 from tests.support import cli_page, codes_page
 from tests.support.pages import ROOT, read_page
 
@@ -156,7 +157,9 @@ def test_the_configurations_shown_are_valid():
 def test_the_approval_page_explains_every_bound_value_and_every_refusal():
     page = read_page("approvals.md")
     names = {f.name for f in dataclasses.fields(ApprovalStatement)}
-    refusals = {c for c in REGISTRY if c.startswith("approval_") and f"Code.{c.name}" in _source("approvals/verify.py")}
+    refusals = {
+        c for c in REGISTRY if c.startswith("approval_") and f"Code.{c.name}" in _source("cluster/approvals/verify.py")
+    }
     assert len(refusals) > 5
     assert {n for n in names | refusals if f"`{n}`" not in page} == set()
 
@@ -193,16 +196,30 @@ def test_the_changelog_speaks_of_this_version():
     assert __version__ in headings or len(headings) == 1
 
 
-def test_the_page_lists_the_rooms_in_the_order_of_their_contract():
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
-    (rooms,) = (c for c in contracts if c["name"] == "rooms")
-    layers = [{name for name in layer.split(" | ") if not name.startswith("(")} for layer in rooms["layers"]]
-    section = read_page("architecture.md").partition("## Rooms\n")[2].partition("\n## ")[0]
+_CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+
+
+@pytest.mark.parametrize(
+    ("heading", "contract", "package"),
+    [
+        ("Wings", "wings", ""),
+        ("Rooms of the cluster", "rooms of the cluster", "cluster"),
+        ("Rooms of the database", "rooms of the database", "database"),
+        ("Rooms of the strategies", "rooms of the strategies", "compute"),
+    ],
+)
+def test_the_page_lists_wings_and_rooms_in_the_order_of_their_contracts(heading, contract, package):
+    (found,) = (c for c in _CONTRACTS if c["name"] == contract)
+    layers = [{name for name in layer.split(" | ") if not name.startswith("(")} for layer in found["layers"]]
+    section = re.split(r"\n##+ ", read_page("architecture.md").partition(f"# {heading}\n")[2])[0]
     rows = [set(re.findall(r"`([a-z]+)`", row)) for row in re.findall(r"^\| (`.+?`) \|", section, re.MULTILINE)]
     assert rows == layers
-    assert set().union(*rows) == {p.parent.name for p in (ROOT / "gitops").glob("*/__init__.py")}
+    assert set().union(*rows) == {p.parent.name for p in (ROOT / "gitops" / package).glob("*/__init__.py")}
+
+
+def test_every_wing_says_what_it_is_for():
+    for face in (ROOT / "gitops").glob("*/__init__.py"):
+        assert ast.get_docstring(ast.parse(face.read_text(encoding="utf-8"))), face
 
 
 def test_the_walk_through_the_code_is_ten_files_at_most_and_all_are_there():
@@ -214,10 +231,7 @@ def test_the_walk_through_the_code_is_ten_files_at_most_and_all_are_there():
 
 def test_the_page_names_the_home_of_every_dependency():
     page = read_page("architecture.md")
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
-    homes = {home for c in contracts if c["name"].startswith("home of") for home in c["allowed_importers"]}
+    homes = {home for c in _CONTRACTS if c["name"].startswith("home of") for home in c["allowed_importers"]}
     paths = {home.removeprefix("gitops.").replace(".", "/") for home in homes}
     assert {path for path in paths if f"`{path}`" not in page and f"`{path}.py`" not in page} == set()
 

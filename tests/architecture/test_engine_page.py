@@ -12,16 +12,16 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gitops.core.canonical import document
+from gitops.core.documents.json_bytes import parse
 from gitops.core.errors import IntegrityError
-from gitops.documents.json_bytes import parse
-from gitops.graph import layout, lines, manifest
-from gitops.graph.history import leases, verify
-from gitops.graph.lines import read_branches, read_floor
-from gitops.graph.manifest import OPERATIONS, read_identity, read_manifest
-from gitops.graph.query import plan
-from gitops.graph.query.options import Strategy
-from gitops.graph.tables import arrow_field
-from gitops.language.schema import PropType, Scalar
+from gitops.database.graph import layout, lines, manifest
+from gitops.database.graph.history import leases, verify
+from gitops.database.graph.lines import read_branches, read_floor
+from gitops.database.graph.manifest import OPERATIONS, read_identity, read_manifest
+from gitops.database.graph.query import plan
+from gitops.database.graph.query.options import Strategy
+from gitops.database.graph.tables import arrow_field
+from gitops.database.language.schema import PropType, Scalar
 from tests.support.memory_store import MemoryStore
 from tests.support.pages import ROOT, read_page
 
@@ -116,7 +116,9 @@ def test_every_member_of_a_manifest_is_explained():
 
 
 def test_every_file_of_a_root_is_on_the_page():
-    docstring = ast.get_docstring(ast.parse((ROOT / "gitops/graph/layout.py").read_text(encoding="utf-8"))) or ""
+    docstring = (
+        ast.get_docstring(ast.parse((ROOT / "gitops/database/graph/layout.py").read_text(encoding="utf-8"))) or ""
+    )
     listed = re.findall(r"^ {4}(\S+/|\S+\.(?:json|pg))(?= )", docstring, re.MULTILINE)
     assert len(listed) == 10
     on_page = re.findall(r"^ {4}(\S+)(?= )", read_page(PAGE), re.MULTILINE)
@@ -153,10 +155,10 @@ def test_every_operator_strategy_and_finding_is_on_the_page():
 
 
 def test_numbers_of_the_prose_are_those_of_the_code():
-    from gitops.graph.history.optimize import OptimizeOptions
-    from gitops.graph.history.retention import Retention
-    from gitops.graph.query import searching, strategies
-    from gitops.graph.search import text, vector
+    from gitops.database.graph.history.optimize import OptimizeOptions
+    from gitops.database.graph.history.retention import Retention
+    from gitops.database.graph.query import searching, strategies
+    from gitops.database.graph.search import text, vector
 
     options, page = OptimizeOptions(), " ".join(read_page(PAGE).split())
     told = [

@@ -7,11 +7,11 @@ import shutil
 import pytest
 
 from gitops.cli.main import main
-from gitops.config.folder import FolderTree
-from gitops.config.load import load_desired
-from gitops.language.query import parse_queries
-from gitops.language.query.ast import Bind, Read
-from gitops.model.address import Kind
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.model.address import Kind
+from gitops.database.language.query import parse_queries
+from gitops.database.language.query.ast import Bind, Read
 from tests.support.pages import ROOT
 
 _EXAMPLE = ROOT / "examples/company-brain"

@@ -32,13 +32,14 @@ for command in json.loads(sys.argv[1]):
         codes.append(main(command))
     except SystemExit as end:
         codes.append(end.code)
-loaded = sorted({name.partition(".")[0] for name in sys.modules} | {name for name in sys.modules if name.count(".") == 1})
+names = [name.split(".") for name in sys.modules]
+loaded = sorted({".".join(name[:n]) for name in names for n in (1, 2, 3) if n == 1 or name[0] == "gitops"})
 sys.stderr.write(json.dumps({"codes": codes, "loaded": loaded, "written": len(written)}))
 """
 
 
 def loaded_by(*arguments: str, stdin: str = "") -> set[str]:
-    """Top-level modules, and modules directly below them, that a successful run of the command has loaded."""
+    """Top-level modules, and wings and rooms of the program, that a successful run of the command has loaded."""
     return set(report_on(arguments, stdin=stdin)["loaded"])
 
 
@@ -101,15 +102,18 @@ def test_all_dataclasses_are_written_late():
 
 def test_nothing_of_the_control_plane_for_rows(folders):
     arguments = ("query", "knowledge", "find_person", "--param", "h=ada", "--config", folders["converged"])
-    found = {name.partition(".")[2] for name in loaded_by("graph", *arguments) if name.startswith("gitops.")}
-    assert "graph" in found
-    assert found.isdisjoint({"apply", "approvals", "approving", "audit", "bot", "cluster", "forge", "plan"})
+    found = {".".join(name.split(".")[1:3]) for name in loaded_by("graph", *arguments) if name.startswith("gitops.")}
+    assert "database.graph" in found
+    assert {name.partition(".")[0] for name in found}.isdisjoint({"bot", "forge"})
+    assert found.isdisjoint(
+        {f"cluster.{room}" for room in ("apply", "approvals", "approving", "audit", "plan", "session")}
+    )
 
 
 def test_no_ledger_is_opened_to_check_a_folder(folders):
     """The changesets are read by the ledgers alone."""
-    assert "gitops.changesets" not in loaded_by("validate", "--config", folders["new"])
-    assert "gitops.changesets" in loaded_by("status", "--config", folders["new"])
+    assert "gitops.cluster.changesets" not in loaded_by("validate", "--config", folders["new"])
+    assert "gitops.cluster.changesets" in loaded_by("status", "--config", folders["new"])
 
 
 def test_nothing_heavy_for_the_way_back(folders):

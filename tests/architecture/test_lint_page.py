@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gitops.cluster.lint import lint_cluster
-from gitops.config.source import MemoryTree
-from gitops.language.rules import RULES, RuleStage
+from gitops.cluster.config.source import MemoryTree
+from gitops.cluster.session.lint import lint_cluster
+from gitops.database.language.rules import RULES, RuleStage
 from gitops.render.lint import SHOWN, lint_form
 from gitops.render.sarif import MAX_RESULTS
 from tests.support.pages import read_page

@@ -144,7 +144,7 @@ class Hidden:
             raise ModuleNotFoundError(f"no module {name}", name=name)
 
 sys.meta_path.insert(0, Hidden())
-for room in ("serving", "server", "wiring", "policy"):
+for room in ("serving", "server", "repository.wiring", "cluster.policy"):
     package = importlib.import_module(f"gitops.{room}")
     for each in pkgutil.walk_packages(package.__path__, f"gitops.{room}."):
         importlib.import_module(each.name)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
-from gitops.policy.access import AccessState, PolicyText
-from gitops.policy.access_diff import access_diff
-from gitops.policy.bundle import BRANCH_SCOPED, TARGET_SCOPED, Action, BranchScope, Bundle, Rule
+from gitops.cluster.policy.access import AccessState, PolicyText
+from gitops.cluster.policy.access_diff import access_diff
+from gitops.cluster.policy.bundle import BRANCH_SCOPED, TARGET_SCOPED, Action, BranchScope, Bundle, Rule
 from tests.bench.measure import Effort, Figure, repeated
 
 _ACTORS, _GROUPS, _RULES, _QUERIES = 10_000, 60, 200, 40

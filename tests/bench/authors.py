@@ -43,11 +43,11 @@ def figures(effort: Effort) -> Iterator[Figure]:
 
 
 def _search(repository: Repository, root: str, head: str) -> None:
-    from gitops.approvals.counting import CountedCommits
-    from gitops.approvals.origins import Origins, Unapplied
-    from gitops.config.trust_root import trust_root
-    from gitops.model.address import graph_address
-    from gitops.wiring.project import open_commit_tree
+    from gitops.cluster.approvals.counting import CountedCommits
+    from gitops.cluster.approvals.origins import Origins, Unapplied
+    from gitops.cluster.config.trust_root import trust_root
+    from gitops.cluster.model.address import graph_address
+    from gitops.repository.wiring.project import open_commit_tree
 
     counted = CountedCommits(repository, [_FOLDER], _FILES, partial(open_commit_tree, repository))
     unapplied = Unapplied(

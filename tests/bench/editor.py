@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from gitops.config.source import MemoryTree
+from gitops.cluster.config.source import MemoryTree
 from gitops.editor.completion import complete
 from gitops.editor.describe import hover
 from gitops.editor.problems import find_problems

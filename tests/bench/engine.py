@@ -11,8 +11,8 @@ from tests.bench.clusters import SCHEMA, widened
 from tests.bench.measure import Effort, Figure, clocked
 
 if TYPE_CHECKING:
-    from gitops.graph.engine import LanceEngine
-    from gitops.graph.staged import WriteContext
+    from gitops.database.graph.engine import LanceEngine
+    from gitops.database.graph.staged import WriteContext
 
 _T = TypeVar("_T")
 _ROWS = 1000
@@ -23,9 +23,9 @@ _GOALS = {_PUBLISH: 1.0, _ONE_ROW: 30.0}
 
 def figures(effort: Effort) -> Iterator[Figure]:
     """Create, load, migrate, read, show."""
-    from gitops.graph.engine import LanceEngine
-    from gitops.graph.staged import WriteContext
-    from gitops.wiring.system import RandomIds, SystemClock
+    from gitops.database.graph.engine import LanceEngine
+    from gitops.database.graph.staged import WriteContext
+    from gitops.repository.wiring.system import RandomIds, SystemClock
 
     engine, context = LanceEngine(SystemClock(), RandomIds()), WriteContext(SystemClock(), RandomIds(), "bench")
     folder = effort.folder("engine")
@@ -48,8 +48,8 @@ class _Lives:
 
     def live(self, uri: str) -> None:
         """One life."""
-        from gitops.graph.load import LoadRequest, load_records
-        from gitops.graph.show import describe_graph, read_rows
+        from gitops.database.graph.load import LoadRequest, load_records
+        from gitops.database.graph.show import describe_graph, read_rows
 
         engine, step = self._engine, self._step
         many, one = (LoadRequest(uri, BytesIO(_people(count))) for count in (_ROWS, 1))

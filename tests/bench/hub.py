@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from gitops.apply.entries import make_entry
-from gitops.bot.position import LedgerPosition
-from gitops.cluster.session import Session
-from gitops.config.load import load_desired
-from gitops.config.sound import sound_record
+from gitops.cluster.apply.entries import make_entry
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.sound import sound_record
+from gitops.cluster.ledger.port import LedgerWrite
+from gitops.cluster.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
+from gitops.cluster.session.session import Session
 from gitops.core.diagnostics import Diagnostics
-from gitops.ledger.port import LedgerWrite
-from gitops.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
-from gitops.wiring.stores import graph_uri
+from gitops.repository.position import LedgerPosition
+from gitops.repository.wiring.stores import graph_uri
 from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Program, Usage
 from tests.support.git_http import Drop, Intercepted

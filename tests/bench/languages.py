@@ -31,7 +31,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
 
 
 def _imports(effort: Effort) -> Iterator[Figure]:
-    names = "gitops.language.query, gitops.language.schema"
+    names = "gitops.database.language.query, gitops.database.language.schema"
     argv = [sys.executable, "-c", _IMPORT.format(names)]
     environ = effort.environment()
     found = [
@@ -42,9 +42,9 @@ def _imports(effort: Effort) -> Iterator[Figure]:
 
 
 def _one_file(effort: Effort) -> Iterator[Figure]:
-    from gitops.language.query import check_query, parse_queries
-    from gitops.language.schema import compile_schema
-    from gitops.language.schema.migration import plan_migration
+    from gitops.database.language.query import check_query, parse_queries
+    from gitops.database.language.schema import compile_schema
+    from gitops.database.language.schema.migration import plan_migration
 
     inner = 5 if effort.quick else 50
     source, query = SCHEMA.encode(), query_text("q", 7).encode()
@@ -59,9 +59,9 @@ def _one_file(effort: Effort) -> Iterator[Figure]:
 
 def _many_files(effort: Effort) -> Iterator[Figure]:
     """One graph with many query files, in memory; then what a process on a disk takes."""
-    from gitops.config.cache import MemoryCache
-    from gitops.config.load import load_cached, load_desired
-    from gitops.config.source import MemoryTree
+    from gitops.cluster.config.cache import MemoryCache
+    from gitops.cluster.config.load import load_cached, load_desired
+    from gitops.cluster.config.source import MemoryTree
 
     number = 100 if effort.quick else 10_000
     folder = write_cluster(effort.folder("files"), graphs=1, queries=number)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from tests.bench.measure import ROOT, Effort, Figure, clocked, repeated
 
 if TYPE_CHECKING:
+    from gitops.cluster.ledger.port import LedgerStore
+    from gitops.cluster.model.ledger import LedgerEntry
     from gitops.git.port import GitRemote
     from gitops.git.repository import Repository
-    from gitops.ledger.port import LedgerStore
-    from gitops.model.ledger import LedgerEntry
 
 _CLUSTER = "bench"
 _RESOURCES = 40
@@ -30,11 +30,11 @@ ledger:
 
 def figures(effort: Effort) -> Iterator[Figure]:
     """Commits and locks on each store, then signatures."""
+    from gitops.cluster.ledger.folder import FolderLedger
     from gitops.core.faults import NoFaults
+    from gitops.database.storage.local import LocalStore
     from gitops.git.remote import ProgramRemote, SelfRemote
-    from gitops.ledger.folder import FolderLedger
-    from gitops.storage.local import LocalStore
-    from gitops.wiring.system import SystemClock
+    from gitops.repository.wiring.system import SystemClock
 
     home = effort.folder("ledgers")
     key, trust = _trust(home, effort.environment())
@@ -51,9 +51,9 @@ def figures(effort: Effort) -> Iterator[Figure]:
 
 
 def _store_figures(effort: Effort, label: str, ledger: LedgerStore, trust: Mapping[str, bytes]) -> Iterator[Figure]:
-    from gitops.ledger.port import LedgerWrite
-    from gitops.model.address import Address
-    from gitops.model.ledger import AppliedResource, LedgerState, LockInfo, Status, StatusRecord
+    from gitops.cluster.ledger.port import LedgerWrite
+    from gitops.cluster.model.address import Address
+    from gitops.cluster.model.ledger import AppliedResource, LedgerState, LockInfo, Status, StatusRecord
 
     clock, fresh = _time_and_ids()
     names = [f"query.g.q{n:03}" for n in range(_RESOURCES)]
@@ -97,8 +97,8 @@ def _junk_figure(effort: Effort, repository: Repository, ledger: LedgerStore) ->
 
 
 def _signature_figures(effort: Effort, repository: Repository, key: Path) -> Iterator[Figure]:
+    from gitops.cluster.ledger.chain import ledger_ref
     from gitops.git.signatures import sign, verify_commit
-    from gitops.ledger.chain import ledger_ref
 
     head = repository.resolve(ledger_ref(_CLUSTER))
     if head is None:
@@ -120,7 +120,7 @@ def _signature_figures(effort: Effort, repository: Repository, key: Path) -> Ite
 
 def _trust(home: Path, environ: Mapping[str, str]) -> tuple[Path, Mapping[str, bytes]]:
     """A new key, and the files that let it sign entries; another one may approve."""
-    from gitops.config.gitops_yaml import CONFIG_FILE, DEFAULT_SIGNERS
+    from gitops.cluster.config.gitops_yaml import CONFIG_FILE, DEFAULT_SIGNERS
 
     lines = []
     for name in ("bot", "ann"):
@@ -140,9 +140,9 @@ def _repository(path: Path, environ: Mapping[str, str]) -> Repository:
 
 
 def _branch(repository: Repository, remote: GitRemote, key: Path) -> LedgerStore:
+    from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
     from gitops.git.port import Person
-    from gitops.ledger.branch import BranchLedger, BranchSettings
-    from gitops.wiring.system import SystemClock
+    from gitops.repository.wiring.system import SystemClock
 
     lock, fallback = f"refs/gitops/locks/{_CLUSTER}", f"refs/heads/gitops/locks/{_CLUSTER}"
     place = BranchSettings(_CLUSTER, Person("bot", "bot@example.org", 0), str(key), lock, fallback)
@@ -152,16 +152,16 @@ def _branch(repository: Repository, remote: GitRemote, key: Path) -> LedgerStore
 def _time_and_ids() -> tuple[Callable[[], str], Callable[[], str]]:
     """The time now as text, and fresh ids."""
     from gitops.core.clock import timestamp
-    from gitops.wiring.system import RandomIds, SystemClock
+    from gitops.repository.wiring.system import RandomIds, SystemClock
 
     clock = SystemClock()
     return lambda: timestamp(clock.now()), RandomIds().ulid
 
 
 def _entry(trust: Mapping[str, bytes], at: str) -> LedgerEntry:
-    from gitops.config.trust_root import trust_root
-    from gitops.model.approval import ClusterTarget
-    from gitops.model.ledger import EntryKind, LedgerEntry
+    from gitops.cluster.config.trust_root import trust_root
+    from gitops.cluster.model.approval import ClusterTarget
+    from gitops.cluster.model.ledger import EntryKind, LedgerEntry
 
     rules = trust_root(trust).digest
     return LedgerEntry(

@@ -8,15 +8,15 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gitops.graph.engine import LanceEngine
-from gitops.graph.history.optimize import optimize_tables
-from gitops.graph.load import LoadMode, LoadRequest, load_records
-from gitops.graph.query import QueryOptions, ReadCache, Strategy, run_query
-from gitops.graph.snapshot import ReadTarget, open_snapshot
-from gitops.graph.staged import WriteContext
-from gitops.graph.write.mutate import MutationOptions, Mutator
-from gitops.language.query import CheckedQuery, check_query, parse_queries
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.history.optimize import optimize_tables
+from gitops.database.graph.load import LoadMode, LoadRequest, load_records
+from gitops.database.graph.query import QueryOptions, ReadCache, Strategy, run_query
+from gitops.database.graph.snapshot import ReadTarget, open_snapshot
+from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.write.mutate import MutationOptions, Mutator
+from gitops.database.language.query import CheckedQuery, check_query, parse_queries
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.bench.rivals import Ask
 from tests.bench.social import APPROXIMATE, EXACT, QUESTIONS
 

@@ -19,7 +19,7 @@ from tests.bench.clusters import write_cluster
 from tests.bench.measure import Effort, Figure
 
 if TYPE_CHECKING:
-    from gitops.model.plan import ExecutionGraph, NodeResult
+    from gitops.cluster.model.plan import ExecutionGraph, NodeResult
 
 _GOAL_PERCENT = 5.0
 
@@ -51,10 +51,18 @@ def figures(effort: Effort) -> Iterator[Figure]:
 
 def _overhead(count: int) -> float:
     """Microseconds of CPU that starting, noting and ending one node costs; a hundred nodes share each lock."""
-    from gitops.apply.runner import run_graph
-    from gitops.model.change import Action
-    from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
-    from gitops.wiring.system import SystemClock
+    from gitops.cluster.apply.runner import run_graph
+    from gitops.cluster.model.change import Action
+    from gitops.cluster.model.plan import (
+        ExecEdge,
+        ExecNode,
+        ExecutionGraph,
+        LockClaim,
+        LockMode,
+        NodeOutcome,
+        NodeResult,
+    )
+    from gitops.repository.wiring.system import SystemClock
 
     nodes = tuple(
         ExecNode(f"n{n:05}", "query", Action.CREATE, n, (LockClaim(f"graph:{n // 100}", LockMode.SHARED),))
@@ -76,10 +84,10 @@ class _Run:
 
 
 def _run(folder: Path, graphs: int, workers: int) -> _Run:
-    from gitops.apply.apply import apply
-    from gitops.apply.refresh import import_cluster
-    from gitops.plan.plan import plan
-    from gitops.wiring.stores import folder_workspace
+    from gitops.cluster.apply.apply import apply
+    from gitops.cluster.apply.refresh import import_cluster
+    from gitops.cluster.plan.plan import plan
+    from gitops.repository.wiring.stores import folder_workspace
 
     write_cluster(folder, graphs=graphs, queries=1)
     workspace = folder_workspace(str(folder), actor="bench", workers=workers)
@@ -97,8 +105,8 @@ def _run(folder: Path, graphs: int, workers: int) -> _Run:
 
 def played(graph: ExecutionGraph, durations: Mapping[str, float], workers: int) -> float:
     """Makespan of the graph under the schedule with these durations, if starting and ending a node cost nothing."""
-    from gitops.model.plan import NodeOutcome, NodeResult
-    from gitops.plan.schedule import Schedule
+    from gitops.cluster.model.plan import NodeOutcome, NodeResult
+    from gitops.cluster.plan.schedule import Schedule
 
     schedule, now = Schedule(graph, workers=workers), 0.0
     running: list[tuple[float, str]] = []

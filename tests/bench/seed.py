@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gitops.config.folder import FolderTree
-from gitops.config.load import load_desired
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.ledger.port import LedgerWrite
+from gitops.cluster.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
 from gitops.core.faults import NoFaults
-from gitops.ledger.folder import FolderLedger
-from gitops.ledger.port import LedgerWrite
-from gitops.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
-from gitops.storage.local import LocalStore
-from gitops.wiring.system import SystemClock
+from gitops.database.storage.local import LocalStore
+from gitops.repository.wiring.system import SystemClock
 
 
 def seed(folder: Path) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gitops.ledger.documents import read_state, write_state
-from gitops.ledger.layout import STATE
+from gitops.cluster.ledger.documents import read_state, write_state
+from gitops.cluster.ledger.layout import STATE
 from tests.bench.http_load import cpu_seconds
 from tests.bench.measure import Effort, Program, Usage
 

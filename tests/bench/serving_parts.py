@@ -21,11 +21,11 @@ Application = Callable[..., Awaitable[None]]
 
 def part_figures(effort: Effort, folder: Path, people: int) -> Iterator[Figure]:
     """CPU time of a request that needs nothing of a graph, of a decision, and of a read by the engine alone."""
-    from gitops.graph import QueryOptions, ReadCache, ReadTarget, open_snapshot, run_query
-    from gitops.policy.bundle import Action
-    from gitops.policy.cedar import CedarEngine
-    from gitops.policy.decide import AccessRequest
-    from gitops.wiring.system import SystemClock
+    from gitops.cluster.policy.bundle import Action
+    from gitops.cluster.policy.cedar import CedarEngine
+    from gitops.cluster.policy.decide import AccessRequest
+    from gitops.database.graph import QueryOptions, ReadCache, ReadTarget, open_snapshot, run_query
+    from gitops.repository.wiring.system import SystemClock
 
     cache, clock = ReadCache(), SystemClock()
     app, graph = _application(folder, lambda: cache)
@@ -55,13 +55,13 @@ def part_figures(effort: Effort, folder: Path, people: int) -> Iterator[Figure]:
 
 def _application(folder: Path, rows: Callable[[], Any]) -> tuple[Application, Any]:
     """The application of `gitops serve`, and the graph that it serves."""
+    from gitops.repository.wiring.serving import ServedSource, open_served
+    from gitops.repository.wiring.system import RandomIds, SystemClock
     from gitops.serving.boot import BootRules
     from gitops.serving.http.app import HttpApp
     from gitops.serving.http.context import HttpContext
     from gitops.serving.http.routes import ROUTES
     from gitops.serving.process import BootInputs, ServingGeneration, boot_process
-    from gitops.wiring.serving import ServedSource, open_served
-    from gitops.wiring.system import RandomIds, SystemClock
 
     source, clock = ServedSource(str(folder), None, None, None), SystemClock()
     inputs = BootInputs(str(folder), lambda found: open_served(source, found), BootRules(), clock, TOKENS)

@@ -11,10 +11,10 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
+from gitops.cluster.targets.signals import ComputeCluster, ReplicaSpec, Signals
+from gitops.compute.strategies.decision import decide
+from gitops.compute.strategies.simulation import Scenario, simulate
 from gitops.core.canonical import digest
-from gitops.strategies.decision import decide
-from gitops.strategies.signals import ComputeCluster, ReplicaSpec, Signals
-from gitops.strategies.simulation import Scenario, simulate
 from tests.bench.measure import Effort, Figure
 from tests.support.compute_crowd import crowd, flapping, member
 

@@ -13,7 +13,7 @@ from tests.bench.measure import ROOT, Effort, Figure
 
 _GOAL_S = 300.0
 _SLOWEST = 10
-_QUICK = ("tests/unit/core", "tests/unit/documents")
+_QUICK = ("tests/unit/core", "tests/unit/core/documents")
 _ROW = re.compile(r"^([0-9.]+)s (?:call|setup|teardown) +(\S+)", re.MULTILINE)
 _S = 1000.0
 

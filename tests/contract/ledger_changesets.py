@@ -8,10 +8,9 @@ from functools import partial
 import pytest
 from ledger_samples import MakeStore, begun, code_of, entry, intent, state, together, ulid, write
 
-from gitops.changesets.lifecycle import replay
-from gitops.core.errors import ConflictError, GitopsError
-from gitops.ledger.port import LedgerStore, LedgerView
-from gitops.model.changeset import (
+from gitops.cluster.changesets.lifecycle import replay
+from gitops.cluster.ledger.port import LedgerStore, LedgerView
+from gitops.cluster.model.changeset import (
     ChangesetState,
     Committed,
     Created,
@@ -23,7 +22,8 @@ from gitops.model.changeset import (
     RuntimeState,
     RuntimeUpdated,
 )
-from gitops.model.ledger import EntryKind
+from gitops.cluster.model.ledger import EntryKind
+from gitops.core.errors import ConflictError, GitopsError
 from tests.support.changeset_samples import (
     AT,
     PASSING,

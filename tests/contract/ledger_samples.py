@@ -9,14 +9,11 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from gitops.core.canonical import digest
-from gitops.core.clock import encode_ulid
-from gitops.core.errors import GitopsError
-from gitops.ledger.port import LedgerStore, LedgerView, LedgerWrite
-from gitops.model.address import Address, policy_address, query_address
-from gitops.model.approval import Approval, ClusterTarget
-from gitops.model.change import Action
-from gitops.model.ledger import (
+from gitops.cluster.ledger.port import LedgerStore, LedgerView, LedgerWrite
+from gitops.cluster.model.address import Address, policy_address, query_address
+from gitops.cluster.model.approval import Approval, ClusterTarget
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.ledger import (
     AppliedResource,
     EntryKind,
     Intent,
@@ -28,6 +25,9 @@ from gitops.model.ledger import (
     Status,
     StatusRecord,
 )
+from gitops.core.canonical import digest
+from gitops.core.clock import encode_ulid
+from gitops.core.errors import GitopsError
 
 T = TypeVar("T")
 MakeStore = Callable[[], LedgerStore]

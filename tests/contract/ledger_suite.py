@@ -29,13 +29,13 @@ from ledger_samples import (
     write,
 )
 
+from gitops.cluster.ledger.documents import write_state
+from gitops.cluster.ledger.port import BlobCondition, LedgerStore, LedgerView
+from gitops.cluster.ledger.readings import state_cas
+from gitops.cluster.model.address import Address, graph_address, query_address
+from gitops.cluster.model.ledger import EntryKind, LockInfo
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError, ConflictError, GitopsError
-from gitops.ledger.documents import write_state
-from gitops.ledger.port import BlobCondition, LedgerStore, LedgerView
-from gitops.ledger.readings import state_cas
-from gitops.model.address import Address, graph_address, query_address
-from gitops.model.ledger import EntryKind, LockInfo
 
 
 class StateContract:

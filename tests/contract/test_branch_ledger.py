@@ -29,18 +29,18 @@ from ledger_suite import (
     LockContract,
 )
 
-from gitops.approvals.documents import read_approval
+from gitops.cluster.approvals.documents import read_approval
+from gitops.cluster.ledger import layout
+from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
+from gitops.cluster.ledger.chain import read_verified_entry, trust_files
+from gitops.cluster.ledger.documents import write_lock
+from gitops.cluster.ledger.port import BlobCondition, LedgerView, LedgerWrite
+from gitops.cluster.ledger.readings import lock_held_message
+from gitops.cluster.model.ledger import EntryKind, LockInfo
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError, GitopsError
 from gitops.git.cached_remote import CachedRemote
 from gitops.git.port import ZERO, RefUpdate
-from gitops.ledger import layout
-from gitops.ledger.branch import BranchLedger, BranchSettings
-from gitops.ledger.chain import read_verified_entry, trust_files
-from gitops.ledger.documents import write_lock
-from gitops.ledger.port import BlobCondition, LedgerView, LedgerWrite
-from gitops.ledger.readings import lock_held_message
-from gitops.model.ledger import EntryKind, LockInfo
 from tests.support.branch_ledger import ALICE, CONFIG, LOCK, LOCK_BRANCH, REF, SEEN, Keys, World, make_keys
 from tests.support.git_fixture import commit, hook, run
 from tests.support.git_http import GitServer

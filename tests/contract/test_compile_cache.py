@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.config.cache import CompileCache, MemoryCache
-from gitops.config.disk_cache import DiskCache
+from gitops.cluster.config.cache import CompileCache, MemoryCache
+from gitops.cluster.config.disk_cache import DiskCache
 from tests.support.pages import ROOT
 
 NAMES = ["index folder /a", "units 3f", "", "../up", "a\nb", "\ud800", "x" * 5000]
@@ -168,7 +168,7 @@ def test_an_entry_out_of_all_proportion_is_not_kept(tmp_path: Path) -> None:
 
 _WRITER = """
 import sys
-from gitops.config.disk_cache import DiskCache
+from gitops.cluster.config.disk_cache import DiskCache
 cache = DiskCache(sys.argv[1], "e", max_bytes=1 << 20)
 for turn in range(150):
     for name in ("a", "b"):

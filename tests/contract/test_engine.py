@@ -13,11 +13,11 @@ import pytest
 
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError, ConflictError, GitopsError
-from gitops.graph.engine import LanceEngine
-from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.port import DeleteOrder, Existence, GraphEngine, HeldData, RestoreOrder
-from gitops.graph.staged import WriteContext
-from gitops.storage.s3 import S3Store
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.port import DeleteOrder, Existence, GraphEngine, HeldData, RestoreOrder
+from gitops.database.graph.staged import WriteContext
+from gitops.database.storage.s3 import S3Store
 from tests.support.clock import FixedClock
 from tests.support.cluster import FailAt
 from tests.support.ids import SequentialIds

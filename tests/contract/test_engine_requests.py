@@ -8,11 +8,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from gitops.graph import show
-from gitops.graph.engine import LanceEngine
-from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.port import Existence
-from gitops.graph.staged import WriteContext
+from gitops.database.graph import show
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.port import Existence
+from gitops.database.graph.staged import WriteContext
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT

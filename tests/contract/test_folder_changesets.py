@@ -13,13 +13,13 @@ import pytest
 from ledger_changesets import check_history, record
 from ledger_samples import code_of, lock, state, write
 
-from gitops.changesets.lifecycle import replay
+from gitops.cluster.changesets.lifecycle import replay
+from gitops.cluster.ledger import folder_changesets, layout
+from gitops.cluster.ledger.changesets import read_archive, read_ended, read_events, read_index, read_record
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.model.changeset import ChangesetState, RollingBack, Runtime, RuntimeState, RuntimeUpdated
 from gitops.core.errors import ConflictError
 from gitops.core.faults import Faults, NoFaults
-from gitops.ledger import folder_changesets, layout
-from gitops.ledger.changesets import read_archive, read_ended, read_events, read_index, read_record
-from gitops.ledger.folder import FolderLedger
-from gitops.model.changeset import ChangesetState, RollingBack, Runtime, RuntimeState, RuntimeUpdated
 from tests.support.changeset_samples import PASSING, created, drafts, key, member, ready, whole
 from tests.support.clock import FixedClock
 from tests.support.memory_store import BrokenStore, MemoryStore

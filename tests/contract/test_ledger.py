@@ -32,17 +32,17 @@ from ledger_suite import (
     LedgerContract,
 )
 
+from gitops.cluster.ledger import layout
+from gitops.cluster.ledger.documents import write_lock, write_state
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.ledger.port import BlobCondition, LedgerView
+from gitops.cluster.model.address import graph_address
 from gitops.core.canonical import digest
 from gitops.core.errors import ConflictError, RemoteError
 from gitops.core.faults import NoFaults
-from gitops.ledger import layout
-from gitops.ledger.documents import write_lock, write_state
-from gitops.ledger.folder import FolderLedger
-from gitops.ledger.port import BlobCondition, LedgerView
-from gitops.model.address import graph_address
-from gitops.storage.local import LocalStore
-from gitops.storage.port import ObjectStore
-from gitops.storage.s3 import S3Store
+from gitops.database.storage.local import LocalStore
+from gitops.database.storage.port import ObjectStore
+from gitops.database.storage.s3 import S3Store
 from tests.support.clock import FixedClock
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_store import BrokenStore, MemoryStore
@@ -334,9 +334,9 @@ from datetime import UTC, datetime
 from tests.support.clock import FixedClock
 from gitops.core.errors import ConflictError
 from gitops.core.faults import NoFaults
-from gitops.ledger.folder import FolderLedger
-from gitops.model.ledger import LockInfo
-from gitops.storage.local import LocalStore
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.model.ledger import LockInfo
+from gitops.database.storage.local import LocalStore
 
 ledger = FolderLedger(LocalStore(sys.argv[1]), clock=FixedClock(datetime(2026, 7, 2, tzinfo=UTC)), faults=NoFaults())
 print("ready", flush=True)

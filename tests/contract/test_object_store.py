@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import RemoteError
-from gitops.storage import local
-from gitops.storage.local import LocalStore, delete_tree
-from gitops.storage.port import ObjectStore
-from gitops.storage.s3 import S3Store
+from gitops.database.storage import local
+from gitops.database.storage.local import LocalStore, delete_tree
+from gitops.database.storage.port import ObjectStore
+from gitops.database.storage.s3 import S3Store
 from tests.support.memory_store import MemoryStore
 from tests.support.real_service import REAL_SERVICES, RealService
 
@@ -180,8 +180,8 @@ def test_of_eight_racing_processes_one_wins(tmp_path: Path) -> None:
 
 _WRITER = """
 import sys
-from gitops.storage import local
-from gitops.storage.local import LocalStore
+from gitops.database.storage import local
+from gitops.database.storage.local import LocalStore
 store = LocalStore(sys.argv[1])
 print("ready", flush=True)
 content, turn = b"0" * 200_000, 0

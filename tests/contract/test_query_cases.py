@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from gitops.graph.load import LoadMode
-from gitops.graph.manifest import Manifest
-from gitops.graph.query import QueryResult, Strategy
-from gitops.graph.snapshot import open_snapshot
-from gitops.language.text import LanguageError
+from gitops.database.graph.load import LoadMode
+from gitops.database.graph.manifest import Manifest
+from gitops.database.graph.query import QueryResult, Strategy
+from gitops.database.graph.snapshot import open_snapshot
+from gitops.database.language.text import LanguageError
 from tests.reference import Mode, Refused, answer, load, mutate
 from tests.support import query_engine
 from tests.support.query_cases import Case, cases, changed, contents, ground, same_bag, same_result

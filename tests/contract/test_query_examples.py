@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gitops.graph.query import QueryResult, Strategy
-from gitops.graph.snapshot import open_snapshot
-from gitops.language.query import QueryEffect, check_query, parse_queries
-from gitops.language.schema import Schema, compile_schema
+from gitops.database.graph.query import QueryResult, Strategy
+from gitops.database.graph.snapshot import open_snapshot
+from gitops.database.language.query import QueryEffect, check_query, parse_queries
+from gitops.database.language.schema import Schema, compile_schema
 from tests.reference import Graph, Mode, Refused, answer, empty, load, mutate
 from tests.support import query_engine
 from tests.support.query_cases import OPTIONS, Ground, contents, same_result

@@ -9,18 +9,18 @@ from datetime import UTC, datetime
 
 import pytest
 
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.model.ledger import LockInfo
 from gitops.core.errors import RemoteError
 from gitops.core.faults import NoFaults
-from gitops.graph.engine import LanceEngine
-from gitops.graph.history.gc import collect_garbage
-from gitops.graph.history.verify import verify_graph
-from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.show import read_rows
-from gitops.graph.staged import WriteContext
-from gitops.ledger.folder import FolderLedger
-from gitops.model.ledger import LockInfo
-from gitops.storage.s3 import S3Store
-from gitops.wiring.system import RandomIds
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.history.gc import collect_garbage
+from gitops.database.graph.history.verify import verify_graph
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.show import read_rows
+from gitops.database.graph.staged import WriteContext
+from gitops.database.storage.s3 import S3Store
+from gitops.repository.wiring.system import RandomIds
 from tests.support.clock import FixedClock
 from tests.support.real_service import REAL_SERVICES, VERSITYGW, RealService
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from gitops.core.errors import GitopsError, RemoteError, UsageError
-from gitops.storage import bucket
-from gitops.storage.s3 import S3Store
+from gitops.database.storage import bucket
+from gitops.database.storage.s3 import S3Store
 from tests.support.s3 import S3Place
 from tests.support.s3_faults import conditional
 

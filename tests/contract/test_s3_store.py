@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.storage import bucket
-from gitops.storage.port import split_key
-from gitops.storage.retry import RetryLimit
-from gitops.storage.s3 import S3Store
+from gitops.database.storage import bucket
+from gitops.database.storage.port import split_key
+from gitops.database.storage.retry import RetryLimit
+from gitops.database.storage.s3 import S3Store
 from tests.support.clock import Hours
 from tests.support.effort import cases
 from tests.support.pages import ROOT
@@ -434,7 +434,7 @@ def test_of_racing_callers_one_wins_also_if_an_answer_is_lost(s3: S3Place, store
 
 _CONTENDER = """
 import sys
-from gitops.storage.s3 import S3Store
+from gitops.database.storage.s3 import S3Store
 store = S3Store(sys.argv[1])
 for line in sys.stdin:
     key = line.strip()

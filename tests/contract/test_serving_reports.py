@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cluster.serving import servers
+from gitops.cluster.ledger import served
+from gitops.cluster.ledger.served import SERVER_REPORT, ServingReports
+from gitops.cluster.model.served import Follows, RevisionIdentity, ServerReport
+from gitops.cluster.session.serving import servers
 from gitops.core.diagnostics import Diagnostics, Severity
-from gitops.ledger import served
-from gitops.ledger.served import SERVER_REPORT, ServingReports
-from gitops.model.served import Follows, RevisionIdentity, ServerReport
-from gitops.storage.local import LocalStore
-from gitops.storage.port import ObjectStore
-from gitops.storage.s3 import S3Store
+from gitops.database.storage.local import LocalStore
+from gitops.database.storage.port import ObjectStore
+from gitops.database.storage.s3 import S3Store
 from tests.support.memory_store import BrokenStore, MemoryStore
 
 NOW = datetime(2026, 6, 11, 8, 0, tzinfo=UTC)

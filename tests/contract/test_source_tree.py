@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gitops.config.commit_tree import CommitTree
-from gitops.config.folder import FolderTree
-from gitops.config.source import EntryKind, MemoryTree, SourceError, SourceLimits, SourceTree, normalize
+from gitops.cluster.config.commit_tree import CommitTree
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.config.source import EntryKind, MemoryTree, SourceError, SourceLimits, SourceTree, normalize
 from gitops.git.port import EntryType, TreeEntry
 
 FILES = {

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from gitops.cluster.model.strategy import StrategyType
+from gitops.cluster.targets.port import AuditRow, ReplicaOutcome, StrategyRow, StrategyTarget
+from gitops.cluster.targets.signals import Crashes, ReplicaSpec
+from gitops.cluster.targets.state import PendingReplica, StrategyState
+from gitops.compute.materialize.target import MaterializeTarget
 from gitops.core.errors import RemoteError
-from gitops.materialize.target import MaterializeTarget
-from gitops.model.strategy import StrategyType
-from gitops.strategies.port import AuditRow, ReplicaOutcome, StrategyRow, StrategyTarget
-from gitops.strategies.signals import Crashes, ReplicaSpec
-from gitops.strategies.state import PendingReplica, StrategyState
 from tests.support.materialize.server_world import ServerWorld, address
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import Fault, TargetWorld

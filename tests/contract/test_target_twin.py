@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gitops.cluster.model.strategy import StrategyType
+from gitops.cluster.targets.port import AuditRow, StrategyRow, StrategyTarget
+from gitops.cluster.targets.state import StrategyState
+from gitops.compute.materialize.target import MaterializeTarget
 from gitops.core.errors import GitopsError
-from gitops.materialize.target import MaterializeTarget
-from gitops.model.strategy import StrategyType
-from gitops.strategies.port import AuditRow, StrategyRow, StrategyTarget
-from gitops.strategies.state import StrategyState
 from tests.support.effort import cases
 from tests.support.materialize.server_world import ServerWorld, address
 from tests.support.memory_target import MemoryTarget

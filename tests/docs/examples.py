@@ -25,8 +25,8 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from gitops.language.query import CheckedQuery, check_query, parse_queries
-from gitops.language.schema import Schema, compile_schema
+from gitops.database.language.query import CheckedQuery, check_query, parse_queries
+from gitops.database.language.schema import Schema, compile_schema
 from tests.support.pages import ROOT
 
 PAGES = tuple(path for path in sorted((ROOT / "docs/languages").glob("*.md")) if path.name != "format.md")

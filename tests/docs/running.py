@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from gitops.language.query import QueryEffect, check_query, parse_queries
-from gitops.language.schema import Schema
+from gitops.database.language.query import QueryEffect, check_query, parse_queries
+from gitops.database.language.schema import Schema
 from tests.reference import Mode, Refused, empty, evaluate, load, mutate
 
 

@@ -11,7 +11,7 @@ from comment_cases import MISSING, SUBJECT, applied, comments, drifted, everythi
 from jinja2 import meta
 from markdown_it import MarkdownIt
 
-from gitops.config.gitops_yaml import parse_bot_config
+from gitops.cluster.config.gitops_yaml import parse_bot_config
 from gitops.render.comment import apply_comment, drift_body, plan_comment, refusal_comment
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, PlanComment, RefusalComment, Templates
 from gitops.render.environment import _FILTERS, _Environment

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gitops.language.query import check_query, parse_queries
-from gitops.language.schema import compile_schema
-from gitops.language.schema.migration import plan_migration
-from gitops.language.schema.steps import UnsupportedChange
-from gitops.language.text import LanguageError
+from gitops.database.language.query import check_query, parse_queries
+from gitops.database.language.schema import compile_schema
+from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.steps import UnsupportedChange
+from gitops.database.language.text import LanguageError
 from tests.docs.examples import DEFAULT, examples
 from tests.support.cases import read_yaml
 from tests.support.pages import read_page

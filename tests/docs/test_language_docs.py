@@ -7,15 +7,15 @@ import re
 
 import pytest
 
-from gitops.language.format import format_queries, format_schema
-from gitops.language.query import CheckedQuery, check_query, parse_queries
-from gitops.language.query.params import ParameterCode, ParameterError, coerce_params
-from gitops.language.query.typed import TypedRead
-from gitops.language.rules import RULES
-from gitops.language.schema import PropType, compile_schema
-from gitops.language.schema.migration import plan_migration
-from gitops.language.schema.reversal import down_source, plan_down
-from gitops.language.text import LanguageError, LanguageProblem, SourceText
+from gitops.database.language.format import format_queries, format_schema
+from gitops.database.language.query import CheckedQuery, check_query, parse_queries
+from gitops.database.language.query.params import ParameterCode, ParameterError, coerce_params
+from gitops.database.language.query.typed import TypedRead
+from gitops.database.language.rules import RULES
+from gitops.database.language.schema import PropType, compile_schema
+from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.reversal import down_source, plan_down
+from gitops.database.language.text import LanguageError, LanguageProblem, SourceText
 from tests.docs.examples import Fence, checked, compiled, examples, fences, of
 from tests.docs.running import run_example, same_rows
 

@@ -9,19 +9,19 @@ from typing import get_args
 import pytest
 
 from gitops.core.codes import REGISTRY
-from gitops.language.lexer import MAX_NUMBER_DIGITS, MAX_SOURCE_BYTES
-from gitops.language.query import check_query, parse_queries
-from gitops.language.query import parse_clause as clauses
-from gitops.language.query import parser as queries
-from gitops.language.query.params import ParameterCode
-from gitops.language.rules import RULES
-from gitops.language.schema import Catalog, Scalar, TypeKind, check, compile_schema, pattern
-from gitops.language.schema import parser as schemas
-from gitops.language.schema.check import ROW_COLUMNS
-from gitops.language.schema.migration import plan_migration
-from gitops.language.schema.problems import MAX_PROBLEMS
-from gitops.language.schema.steps import AddType, DropMode, Migration, MigrationStep, Reversibility
-from gitops.language.text import LanguageError
+from gitops.database.language.lexer import MAX_NUMBER_DIGITS, MAX_SOURCE_BYTES
+from gitops.database.language.query import check_query, parse_queries
+from gitops.database.language.query import parse_clause as clauses
+from gitops.database.language.query import parser as queries
+from gitops.database.language.query.params import ParameterCode
+from gitops.database.language.rules import RULES
+from gitops.database.language.schema import Catalog, Scalar, TypeKind, check, compile_schema, pattern
+from gitops.database.language.schema import parser as schemas
+from gitops.database.language.schema.check import ROW_COLUMNS
+from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.problems import MAX_PROBLEMS
+from gitops.database.language.schema.steps import AddType, DropMode, Migration, MigrationStep, Reversibility
+from gitops.database.language.text import LanguageError
 from tests.docs.examples import PAGES, compiled, examples, of
 from tests.support import rules_page
 from tests.support.grammars.oracle import grammar

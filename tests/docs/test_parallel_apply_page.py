@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gitops.cli.main import main
-from gitops.plan import classes, graph, locks
+from gitops.cluster.plan import classes, graph, locks
 from tests.support.pages import ROOT, read_page
 
 _PAGE = read_page("parallel-apply.md")
@@ -58,8 +58,14 @@ def _code_words(heading: str) -> set[str]:
 
 
 def test_the_page_lists_every_reason_and_every_lock():
-    modules = ("graph", "classes", "layers", "targets", "tick")
-    sources = "".join((ROOT / f"gitops/plan/{name}.py").read_text() for name in modules)
+    modules = (
+        "cluster/plan/graph",
+        "cluster/plan/classes",
+        "cluster/plan/layers",
+        "cluster/plan/targets",
+        "compute/ticks/graph",
+    )
+    sources = "".join((ROOT / f"gitops/{name}.py").read_text() for name in modules)
     named = set(re.findall(r'"((?:[a-z]+_)+[a-z]+)"', sources)) & _code_words("reason")
     assert named == _code_words("reason")
     used = {*graph._REASONS.values(), *classes._REASONS.values()}

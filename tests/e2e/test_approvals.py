@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.approvals.documents import statement_message, write_approval
+from gitops.cluster.approvals.documents import statement_message, write_approval
+from gitops.cluster.model.approval import Approval, ApprovalStatement
+from gitops.cluster.model.outcome import ApproveOutcome
 from gitops.forge.merge import MergeMethod
 from gitops.forge.port import RequestState
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.signatures import sign
-from gitops.model.approval import Approval, ApprovalStatement
-from gitops.model.outcome import ApproveOutcome
 from tests.support.loop import (
     APPROVALS,
     CLUSTER_YAML,

@@ -11,7 +11,7 @@ import pytest
 
 from gitops.cli import approving
 from gitops.cli.main import main
-from gitops.ledger.chain import approvals_prefix
+from gitops.cluster.ledger.chain import approvals_prefix
 from tests.support.loop import CONFIG, FILES, MAIN, WITHOUT_LEGACY, Done, Loop
 from tests.support.typed import typed
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from gitops.apply.apply import apply
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.ledger.documents import read_entry
+from gitops.cluster.model.change import Seen
 from gitops.core.errors import GitopsError
 from gitops.core.faults import NoFaults
+from gitops.database.graph.history.gc import Retention, collect_garbage
+from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.database.graph.load import LoadMode
+from gitops.database.graph.staged import WriteContext
 from gitops.git.port import ZERO, RefUpdate
-from gitops.graph.history.gc import Retention, collect_garbage
-from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.graph.load import LoadMode
-from gitops.graph.staged import WriteContext
-from gitops.ledger.documents import read_entry
-from gitops.model.change import Seen
-from gitops.wiring.stores import graph_engine
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.repository.wiring.stores import graph_engine
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.support.loop import (
     APPROVALS,
     CLUSTER_YAML,

@@ -13,7 +13,7 @@ from gitops.doctor.attack import copy, run
 from gitops.doctor.attack.run import ATTACKS, attack
 from gitops.doctor.findings import AttackReport, Defence
 from gitops.git.hooks import remove_hooks
-from gitops.wiring.project import LocalProject
+from gitops.repository.wiring.project import LocalProject
 from tests.support.cases import read_yaml
 from tests.support.defences import DEFENCES
 from tests.support.loop import CLUSTER, Loop, with_two_people

@@ -7,11 +7,11 @@ import shlex
 import pytest
 
 from gitops.bot.dispatch import run_verb
-from gitops.bot.results import RunResult
+from gitops.cluster.ledger.documents import read_entry
 from gitops.forge.events import HeadEvent, IgnoredEvent, ManualEvent, PushEvent, TimerEvent
 from gitops.forge.port import DeploymentState, ReviewDecision
 from gitops.git.port import ZERO, RefUpdate
-from gitops.ledger.documents import read_entry
+from gitops.repository.results import RunResult
 from tests.support.bot_stage import QUERY, Stage, said, take_lock, verdict
 from tests.support.loop import DELETE_LEGACY, LEDGER, MAIN, Loop, email, printed_command
 

@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from gitops.bot.dispatch import run_verb
-from gitops.bot.results import RunResult
+from gitops.cluster.model.changeset import Changeset, ChangesetState
 from gitops.forge.events import ManualEvent, TimerEvent
-from gitops.model.changeset import Changeset, ChangesetState
+from gitops.repository.results import RunResult
 from tests.support.bot_stage import Stage, verdict
 from tests.support.loop import CLUSTER_YAML, FILES, LEDGER, Loop, email
 from tests.support.loop_data import audited, schema

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.approving.decide import DecisionContext, revoke
-from gitops.approving.sign import ApprovalPublisher
 from gitops.bot.kept_plans import kept_plan
-from gitops.bot.results import RunResult
+from gitops.cluster.approving.decide import DecisionContext, revoke
+from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.ledger.chain import revocations_prefix
 from gitops.forge.events import CommentEvent, PushEvent, ReviewEvent
 from gitops.forge.port import Account, Permission, ReviewDecision, ReviewState
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
-from gitops.ledger.chain import revocations_prefix
-from gitops.wiring.project import LocalProject
+from gitops.repository.results import RunResult
+from gitops.repository.wiring.project import LocalProject
 from tests.support.bot_stage import LATE, QUERY, Stage, said, verdict
 from tests.support.loop import APPROVALS, CLUSTER, CLUSTER_YAML, DELETE_LEGACY, MAIN, Loop, email
 

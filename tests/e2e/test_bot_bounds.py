@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gitops.bot.dispatch import run_verb
-from gitops.bot.results import LogLine, RunResult
 from gitops.forge.events import ManualEvent
+from gitops.repository.results import LogLine, RunResult
 from tests.support.bot_stage import QUERY, Stage, said, verdict
 from tests.support.loop import DELETE_LEGACY, Loop
 

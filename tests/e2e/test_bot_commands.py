@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.approving.attest import approving_reviews
 from gitops.bot.kept_plans import kept_plan
-from gitops.bot.results import RunResult
 from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Account, Permission, Review, ReviewState
+from gitops.repository.attest import approving_reviews
+from gitops.repository.results import RunResult
 from tests.support.bot_stage import LATE, QUERY, Stage, said, take_lock, verdict
 from tests.support.loop import CLUSTER, DELETE_LEGACY, Loop
 

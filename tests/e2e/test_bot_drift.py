@@ -8,12 +8,12 @@ import pytest
 
 from gitops.bot.dispatch import run_verb
 from gitops.bot.drift import drift_ref
-from gitops.bot.results import LogLine, RunResult
 from gitops.core.faults import NoFaults
 from gitops.forge.events import ManualEvent
 from gitops.forge.port import RequestState
 from gitops.render.comment import drift_marker
-from gitops.wiring.stores import graph_engine
+from gitops.repository.results import LogLine, RunResult
+from gitops.repository.wiring.stores import graph_engine
 from tests.support.bot_stage import Stage, said, verdict
 from tests.support.loop import CLUSTER, LEDGER, MAIN, Loop
 from tests.support.prefork import PROGRAM

@@ -14,7 +14,7 @@ import pytest
 from gitops.bot.drift import drift_ref
 from gitops.core.faults import NoFaults
 from gitops.forge.web import WebAnswer, WebRequest
-from gitops.wiring.stores import graph_engine
+from gitops.repository.wiring.stores import graph_engine
 from tests.support.bot_stage import QUERY
 from tests.support.gitlab import GitLabWorld
 from tests.support.gitlab_server import PROJECT, GitLabServer, Project

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gitops.bot.dispatch import run_verb
-from gitops.bot.results import RunResult
 from gitops.forge.events import ManualEvent, QueueEvent
 from gitops.git.port import NewCommit, Person
+from gitops.repository.results import RunResult
 from tests.support.bot_stage import QUERY, Stage, said, verdict
 from tests.support.loop import DELETE_LEGACY, MAIN, Loop
 

@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 import pytest
 
-from gitops.config import compiler
-from gitops.config.difference import Differences
-from gitops.config.source import SourceTree
+from gitops.cluster.config import compiler
+from gitops.cluster.config.difference import Differences
+from gitops.cluster.config.source import SourceTree
+from gitops.cluster.ledger.documents import read_sound
+from gitops.cluster.model.address import Address
 from gitops.forge.events import RequestAction, RequestEvent
-from gitops.ledger.documents import read_sound
-from gitops.model.address import Address
 from tests.support.bot_stage import QUERY, Stage
 from tests.support.loop import LEDGER, Loop, email
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from gitops.bot.dispatch import run_verb
-from gitops.bot.results import LogLine, RunResult
 from gitops.doctor.examine import examine
 from gitops.doctor.findings import Health
 from gitops.forge.events import Event, ManualEvent, PushEvent, TickEvent, TimerEvent
+from gitops.repository.results import LogLine, RunResult
 from tests.support.bot_stage import Stage, said, take_lock, verdict
 from tests.support.loop import LEDGER, Done, Loop, email
 from tests.support.materialize.server_world import ServerWorld

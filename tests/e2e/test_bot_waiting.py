@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.bot.changes import brings_nothing
 from gitops.bot.dispatch import run_verb
-from gitops.bot.results import RunResult
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.changeset import Changeset, ChangesetState, Committed, Created, Prepared, Removal
 from gitops.forge.events import ManualEvent, TimerEvent
 from gitops.forge.port import Permission
 from gitops.git.port import RefUpdate
-from gitops.model.address import Address
-from gitops.model.changeset import Changeset, ChangesetState, Committed, Created, Prepared, Removal
+from gitops.repository.changes import brings_nothing
+from gitops.repository.results import RunResult
 from tests.support.bot_stage import QUERY, Stage, said, take_lock, verdict
 from tests.support.changeset_stories import created, failed, landed, record
 from tests.support.loop import CLUSTER_YAML, DELETE_LEGACY, LEDGER, MAIN, Loop

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gitops.config.cache import SoundPairs
-from gitops.config.disk_cache import DiskCache
+from gitops.cluster.config.cache import SoundPairs
+from gitops.cluster.config.disk_cache import DiskCache
 from gitops.core.canonical import digest
-from gitops.wiring.stores import edition
+from gitops.repository.wiring.stores import edition
 from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, lance_engine
 from tests.support.pages import ROOT
 
@@ -75,7 +75,7 @@ def gitops(tmp_path: Path) -> Runner:
 @pytest.mark.parametrize("form", [(), ("--json",)])
 @pytest.mark.parametrize("verb", ["plan", "validate"])
 def test_every_answer_is_the_same_with_and_without(gitops: Runner, verb: str, form: tuple[str, ...]) -> None:
-    cluster = gitops.cluster
+    cluster = gitops.cluster.session
     cluster.converge()
 
     def edit_schema() -> None:
@@ -99,9 +99,9 @@ def test_every_answer_is_the_same_with_and_without(gitops: Runner, verb: str, fo
 def test_only_what_advises_keeps_or_asks(gitops: Runner) -> None:
     for arguments in (("import",), ("apply",), ("status", "--no-cache"), ("refresh",), ("ready",)):
         gitops(*arguments)
-    del gitops.cluster.graphs["knowledge"]
-    gitops.cluster.policies.clear()
-    gitops.cluster.save()
+    del gitops.cluster.session.graphs["knowledge"]
+    gitops.cluster.session.policies.clear()
+    gitops.cluster.session.save()
     gitops("--as", "me", "approve", "graph.knowledge", code=2)
     gitops("plan", "--no-cache")
     gitops("plan", GITOPS_CACHE="off")
@@ -115,7 +115,7 @@ def test_only_what_advises_keeps_or_asks(gitops: Runner) -> None:
 def test_a_forged_entry_misleads_a_plan_and_nothing_else(gitops: Runner) -> None:
     gitops("import")
     wrong = QUERY.replace("Person", "Nobody")
-    gitops.cluster.write("people.gq", wrong)
+    gitops.cluster.session.write("people.gq", wrong)
     made_by = edition()
     assert made_by is not None
     cache = DiskCache(gitops.cache, made_by)
@@ -128,20 +128,26 @@ def test_a_forged_entry_misleads_a_plan_and_nothing_else(gitops: Runner) -> None
     assert "query_typecheck_error" in gitops("apply", code=1)[0]
     assert "query_typecheck_error" in gitops("--as", "me", "approve", "graph.knowledge", code=1)[0]
     assert "query_typecheck_error" in gitops("refresh", code=1)[0]
-    assert not (gitops.cluster.folder / "graphs").exists()
+    assert not (gitops.cluster.session.folder / "graphs").exists()
 
 
 def test_a_folder_that_is_as_it_was_needs_neither_language_nor_yaml(gitops: Runner) -> None:
-    gitops.cluster.converge()
+    gitops.cluster.session.converge()
     gitops("plan")
     for verb in ("plan", "validate"):
         _, loaded = gitops(verb)
         assert not {
             "yaml",
-            "gitops.language.query",
-            "gitops.language.schema",
-            "gitops.config.cluster_yaml",
-            "gitops.config.compiler",
+            "gitops.database.language.query",
+            "gitops.database.language.schema",
+            "gitops.cluster.config.cluster_yaml",
+            "gitops.cluster.config.compiler",
         } & {*loaded}
-        ports = {"gitops.graph", "gitops.graph.port", "gitops.graph.presence", "gitops.git", "gitops.git.port"}
-        assert not {name for name in loaded if name.startswith(("gitops.graph", "gitops.git"))} - ports
+        ports = {
+            "gitops.database.graph",
+            "gitops.database.graph.port",
+            "gitops.database.graph.presence",
+            "gitops.git",
+            "gitops.git.port",
+        }
+        assert not {name for name in loaded if name.startswith(("gitops.database.graph", "gitops.git"))} - ports

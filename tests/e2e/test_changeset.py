@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
+from gitops.cluster.model.changeset import Changeset
 from gitops.git.port import NewCommit, RefUpdate
-from gitops.model.changeset import Changeset
 from tests.support.changeset_stories import MERGES, created, failed, landed, record
 from tests.support.loop import LEDGER, MAIN, PROGRAM, Loop
 

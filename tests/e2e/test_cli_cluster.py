@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.model.address import Kind
+from gitops.cluster.model.address import Kind
 from tests.support.cluster import WIDER, Cluster, lance_engine
 from tests.support.pages import ROOT
 from tests.support.prefork import PROGRAM

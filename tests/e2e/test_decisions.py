@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gitops.approvals.documents import decision_message
+from gitops.cluster.approvals.documents import decision_message
+from gitops.cluster.ledger.chain import COUNTERSIGNATURES, REVOCATIONS
+from gitops.cluster.model.approval import DECISION_VERSION, Decision, DecisionKind
 from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Permission, ReviewState
 from gitops.git.port import ZERO
-from gitops.ledger.chain import COUNTERSIGNATURES, REVOCATIONS
-from gitops.model.approval import DECISION_VERSION, Decision, DecisionKind
 from tests.support.bot_stage import Stage, said
 from tests.support.loop import (
     APPROVALS,

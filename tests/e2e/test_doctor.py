@@ -15,7 +15,7 @@ import pytest
 from gitops.cli.main import main
 from gitops.git.hooks import install_hooks, remove_hooks
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
-from gitops.wiring.system import own_command
+from gitops.repository.wiring.system import own_command
 from tests.support.loop import CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, UNMAPPED, Done, Loop, email
 from tests.support.prefork import PROGRAM
 

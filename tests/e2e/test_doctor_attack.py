@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from gitops.approvals import verify as approvals
 from gitops.cli.main import main
+from gitops.cluster.approvals import verify as approvals
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack import copy, run
 from gitops.doctor.attack.run import ATTACKS, attack
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.hooks import remove_hooks
 from gitops.git.port import ZERO, RefUpdate
-from gitops.wiring.project import LocalProject
+from gitops.repository.wiring.project import LocalProject
 from tests.support.loop import CLUSTER, CONFIG, MAIN, Loop, email, with_two_people
 
 pytestmark = pytest.mark.e2e

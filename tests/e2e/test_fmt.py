@@ -9,7 +9,7 @@ import pytest
 
 from gitops.cli.main import main
 from gitops.cli.texts import _replace
-from gitops.cluster.fmt import FileLayout
+from gitops.cluster.session.fmt import FileLayout
 from gitops.core.errors import ConflictError
 from tests.support.loop import Loop
 

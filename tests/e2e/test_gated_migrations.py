@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from gitops.cluster.ledger.chain import ENTRY
+from gitops.cluster.ledger.documents import read_entry, write_entry
+from gitops.cluster.ledger.record_check import check_records
+from gitops.cluster.ledger.trailers import commit_message
+from gitops.cluster.model.change import Tier
+from gitops.cluster.model.ledger import EntryKind, LedgerEntry
 from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Permission, ReviewState
 from gitops.git.port import NewCommit
-from gitops.ledger.chain import ENTRY
-from gitops.ledger.documents import read_entry, write_entry
-from gitops.ledger.record_check import check_records
-from gitops.ledger.trailers import commit_message
-from gitops.model.change import Tier
-from gitops.model.ledger import EntryKind, LedgerEntry
 from tests.support.bot_stage import Stage, said
 from tests.support.loop import CONFIG, LEDGER, MAIN, PEOPLE, UNMAPPED, Loop, email
 from tests.support.loop_data import applied_again, audited, given, load, refreshed, rows, schema

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gitops.cli.main import main
-from gitops.graph.history.branches import list_branches
+from gitops.database.graph.history.branches import list_branches
 from tests.support.http_service import HttpService, Reply, Request, as_json
 from tests.support.mutations import WrittenGraph
 

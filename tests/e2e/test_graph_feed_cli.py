@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gitops.cli.main import main
-from gitops.graph import LanceEngine
+from gitops.database.graph import LanceEngine
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.query_graphs import NOW, put

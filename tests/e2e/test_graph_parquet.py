@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gitops.cli.main import main
-from gitops.graph.bulk import BulkTask
-from gitops.graph.snapshot import open_snapshot
+from gitops.database.graph.bulk import BulkTask
+from gitops.database.graph.snapshot import open_snapshot
 from tests.support.histories import History, read_rows
 
 pytestmark = pytest.mark.e2e

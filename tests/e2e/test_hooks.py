@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from gitops.cli.main import main
-from gitops.config.trust_root import trust_root
+from gitops.cluster.config.trust_root import trust_root
+from gitops.cluster.ledger.chain import entry_trust
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
-from gitops.ledger.chain import entry_trust
 from tests.support.loop import (
     APPROVALS,
     CONFIG,

@@ -11,10 +11,10 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gitops.bot.receive_push import receive_push
+from gitops.cluster.ledger.documents import read_entry
+from gitops.cluster.model.change import Disposition
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
-from gitops.ledger.documents import read_entry
-from gitops.model.change import Disposition
 from tests.support.loop import (
     CLUSTER_YAML,
     CONFIG,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gitops.git.hooks import install_hooks
-from gitops.wiring.system import own_command
+from gitops.repository.wiring.system import own_command
 from tests.support.git_fixture import bare, environment, run
 from tests.support.hostile import lay_hostile
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gitops.cli.main import main
+from gitops.database.graph import describe_graph
 from gitops.git.port import RefUpdate
-from gitops.graph import describe_graph
 from tests.support.bot_stage import QUERY as OTHER
 from tests.support.cluster import QUERY, SCHEMA, WIDER, lance_engine
 from tests.support.loop import FILES, LEDGER, MAIN, Loop

@@ -10,8 +10,8 @@ import pytest
 from jsonschema import Draft7Validator
 
 from gitops.cli.main import main
-from gitops.cluster.lint import lint_cluster
-from gitops.config.source import MemoryTree
+from gitops.cluster.config.source import MemoryTree
+from gitops.cluster.session.lint import lint_cluster
 from gitops.render.sarif import sarif_log
 from tests.support.cases import read_yaml
 from tests.support.lint_cases import DATA, EXAMPLE_NAMES, EXAMPLES, FORMATS, cases, reports, shortened

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from gitops.cluster.ledger.documents import read_entry
+from gitops.cluster.ledger.trailers import parse_trailers
 from gitops.forge.merge import MergeMethod
 from gitops.forge.port import RequestState
-from gitops.ledger.documents import read_entry
-from gitops.ledger.trailers import parse_trailers
 from tests.support.loop import APPROVALS, DELETE_LEGACY, MAIN, Loop, codes, email, printed_command
 
 pytestmark = pytest.mark.e2e

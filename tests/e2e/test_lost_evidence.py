@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gitops.apply.apply import apply
-from gitops.apply.refresh import import_cluster, refresh
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import import_cluster, refresh
+from gitops.cluster.ledger.anchor import ANCHOR_KEY, StorageAnchor, read_anchor, write_anchor
+from gitops.cluster.ledger.chain import REVOCATIONS
+from gitops.cluster.ledger.documents import read_entry, write_entry
+from gitops.cluster.ledger.trailers import commit_message
+from gitops.cluster.model.outcome import VerbOutcome
 from gitops.git.port import ZERO, NewCommit, RefUpdate
-from gitops.ledger.anchor import ANCHOR_KEY, StorageAnchor, read_anchor, write_anchor
-from gitops.ledger.chain import REVOCATIONS
-from gitops.ledger.documents import read_entry, write_entry
-from gitops.ledger.trailers import commit_message
-from gitops.model.outcome import VerbOutcome
-from gitops.wiring.project import LocalProject
+from gitops.repository.wiring.project import LocalProject
 from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, LEDGER, MAIN, Done, Loop
 from tests.support.prefork import PROGRAM
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gitops.approvals.pushes import PUSHES
 from gitops.bot.dispatch import run_verb
+from gitops.cluster.approvals.pushes import PUSHES
+from gitops.cluster.model.origin import How
 from gitops.forge.events import ManualEvent
 from gitops.git.port import ZERO, RefUpdate
-from gitops.model.origin import How
 from tests.support.bot_stage import take_lock
 from tests.support.loop import DELETE_LEGACY, MAIN, Loop, email
 from tests.support.origins import SIGNED, approved, errors_of, newest_origins, pushed

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gitops.graph import show
-from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.staged import WriteContext
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.database.graph import show
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.staged import WriteContext
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.e2e.test_scopes import findings
 from tests.support.loop import DELETE_LEGACY, FILES, MAIN, Loop
 from tests.support.loop_data import given, load, rows

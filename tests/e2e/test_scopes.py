@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.approvals.decisions import open_debts
-from gitops.audit.verb import audit
 from gitops.bot.attestations import missing_permission
 from gitops.bot.context import EventContext
 from gitops.bot.sweep import sweep
 from gitops.cli.cluster import keeps_branch_ledgers
-from gitops.config.commit_tree import CommitTree
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.approvals.decisions import open_debts
+from gitops.cluster.audit.verb import audit
+from gitops.cluster.config.commit_tree import CommitTree
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.ledger.chain import approvals_prefix, ledger_ref
+from gitops.cluster.model.ledger import LedgerEntry, LedgerState
 from gitops.forge.port import Account
 from gitops.git.port import ZERO, Person, RefUpdate
-from gitops.ledger.chain import approvals_prefix, ledger_ref
-from gitops.model.ledger import LedgerEntry, LedgerState
 from tests.support.cluster import lance_engine
 from tests.support.loop import CLUSTER_YAML, CONFIG, DELETE_LEGACY, FILES, LEDGER, MAIN, SIGNERS, TRUSTED, Loop, email
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.approvals.documents import statement_message, write_approval
+from gitops.cluster.approvals.documents import statement_message, write_approval
+from gitops.cluster.model.approval import STATEMENT_VERSION, Approval, ApprovalStatement
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.signatures import sign
-from gitops.model.approval import STATEMENT_VERSION, Approval, ApprovalStatement
 from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, Loop, codes, email
 from tests.support.signed import signer
 

@@ -10,20 +10,20 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from gitops.apply.apply import apply
-from gitops.apply.refresh import import_cluster, refresh
 from gitops.bot.dispatch import run_verb
-from gitops.bot.results import RunResult, combined_result
 from gitops.cli.shared import bot_of
-from gitops.cluster.status import force_unlock
-from gitops.cluster.steer import Steering
-from gitops.cluster.workspace import next_attempt
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import import_cluster, refresh
+from gitops.cluster.model.changeset import Changeset
+from gitops.cluster.model.outcome import ApplyOutcome, VerbOutcome
+from gitops.cluster.session.status import force_unlock
+from gitops.cluster.session.steer import Steering
+from gitops.cluster.session.workspace import next_attempt
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.forge.events import ManualEvent
-from gitops.model.changeset import Changeset
-from gitops.model.outcome import ApplyOutcome, VerbOutcome
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.repository.results import RunResult, combined_result
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.fault.matrix import OLD, Run, Starts, die, locked_by, perform, succeed, visits
 from tests.fault.matrix_stores import ATOMIC_SCENES, BranchScene
 from tests.fault.matrix_world import MADE, OTHER, PARTS, RESTORING, WHOLE, Scene

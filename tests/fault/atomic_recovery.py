@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gitops.changesets.lifecycle import replay
+from gitops.cluster.changesets.lifecycle import replay
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetState
 from gitops.core.errors import GitopsError
-from gitops.graph import read_log, show
-from gitops.model.address import Address
-from gitops.model.changeset import BLOCKING, Changeset, ChangesetState
+from gitops.database.graph import read_log, show
 from tests.fault.atomic_matrix import EXTRA, ROWS, STORIES, land, unlock
 from tests.fault.matrix import OLD
 from tests.fault.matrix_recovery import require_as_declared

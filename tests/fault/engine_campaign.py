@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gitops.graph.export import export_records
-from gitops.graph.history.leases import hold_lease
-from gitops.graph.history.retention import read_manifests
-from gitops.graph.history.verify import verify_graph
-from gitops.graph.snapshot import Snapshot, open_snapshot
-from gitops.graph.staged import WriteContext
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.database.graph.export import export_records
+from gitops.database.graph.history.leases import hold_lease
+from gitops.database.graph.history.retention import read_manifests
+from gitops.database.graph.history.verify import verify_graph
+from gitops.database.graph.snapshot import Snapshot, open_snapshot
+from gitops.database.graph.staged import WriteContext
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_child import Child, Told
 from tests.fault.engine_debris import debris, grow_old
 from tests.fault.engine_world import SCHEMAS, SIDE, Deed, Model, begin, collect, found, perform

@@ -19,18 +19,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gitops.core.errors import ConflictError, GitopsError
-from gitops.graph.export import export_records
-from gitops.graph.history.gc import collect_garbage
-from gitops.graph.history.leases import hold_lease
-from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.graph.history.retention import Retention
-from gitops.graph.load import LoadMode, LoadRequest, load_records
-from gitops.graph.results import MutationResult
-from gitops.graph.snapshot import Snapshot, open_snapshot
-from gitops.graph.staged import WriteContext
-from gitops.graph.write.mutate import MutationOptions, Mutator
-from gitops.language.query import check_query, parse_queries
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.database.graph.export import export_records
+from gitops.database.graph.history.gc import collect_garbage
+from gitops.database.graph.history.leases import hold_lease
+from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.database.graph.history.retention import Retention
+from gitops.database.graph.load import LoadMode, LoadRequest, load_records
+from gitops.database.graph.results import MutationResult
+from gitops.database.graph.snapshot import Snapshot, open_snapshot
+from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.write.mutate import MutationOptions, Mutator
+from gitops.database.language.query import check_query, parse_queries
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_campaign import digest
 from tests.fault.engine_child import say
 from tests.support.clock import FixedClock

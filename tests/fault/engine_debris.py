@@ -9,14 +9,14 @@ from pathlib import Path
 
 import lance
 
-from gitops.graph import layout
-from gitops.graph.history.datasets import dataset_versions, open_latest
-from gitops.graph.history.leases import read_leases
-from gitops.graph.history.retention import all_lines, collect_references, read_manifests
-from gitops.graph.lines import read_branches
-from gitops.graph.root import GraphFolder
-from gitops.graph.snapshot import open_snapshot
-from gitops.storage.port import TEMP_PREFIX
+from gitops.database.graph import layout
+from gitops.database.graph.history.datasets import dataset_versions, open_latest
+from gitops.database.graph.history.leases import read_leases
+from gitops.database.graph.history.retention import all_lines, collect_references, read_manifests
+from gitops.database.graph.lines import read_branches
+from gitops.database.graph.root import GraphFolder
+from gitops.database.graph.snapshot import open_snapshot
+from gitops.database.storage.port import TEMP_PREFIX
 
 UNVERIFIED_S = 8 * 24 * 3600
 """Files that belong to no version of a table are a week old before the driver takes them for nobody's work."""

@@ -16,20 +16,20 @@ from datetime import timedelta
 from typing import Any
 
 from gitops.core.faults import Faults, NoFaults
-from gitops.graph.engine import LanceEngine
-from gitops.graph.export import export_records
-from gitops.graph.history.branches import create_branch, delete_branch, list_branches
-from gitops.graph.history.gc import collect_garbage
-from gitops.graph.history.merge import merge_branch
-from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.graph.history.retention import Retention
-from gitops.graph.load import LoadMode, LoadRequest, load_records
-from gitops.graph.maintenance import GcResult
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
-from gitops.graph.staged import WriteContext
-from gitops.graph.write.mutate import MutationOptions, Mutator
-from gitops.language.query import check_query, parse_queries
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.export import export_records
+from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches
+from gitops.database.graph.history.gc import collect_garbage
+from gitops.database.graph.history.merge import merge_branch
+from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.database.graph.history.retention import Retention
+from gitops.database.graph.load import LoadMode, LoadRequest, load_records
+from gitops.database.graph.maintenance import GcResult
+from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.write.mutate import MutationOptions, Mutator
+from gitops.database.language.query import check_query, parse_queries
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.support.clock import FixedClock
 
 SIDE = "side"

@@ -19,11 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gitops.apply.apply import apply
-from gitops.apply.refresh import import_cluster, refresh
-from gitops.cluster.status import force_unlock, status
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import import_cluster, refresh
+from gitops.cluster.model.outcome import VerbOutcome
+from gitops.cluster.session.status import force_unlock, status
 from gitops.core.faults import Faults
-from gitops.model.outcome import VerbOutcome
 from tests.fault.matrix_stores import SCENES
 from tests.fault.matrix_world import AFTER, Scene
 from tests.support.git_fixture import environment

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gitops.apply.apply import apply
-from gitops.apply.refresh import refresh
-from gitops.cluster.status import force_unlock, status
-from gitops.graph import read_log, show
-from gitops.model.change import Disposition
-from gitops.model.ledger import LedgerState
-from gitops.model.outcome import VerbOutcome
-from gitops.plan.plan import plan
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import refresh
+from gitops.cluster.model.change import Disposition
+from gitops.cluster.model.ledger import LedgerState
+from gitops.cluster.model.outcome import VerbOutcome
+from gitops.cluster.plan.plan import plan
+from gitops.cluster.session.status import force_unlock, status
+from gitops.database.graph import read_log, show
 from tests.fault.matrix import OLD, VERBS, locked_by
 from tests.fault.matrix_world import AFTER, AGAIN, PEOPLE, Scene
 

@@ -12,18 +12,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gitops.apply.apply import apply
-from gitops.approving.approve import approve, sign_approval
-from gitops.changesets.lifecycle import replay
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.approving.approve import approve, sign_approval
+from gitops.cluster.changesets.lifecycle import replay
+from gitops.cluster.ledger.chain import approvals_prefix
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.ledger import EntryKind
+from gitops.cluster.model.outcome import ApproveOutcome
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.faults import Faults
-from gitops.ledger.chain import approvals_prefix
-from gitops.model.address import Address
-from gitops.model.ledger import EntryKind
-from gitops.model.outcome import ApproveOutcome
-from gitops.wiring.project import LocalProject
-from gitops.wiring.stores import folder_workspace
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.stores import folder_workspace
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.fault.matrix_world import BEFORE, DECLARED, Files, Scene
 from tests.support.audited import CLUSTER, CONFIG, LEDGER, MAIN, Life
 from tests.support.git_fixture import environment, run

@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.load import load_desired
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.model.outcome import ApproveOutcome
+from gitops.cluster.model.resource import DesiredState
+from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.faults import Faults, NoFaults
-from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.staged import WriteContext
-from gitops.model.outcome import ApproveOutcome
-from gitops.model.resource import DesiredState
-from gitops.wiring.stores import graph_engine
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.staged import WriteContext
+from gitops.repository.wiring.stores import graph_engine
+from gitops.repository.wiring.system import RandomIds, SystemClock
 
 Files = Mapping[str, str]
 

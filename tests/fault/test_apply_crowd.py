@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 
-from gitops.apply.apply import apply
-from gitops.apply.provider import ClusterProvider
-from gitops.apply.refresh import import_cluster
-from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.folder import FolderTree
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.provider import ClusterProvider
+from gitops.cluster.apply.refresh import import_cluster
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.ledger.documents import read_state
+from gitops.cluster.ledger.layout import LOCK, STATE
+from gitops.cluster.model.address import Kind
+from gitops.cluster.model.ledger import LockInfo
+from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.canonical import digest
 from gitops.core.clock import parse_timestamp
 from gitops.core.faults import NoFaults
-from gitops.ledger.documents import read_state
-from gitops.ledger.layout import LOCK, STATE
-from gitops.model.address import Kind
-from gitops.model.ledger import LockInfo
-from gitops.storage.local import LocalStore
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.database.storage.local import LocalStore
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.fault.test_apply_race import AloneInFolder
 from tests.support.cluster import QUERY, SCHEMA
 from tests.support.crowd import run_together

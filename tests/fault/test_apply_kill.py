@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from gitops.graph import show
-from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.staged import WriteContext
-from gitops.ledger.layout import LOCK
-from gitops.wiring.system import SystemClock
+from gitops.cluster.ledger.layout import LOCK
+from gitops.database.graph import show
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.staged import WriteContext
+from gitops.repository.wiring.system import SystemClock
 from tests.support.clock import FixedClock
 from tests.support.cluster import QUERY, SCHEMA, START, WIDER, Cluster, codes, lance_engine
 from tests.support.ids import SequentialIds
@@ -27,8 +27,8 @@ from tests.support.prefork import PYTHON
 DEADLINE = 60
 APPLY_TO_THE_POINT = """
 import sys
-from gitops.wiring.stores import folder_workspace
-from gitops.apply.apply import apply
+from gitops.repository.wiring.stores import folder_workspace
+from gitops.cluster.apply.apply import apply
 from tests.support.cluster import DieAt
 apply(folder_workspace(sys.argv[1], actor="dead", faults=DieAt(sys.argv[2])))
 """

@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from gitops.apply.apply import apply
-from gitops.apply.provider import ClusterProvider
-from gitops.apply.refresh import import_cluster
-from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.folder import FolderTree
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.provider import ClusterProvider
+from gitops.cluster.apply.refresh import import_cluster
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.ledger.branch import BranchLedger
+from gitops.cluster.ledger.documents import read_state
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.ledger.layout import STATE
+from gitops.cluster.model.ledger import LedgerState, LockInfo
+from gitops.cluster.model.outcome import ApplyOutcome
+from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.errors import ConflictError
 from gitops.core.faults import NoFaults
-from gitops.ledger.branch import BranchLedger
-from gitops.ledger.documents import read_state
-from gitops.ledger.folder import FolderLedger
-from gitops.ledger.layout import STATE
-from gitops.model.ledger import LedgerState, LockInfo
-from gitops.model.outcome import ApplyOutcome
-from gitops.storage.local import LocalStore
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.database.storage.local import LocalStore
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.support.audited import FILES, Life, declared
 from tests.support.crowd import run_together
 from tests.support.git_http import GitServer

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from gitops.graph import show
-from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.staged import WriteContext
-from gitops.model.ledger import EntryKind
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.cluster.model.ledger import EntryKind
+from gitops.database.graph import show
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.staged import WriteContext
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.support.audited import FILES, GRAPHS, START, WIDER, Life, declared
 from tests.support.clock import FixedClock
 from tests.support.git_fixture import environment, run
@@ -33,8 +33,8 @@ ROW = {"title": "keep me"}
 NEW = ("one", "two", "three")
 APPLY_TO_THE_POINT = """
 import os, sys
-from gitops.wiring.project import LocalProject
-from gitops.apply.apply import apply
+from gitops.repository.wiring.project import LocalProject
+from gitops.cluster.apply.apply import apply
 
 class DieAt:
     def reach(self, point):

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from gitops.approvals.documents import statement_message
+from gitops.cluster.approvals.documents import statement_message
+from gitops.cluster.ledger import layout
+from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
+from gitops.cluster.ledger.head_pin import HeadPin
+from gitops.cluster.ledger.port import BlobCondition, LedgerView
+from gitops.cluster.model.address import query_address
+from gitops.cluster.model.approval import ApprovalStatement
+from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
 from gitops.git.port import GitRemote, NewCommit, RefUpdate
-from gitops.ledger import layout
-from gitops.ledger.branch import BranchLedger, BranchSettings
-from gitops.ledger.head_pin import HeadPin
-from gitops.ledger.port import BlobCondition, LedgerView
-from gitops.model.address import query_address
-from gitops.model.approval import ApprovalStatement
-from gitops.model.ledger import Intent, IntentKind, LedgerState
 from tests.support.branch_ledger import (
     CLUSTER,
     LOCK,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gitops.cluster.ledger.chain import verify_chain
+from gitops.cluster.model.ledger import LockInfo
 from gitops.core.errors import GitopsError
-from gitops.ledger.chain import verify_chain
-from gitops.model.ledger import LockInfo
 from tests.support.branch_ledger import REF, Keys, World, entry_at, make_keys, written
 from tests.support.git_fixture import opened
 from tests.support.git_http import Drop, GitServer

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gitops.graph.bulk import BulkPart, BulkPlan, BulkTask, plan_bulk, publish_bulk, write_part
-from gitops.graph.history.gc import Retention, collect_garbage
-from gitops.graph.history.verify import verify_graph
+from gitops.database.graph.bulk import BulkPart, BulkPlan, BulkTask, plan_bulk, publish_bulk, write_part
+from gitops.database.graph.history.gc import Retention, collect_garbage
+from gitops.database.graph.history.verify import verify_graph
 from tests.fault.test_engine_kill import DyingAt
 from tests.support.histories import History, person
 

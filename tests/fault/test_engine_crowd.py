@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from gitops.graph.engine import LanceEngine
-from gitops.graph.export import export_records
-from gitops.graph.history.verify import verify_graph
-from gitops.graph.load import LoadMode
-from gitops.graph.snapshot import open_snapshot
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.export import export_records
+from gitops.database.graph.history.verify import verify_graph
+from gitops.database.graph.load import LoadMode
+from gitops.database.graph.snapshot import open_snapshot
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_child import LONGEST_S
 from tests.fault.engine_crowd import EACH, FIRST_FREE, SCHEMA, START, Member, load, require_coherent, values
 from tests.support.s3 import S3Place

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gitops.core.errors import RemoteError
-from gitops.graph.history.verify import verify_graph
+from gitops.database.graph.history.verify import verify_graph
 from tests.fault.engine_child import LONGEST_S
 from tests.fault.engine_debris import debris, grow_old
 from tests.fault.engine_world import Deed, Model, begin, collect, found, perform

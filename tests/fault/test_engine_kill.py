@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from gitops.graph import show
-from gitops.graph.engine import LanceEngine
-from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.port import Existence
-from gitops.graph.snapshot import open_snapshot
-from gitops.graph.staged import WriteContext
+from gitops.database.graph import show
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.port import Existence
+from gitops.database.graph.snapshot import open_snapshot
+from gitops.database.graph.staged import WriteContext
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 

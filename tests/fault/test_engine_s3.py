@@ -21,11 +21,11 @@ from dataclasses import dataclass
 import pytest
 
 from gitops.core.errors import GitopsError
-from gitops.graph import show
-from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.port import Existence
-from gitops.graph.snapshot import open_snapshot
-from gitops.graph.staged import WriteContext
+from gitops.database.graph import show
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.port import Existence
+from gitops.database.graph.snapshot import open_snapshot
+from gitops.database.graph.staged import WriteContext
 from tests.fault.test_engine_kill import (
     CLOCK,
     POINTS,

@@ -17,16 +17,16 @@ import pytest
 from gitops.core.errors import GitopsError
 from gitops.core.fault_points import FAULT_POINTS
 from gitops.core.faults import Faults, NoFaults
-from gitops.graph.engine import LanceEngine, plan_migration
-from gitops.graph.history.branches import create_branch, delete_branch, list_branches
-from gitops.graph.history.gc import Retention, collect_garbage
-from gitops.graph.history.leases import hold_lease
-from gitops.graph.history.merge import merge_branch
-from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.graph.history.preview import preview_migration
-from gitops.graph.history.verify import verify_graph
-from gitops.graph.results import MergeStatus
-from gitops.graph.snapshot import accept_schema
+from gitops.database.graph.engine import LanceEngine, plan_migration
+from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches
+from gitops.database.graph.history.gc import Retention, collect_garbage
+from gitops.database.graph.history.leases import hold_lease
+from gitops.database.graph.history.merge import merge_branch
+from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.database.graph.history.preview import preview_migration
+from gitops.database.graph.history.verify import verify_graph
+from gitops.database.graph.results import MergeStatus
+from gitops.database.graph.snapshot import accept_schema
 from tests.fault.test_engine_kill import HERE, DyingAt
 from tests.support.histories import LATE, SCHEMA, History, person, read_rows, town
 from tests.support.prefork import PYTHON

@@ -14,9 +14,9 @@ import pytest
 
 from gitops.core.errors import GitopsError
 from gitops.core.faults import NoFaults
-from gitops.graph.history.branches import create_branch
-from gitops.graph.history.gc import collect_garbage
-from gitops.graph.history.verify import verify_graph
+from gitops.database.graph.history.branches import create_branch
+from gitops.database.graph.history.gc import collect_garbage
+from gitops.database.graph.history.verify import verify_graph
 from tests.fault.test_engine_s3 import Cut
 from tests.fault.test_history_kill import DEEDS, SHARP, images, later
 from tests.support.histories import History, person

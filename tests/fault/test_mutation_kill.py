@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import ConflictError
-from gitops.graph.load import LoadMode, LoadRequest, load_records
-from gitops.graph.staged import WriteContext
-from gitops.graph.write.mutate import MutationOptions, Mutator
+from gitops.database.graph.load import LoadMode, LoadRequest, load_records
+from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.write.mutate import MutationOptions, Mutator
 from tests.fault.test_engine_kill import HERE, DyingAt, say
 from tests.support.ids import SequentialIds
 from tests.support.mutations import CLOCK, NOW, WrittenGraph, no_pause

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.model.compute import owned_rows
-from gitops.wiring.targets import declared_target
+from gitops.cluster.model.compute import owned_rows
+from gitops.repository.wiring.targets import declared_target
 from tests.support.cluster import Cluster, codes
 from tests.support.pages import ROOT
 from tests.support.prefork import PYTHON
@@ -23,8 +23,8 @@ POINTS = [
 ]
 APPLY_TO_THE_POINT = """
 import sys
-from gitops.wiring.stores import folder_workspace
-from gitops.apply.apply import apply
+from gitops.repository.wiring.stores import folder_workspace
+from gitops.cluster.apply.apply import apply
 from tests.support.cluster import DieAt
 apply(folder_workspace(sys.argv[1], actor="dead", faults=DieAt(sys.argv[2])))
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gitops.model.served import RevisionIdentity
+from gitops.cluster.model.served import RevisionIdentity
 from gitops.serving.generation import Generation
 from tests.support.query_graphs import create, put, town
 from tests.support.query_server import Running, generation, running, served, town_graph

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gitops.apply.refresh import refresh
-from gitops.approvals.documents import read_approval
+from gitops.cluster.apply.refresh import refresh
+from gitops.cluster.approvals.documents import read_approval
 from gitops.git.port import ZERO, RefUpdate
 from tests.support.audited import Life, declared
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gitops.cluster.model.changeset import BLOCKING
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.fault_points import FAULT_POINTS
-from gitops.model.changeset import BLOCKING
 from tests.support.cluster import DoAt
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.target_world import Fault, TargetWorld, fresh_world

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from gitops.apply.tick import TickOutcome
-from gitops.materialize import connection
-from gitops.model.changeset import BLOCKING
+from gitops.cluster.model.changeset import BLOCKING
+from gitops.compute.materialize import connection
+from gitops.compute.ticks.tick import TickOutcome
 from tests.support.materialize.proxy import Delay
 from tests.support.materialize.server_world import ServerWorld
 from tests.support.target_world import Fault, furnish

@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gitops.language.format import format_queries, format_schema
-from gitops.language.query import check_query, parse_queries
-from gitops.language.schema import compile_schema
-from gitops.language.schema.parser import parse_schema
-from gitops.language.schema.problems import ProblemCollector
-from gitops.language.schema.types import Catalog
-from gitops.language.text import LanguageError, Stage
+from gitops.database.language.format import format_queries, format_schema
+from gitops.database.language.query import check_query, parse_queries
+from gitops.database.language.schema import compile_schema
+from gitops.database.language.schema.parser import parse_schema
+from gitops.database.language.schema.problems import ProblemCollector
+from gitops.database.language.schema.types import Catalog
+from gitops.database.language.text import LanguageError, Stage
 from tests.support.grammars import trees
 from tests.support.grammars.oracle import beyond_limits, parse
 

@@ -200,7 +200,11 @@ def main(words: list[str]) -> int:
     for old in ("report.json", "input", LAST):
         (place / old).unlink(missing_ok=True)
     atheris = _atheris() if mode == "changed" else None
-    with nullcontext() if atheris is None else atheris.instrument_imports(include=["gitops.language", "gitops.config"]):
+    with (
+        nullcontext()
+        if atheris is None
+        else atheris.instrument_imports(include=["gitops.database.language", "gitops.cluster.config"])
+    ):
         from tests.fuzz.targets import seeds
     known = seeds(target, tuple(Path(each) for each in more))
     worker = Worker(target, until, place)

@@ -14,22 +14,22 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from gitops.config.gitops_yaml import parse_bot_config
-from gitops.config.layout import format_yaml
-from gitops.config.load import load_desired
-from gitops.config.signers import parse_allowed_signers
-from gitops.config.source import MemoryTree
+from gitops.cluster.config.gitops_yaml import parse_bot_config
+from gitops.cluster.config.layout import format_yaml
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.signers import parse_allowed_signers
+from gitops.cluster.config.source import MemoryTree
 from gitops.core.errors import GitopsError
-from gitops.language.format import format_queries, format_schema
-from gitops.language.lint import lint_queries
-from gitops.language.query import check_query, parse_queries
-from gitops.language.query.params import ParameterError, coerce_params
-from gitops.language.schema import Schema, compile_schema, schema_from_ir
-from gitops.language.schema.migration import plan_migration
-from gitops.language.schema.reversal import down_source, plan_down
-from gitops.language.schema.types import Catalog
-from gitops.language.text import LanguageError, SourceText
-from gitops.language.yaml import YamlError, parse_yaml, to_plain
+from gitops.database.language.format import format_queries, format_schema
+from gitops.database.language.lint import lint_queries
+from gitops.database.language.query import check_query, parse_queries
+from gitops.database.language.query.params import ParameterError, coerce_params
+from gitops.database.language.schema import Schema, compile_schema, schema_from_ir
+from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.reversal import down_source, plan_down
+from gitops.database.language.schema.types import Catalog
+from gitops.database.language.text import LanguageError, SourceText
+from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
 from gitops.render.markdown import block, code, remedy, text
 from tests.support.cases import read_yaml
 

@@ -69,8 +69,8 @@ def test_grown_inputs_are_as_large_as_allowed(seed):
 
 def test_many_changed_inputs_are_still_sound():
     """Inputs that are all refused at their first word would prove little."""
-    from gitops.language.query import parse_queries
-    from gitops.language.text import LanguageError
+    from gitops.database.language.query import parse_queries
+    from gitops.database.language.text import LanguageError
 
     chance, sound = inputs_of(0), 0
     for _ in range(300):

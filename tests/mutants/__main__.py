@@ -28,23 +28,28 @@ _TIME_S = 240
 # The modules of the core that decide, and the tests whose subject they are.
 ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "approvals": (
-        ("gitops/approvals/verify.py", "gitops/approvals/decisions.py", "gitops/approvals/authors.py"),
-        ("tests/unit/plan", "tests/integration/approvals", "tests/property/test_approval_laws.py"),
+        ("gitops/cluster/approvals/verify.py", "gitops/cluster/approvals/decisions.py", "gitops/approvals/authors.py"),
+        ("tests/unit/cluster/plan", "tests/integration/cluster/approvals", "tests/property/test_approval_laws.py"),
     ),
     "plan": (
         (
-            "gitops/plan/planner.py",
-            "gitops/plan/draft.py",
-            "gitops/plan/impact.py",
+            "gitops/cluster/plan/planner.py",
+            "gitops/cluster/plan/draft.py",
+            "gitops/cluster/plan/impact.py",
         ),
-        ("tests/unit/plan", "tests/property/test_impact_laws.py", "tests/scenario/test_control_plane.py"),
+        ("tests/unit/cluster/plan", "tests/property/test_impact_laws.py", "tests/scenario/test_control_plane.py"),
     ),
     "edges": (
-        ("gitops/plan/graph.py", "gitops/plan/layers.py", "gitops/plan/locks.py", "gitops/plan/classes.py"),
         (
-            "tests/unit/plan/test_graph.py",
-            "tests/unit/plan/test_locks.py",
-            "tests/unit/plan/test_classes.py",
+            "gitops/cluster/plan/graph.py",
+            "gitops/cluster/plan/layers.py",
+            "gitops/cluster/plan/locks.py",
+            "gitops/cluster/plan/classes.py",
+        ),
+        (
+            "tests/unit/cluster/plan/test_graph.py",
+            "tests/unit/cluster/plan/test_locks.py",
+            "tests/unit/cluster/plan/test_classes.py",
             "tests/property/test_graph_laws.py",
             "tests/property/test_class_laws.py",
             "tests/property/test_transpose_laws.py",
@@ -52,43 +57,53 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
     "schedule": (
-        ("gitops/plan/schedule.py", "gitops/plan/lock_table.py"),
+        ("gitops/cluster/plan/schedule.py", "gitops/cluster/plan/lock_table.py"),
         (
-            "tests/unit/plan/test_schedule.py",
+            "tests/unit/cluster/plan/test_schedule.py",
             "tests/property/test_schedule_line_laws.py",
             "tests/property/test_schedule_run_laws.py",
             "tests/property/test_scheduler_laws.py",
         ),
     ),
     "apply": (
-        ("gitops/apply/settle.py", "gitops/plan/recovery_rules.py"),
+        ("gitops/cluster/apply/settle.py", "gitops/cluster/plan/recovery_rules.py"),
         (
-            "tests/unit/plan",
-            "tests/unit/apply",
+            "tests/unit/cluster/plan",
+            "tests/unit/cluster/apply",
             "tests/scenario/test_recovery.py",
             "tests/scenario/test_interrupted_runs.py",
             "tests/scenario/test_control_plane.py",
         ),
     ),
     "core": (
-        ("gitops/core/canonical.py", "gitops/core/redact.py", "gitops/core/clock.py", "gitops/model/resource.py"),
-        ("tests/unit/core", "tests/unit/documents", "tests/unit/config", "tests/integration/config"),
+        (
+            "gitops/core/canonical.py",
+            "gitops/core/redact.py",
+            "gitops/core/clock.py",
+            "gitops/cluster/model/resource.py",
+        ),
+        (
+            "tests/unit/core",
+            "tests/unit/core/documents",
+            "tests/unit/cluster/config",
+            "tests/integration/cluster/config",
+        ),
     ),
     "git": (
         ("gitops/git/sshsig.py", "gitops/git/trees.py"),
         ("tests/integration/git", "tests/property/test_git_laws.py"),
     ),
     "schema": (
-        ("gitops/language/schema/migration.py", "gitops/language/schema/check.py"),
-        ("tests/unit/language", "tests/property/test_schema_laws.py"),
+        ("gitops/database/language/schema/migration.py", "gitops/database/language/schema/check.py"),
+        ("tests/unit/database/language", "tests/property/test_schema_laws.py"),
     ),
     "query": (
         (
-            "gitops/language/query/check_match.py",
-            "gitops/language/query/check_expr.py",
-            "gitops/language/query/params.py",
+            "gitops/database/language/query/check_match.py",
+            "gitops/database/language/query/check_expr.py",
+            "gitops/database/language/query/params.py",
         ),
-        ("tests/unit/language",),
+        ("tests/unit/database/language",),
     ),
 }
 

@@ -13,12 +13,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.model.access import FROM, RUN, AccessClass, AccessDiff, AccessRow, CauseKind
-from gitops.model.address import CLUSTER_SCOPE as SERVER
-from gitops.model.address import graph_address
-from gitops.policy.access import AccessState, PolicyText
-from gitops.policy.access_diff import access_diff
-from gitops.policy.bundle import (
+from gitops.cluster.model.access import FROM, RUN, AccessClass, AccessDiff, AccessRow, CauseKind
+from gitops.cluster.model.address import CLUSTER_SCOPE as SERVER
+from gitops.cluster.model.address import graph_address
+from gitops.cluster.policy.access import AccessState, PolicyText
+from gitops.cluster.policy.access_diff import access_diff
+from gitops.cluster.policy.bundle import (
     BRANCH_SCOPED,
     GRAPH_ACTIONS,
     READS,
@@ -29,7 +29,7 @@ from gitops.policy.bundle import (
     Bundle,
     Rule,
 )
-from gitops.policy.decide import AccessRequest, decide
+from gitops.cluster.policy.decide import AccessRequest, decide
 from gitops.serving.access import authorize
 from gitops.serving.generation import ServedGraph
 from gitops.serving.operations.branches import create_branch, merge_branches

@@ -7,8 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.core.canonical import canonical
-from gitops.model.address import (
+from gitops.cluster.model.address import (
     Address,
     Kind,
     graph_address,
@@ -17,6 +16,7 @@ from gitops.model.address import (
     schema_address,
     trust_address,
 )
+from gitops.core.canonical import canonical
 
 TEXTS = st.text(max_size=12) | st.from_regex(r"(graph|schema|query|policy|trust)\.[A-Za-z_.é-]{0,6}", fullmatch=True)
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,6}", fullmatch=True)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.approvals.decisions import (
+from gitops.cluster.approvals.decisions import (
     DecisionNeed,
     debt_of,
     find_settlements,
@@ -19,7 +19,7 @@ from gitops.approvals.decisions import (
     with_debts,
     with_settled,
 )
-from gitops.approvals.verify import (
+from gitops.cluster.approvals.verify import (
     ApprovalNeed,
     ApprovalVerification,
     change_digest,
@@ -27,10 +27,8 @@ from gitops.approvals.verify import (
     select_quorum,
     verify_approval,
 )
-from gitops.core.clock import timestamp
-from gitops.git.port import CommitSignature
-from gitops.model.address import Address
-from gitops.model.approval import (
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import (
     Approval,
     ApprovalEvidence,
     ApprovalStatement,
@@ -42,11 +40,13 @@ from gitops.model.approval import (
     GrantSource,
     Via,
 )
-from gitops.model.change import Action, GateName
-from gitops.model.ledger import LedgerState
-from gitops.model.plan import PlanInputs
-from gitops.model.trust import Quorum, Signer, TrustRoot
-from gitops.plan.planner import make_plan
+from gitops.cluster.model.change import Action, GateName
+from gitops.cluster.model.ledger import LedgerState
+from gitops.cluster.model.plan import PlanInputs
+from gitops.cluster.model.trust import Quorum, Signer, TrustRoot
+from gitops.cluster.plan.planner import make_plan
+from gitops.core.clock import timestamp
+from gitops.git.port import CommitSignature
 from tests.support.planning import SEEN, change, desired, hexed, state
 from tests.support.signed import own_signature
 

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.changesets.lifecycle import follow, follow_all, pivot_done, replay
-from gitops.core.errors import ConflictError, IntegrityError
-from gitops.ledger.changesets import read_events, read_record, write_events, write_record
-from gitops.model.address import Address
-from gitops.model.change import Action
-from gitops.model.changeset import (
+from gitops.cluster.changesets.lifecycle import follow, follow_all, pivot_done, replay
+from gitops.cluster.ledger.changesets import read_events, read_record, write_events, write_record
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.changeset import (
     BLOCKING,
     ENDED,
     Changeset,
@@ -41,7 +40,8 @@ from gitops.model.changeset import (
     RuntimeUpdated,
     Staged,
 )
-from gitops.model.plan import Effect
+from gitops.cluster.model.plan import Effect
+from gitops.core.errors import ConflictError, IntegrityError
 from tests.support.changeset_stories import AT, DIGEST, created
 from tests.support.effort import cases as tries
 

@@ -1,6 +1,6 @@
 """Any history of changesets in a ledger, with crashes at any write and writers that meet, against a reference model.
 
-The model knows which changesets exist and how far each is. It folds events by the rules of `gitops.changesets.lifecycle`, which
+The model knows which changesets exist and how far each is. It folds events by the rules of `cluster.changesets.lifecycle`, which
 have laws of their own, and says itself who may create a changeset. After each step a reader that has just come sees:
 
 1. at most one changeset that is preparing, prepared or rolling back, and the index names it;
@@ -31,12 +31,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from ledger_changesets import check_history
 from ledger_samples import CONTENT, QUERY, entry, state, together, write
 
-from gitops.changesets.lifecycle import follow
-from gitops.core.errors import ConflictError, GitopsError
-from gitops.core.faults import Faults, NoFaults
-from gitops.ledger.folder import FolderLedger
-from gitops.ledger.port import BlobCondition, LedgerStore, LedgerView
-from gitops.model.changeset import (
+from gitops.cluster.changesets.lifecycle import follow
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.ledger.port import BlobCondition, LedgerStore, LedgerView
+from gitops.cluster.model.changeset import (
     BLOCKING,
     Changeset,
     ChangesetEvent,
@@ -53,9 +51,11 @@ from gitops.model.changeset import (
     RuntimeState,
     RuntimeUpdated,
 )
-from gitops.model.ledger import AppliedResource, EntryKind, LedgerState
-from gitops.model.plan import Effect
-from gitops.storage.local import LocalStore
+from gitops.cluster.model.ledger import AppliedResource, EntryKind, LedgerState
+from gitops.cluster.model.plan import Effect
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.core.faults import Faults, NoFaults
+from gitops.database.storage.local import LocalStore
 from tests.support.branch_ledger import World, make_keys
 from tests.support.changeset_samples import AT, PASSING, commit_id, created, drafts, first_record, key, member
 from tests.support.clock import FixedClock

@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.model.change import Action
-from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph
-from gitops.plan.classes import BARRIERS, COMMITTED, DRAINED, PREPARED, atomic_graph
-from gitops.plan.layers import serial_order, validate
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph
+from gitops.cluster.plan.classes import BARRIERS, COMMITTED, DRAINED, PREPARED, atomic_graph
+from gitops.cluster.plan.layers import serial_order, validate
 
 KINDS = ("graph", "schema", "query", "policy")
 

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.config.cluster_yaml import parse_cluster
-from gitops.config.declaration import config_digest, config_form
-from gitops.model.address import Address
+from gitops.cluster.config.cluster_yaml import parse_cluster
+from gitops.cluster.config.declaration import config_digest, config_form
+from gitops.cluster.model.address import Address
 
 _names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,6}", fullmatch=True)
 _texts = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), max_size=8)

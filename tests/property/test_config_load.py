@@ -7,9 +7,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.config.cluster_yaml import load_header
-from gitops.config.load import load_desired
-from gitops.config.source import MemoryTree
+from gitops.cluster.config.cluster_yaml import load_header
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.source import MemoryTree
 
 VALID = (
     b"version: 1\nmetadata: {name: x}\nstorage: s3://b/p\nstate: {backend: cluster, lock: true}\n"

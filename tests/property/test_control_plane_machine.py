@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from gitops.ledger.documents import read_state, write_state
-from gitops.ledger.layout import STATE, intent_key
-from gitops.model.ledger import IntentKind
+from gitops.cluster.ledger.documents import read_state, write_state
+from gitops.cluster.ledger.layout import STATE, intent_key
+from gitops.cluster.model.ledger import IntentKind
 from tests.support.cluster import codes
 from tests.support.control_model import sha
 from tests.support.effort import FULL

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.ledger.documents import write_intent
-from gitops.ledger.layout import LOCK, STATE, approval_key, intent_key
-from gitops.model.ledger import Intent, IntentKind
-from gitops.model.outcome import VerbOutcome
+from gitops.cluster.ledger.documents import write_intent
+from gitops.cluster.ledger.layout import LOCK, STATE, approval_key, intent_key
+from gitops.cluster.model.ledger import Intent, IntentKind
+from gitops.cluster.model.outcome import VerbOutcome
 from gitops.render import json as forms
 from gitops.render import text
 from tests.support.cluster import SCHEMA, Cluster

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.config.cluster_yaml import read_cluster
-from gitops.config.difference import Differences
-from gitops.config.load import load_desired
-from gitops.config.source import MemoryTree
-from gitops.model.address import Address, Kind
+from gitops.cluster.config.cluster_yaml import read_cluster
+from gitops.cluster.config.difference import Differences
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.source import MemoryTree
+from gitops.cluster.model.address import Address, Kind
 
 _SCHEMAS = ("s.pg", "q/t.pg")
 _QUERIES = ("q/a.gq", "q/b.gq", "q/deep/c.gq", "x.gq")

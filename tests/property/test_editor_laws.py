@@ -12,8 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.config.load import load_desired
-from gitops.config.source import MemoryTree
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.source import MemoryTree
+from gitops.database.language.format import without_spans
+from gitops.database.language.lexer import Lexer, Token, TokenKind
+from gitops.database.language.query import check_query, parse_queries
+from gitops.database.language.query.typed import TypedRead
+from gitops.database.language.schema import Schema, compile_schema
+from gitops.database.language.schema.problems import MAX_PROBLEMS
+from gitops.database.language.schema.types import TypeKind
+from gitops.database.language.text import LanguageError, Span
 from gitops.editor.completion import complete
 from gitops.editor.describe import hover
 from gitops.editor.navigate import definitions, references, rename_edits, rename_problem
@@ -26,14 +34,6 @@ from gitops.editor.schema import SchemaView, read_schema_piece
 from gitops.editor.symbols import Occurrence, SymbolKind
 from gitops.editor.texts import EditorFile, TextCache
 from gitops.editor.tokens import TextPiece, query_pieces, read_tokens, schema_pieces
-from gitops.language.format import without_spans
-from gitops.language.lexer import Lexer, Token, TokenKind
-from gitops.language.query import check_query, parse_queries
-from gitops.language.query.typed import TypedRead
-from gitops.language.schema import Schema, compile_schema
-from gitops.language.schema.problems import MAX_PROBLEMS
-from gitops.language.schema.types import TypeKind
-from gitops.language.text import LanguageError, Span
 from tests.fuzz.inputs import mutation, noise, sentence, texts
 from tests.support.cases import read_yaml
 from tests.support.editor import WORLD, world

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from gitops.graph.engine import LanceEngine
-from gitops.graph.load import LoadMode
-from gitops.graph.port import MigrationPreview
-from gitops.language.schema import Schema, compile_schema
-from gitops.language.schema.expansion import expanded_source
-from gitops.language.schema.migration import plan_migration
-from gitops.language.schema.steps import DropProperty, DropType, RenameProperty, RenameType
-from gitops.model.address import Address
-from gitops.model.change import Action, Change
-from gitops.model.plan import Effect
-from gitops.plan.classes import effects_of
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.plan import Effect
+from gitops.cluster.plan.classes import effects_of
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.load import LoadMode
+from gitops.database.graph.port import MigrationPreview
+from gitops.database.language.schema import Schema, compile_schema
+from gitops.database.language.schema.expansion import expanded_source
+from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.steps import DropProperty, DropType, RenameProperty, RenameType
 from tests.reference import Graph
 from tests.support.evolution import evolve, revisions, shape
 from tests.support.ids import SequentialIds

@@ -12,10 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gitops.graph.tables import arrow_schema, arrow_table
-from gitops.graph.write.filters import NEVER, comparison_filter, comparison_holds, id_range_filter, membership_filter
-from gitops.language.query.ast import ComparisonOperator
-from gitops.language.schema import NodeType, PropType, Scalar
+from gitops.database.graph.tables import arrow_schema, arrow_table
+from gitops.database.graph.write.filters import (
+    NEVER,
+    comparison_filter,
+    comparison_holds,
+    id_range_filter,
+    membership_filter,
+)
+from gitops.database.language.query.ast import ComparisonOperator
+from gitops.database.language.schema import NodeType, PropType, Scalar
 from tests.support.effort import cases
 
 SPELLING = st.text(st.sampled_from(list("'\"\\`%_;-/*$?{}:aAé\0\n\r\t😀 ")), max_size=6)

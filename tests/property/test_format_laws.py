@@ -11,14 +11,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gitops.language.format import format_queries, format_schema, without_spans
-from gitops.language.format.layout import read_source_tokens
-from gitops.language.lexer import TokenKind
-from gitops.language.query import parse_queries
-from gitops.language.schema import compile_schema
-from gitops.language.schema.parser import parse_schema
-from gitops.language.schema.problems import ProblemCollector
-from gitops.language.text import LanguageError
+from gitops.database.language.format import format_queries, format_schema, without_spans
+from gitops.database.language.format.layout import read_source_tokens
+from gitops.database.language.lexer import TokenKind
+from gitops.database.language.query import parse_queries
+from gitops.database.language.schema import compile_schema
+from gitops.database.language.schema.parser import parse_schema
+from gitops.database.language.schema.problems import ProblemCollector
+from gitops.database.language.text import LanguageError
 from tests.fuzz.inputs import mutation, sentence, texts
 from tests.support.effort import cases
 

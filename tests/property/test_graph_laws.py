@@ -11,15 +11,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.graph.port import MigrationPreview
-from gitops.model.address import Address, Kind
-from gitops.model.change import Action, Change
-from gitops.model.plan import Effect, ExecutionGraph, LockClaim, NodeOutcome
-from gitops.model.resource import Dependency
-from gitops.plan.classes import BARRIERS, atomic_graph, effects_of, with_effects
-from gitops.plan.graph import BARRIER, build_graph
-from gitops.plan.layers import layers, neighbours, restricted, validate
-from gitops.plan.locks import Bindings, lock_claims
+from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.plan import Effect, ExecutionGraph, LockClaim, NodeOutcome
+from gitops.cluster.model.resource import Dependency
+from gitops.cluster.plan.classes import BARRIERS, atomic_graph, effects_of, with_effects
+from gitops.cluster.plan.graph import BARRIER, build_graph
+from gitops.cluster.plan.layers import layers, neighbours, restricted, validate
+from gitops.cluster.plan.locks import Bindings, lock_claims
+from gitops.database.graph.port import MigrationPreview
 from gitops.render.graph import to_json, to_mermaid, to_text
 from tests.property.test_scheduler_laws import Case, descendants, simulate
 

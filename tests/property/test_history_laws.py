@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
-from gitops.graph.history.branches import create_branch, delete_branch, list_branches
-from gitops.graph.history.diff import diff_versions
-from gitops.graph.history.gc import Retention, collect_garbage
-from gitops.graph.history.merge import merge_branch
-from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.graph.history.verify import verify_graph
-from gitops.graph.results import MergeStatus
-from gitops.graph.snapshot import ReadTarget
+from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches
+from gitops.database.graph.history.diff import diff_versions
+from gitops.database.graph.history.gc import Retention, collect_garbage
+from gitops.database.graph.history.merge import merge_branch
+from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.database.graph.history.verify import verify_graph
+from gitops.database.graph.results import MergeStatus
+from gitops.database.graph.snapshot import ReadTarget
 from tests.support.effort import cases
 from tests.support.histories import History
 

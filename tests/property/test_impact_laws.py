@@ -8,11 +8,11 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.language.query import check_query, parse_queries
-from gitops.language.schema import compile_schema
-from gitops.language.text import LanguageError
-from gitops.model.address import Address
-from gitops.plan.impact import step_subjects, used_subjects
+from gitops.cluster.model.address import Address
+from gitops.cluster.plan.impact import step_subjects, used_subjects
+from gitops.database.language.query import check_query, parse_queries
+from gitops.database.language.schema import compile_schema
+from gitops.database.language.text import LanguageError
 from tests.support.cases import read_yaml
 from tests.support.effort import cases
 from tests.support.impact import desired, impact_of, planned

@@ -9,10 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
-from gitops.cluster.lint import lint_cluster
-from gitops.config.source import MemoryTree
-from gitops.language.lint import LintLevel
-from gitops.language.text import SourceText
+from gitops.cluster.config.source import MemoryTree
+from gitops.cluster.session.lint import lint_cluster
+from gitops.database.language.lint import LintLevel
+from gitops.database.language.text import SourceText
 from gitops.render.json import to_text
 from gitops.render.lint import lint_form, lint_text
 from gitops.render.sarif import sarif_log

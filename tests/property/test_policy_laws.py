@@ -9,8 +9,8 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.policy.bind import kind_of, projected
-from gitops.policy.bundle import (
+from gitops.cluster.policy.bind import kind_of, projected
+from gitops.cluster.policy.bundle import (
     BRANCH_SCOPED,
     GRAPH_ACTIONS,
     SERVER_ACTIONS,
@@ -20,9 +20,9 @@ from gitops.policy.bundle import (
     Bundle,
     Rule,
 )
-from gitops.policy.cedar import CedarEngine
-from gitops.policy.decide import AccessRequest, decide
-from gitops.policy.read import read_bundle
+from gitops.cluster.policy.cedar import CedarEngine
+from gitops.cluster.policy.decide import AccessRequest, decide
+from gitops.cluster.policy.read import read_bundle
 from tests.support.effort import cases
 
 # Few names, so that requests meet rules, and characters that a language between us and Cedar could trip over.

@@ -8,13 +8,20 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.model.address import Address, strategy_address
-from gitops.model.compute import ComputeRules, ComputeTarget, OwnedRow, read_strategies, rule_config, strategy_resources
-from gitops.model.strategy import Burst, IdleSuspend, Limits, StrategyType, TargetSize, type_of
-from gitops.strategies.claims import DECLARED_BY
-from gitops.strategies.port import StrategyRow
-from gitops.strategies.projection import Pair, RowChanges, row_changes
-from gitops.strategies.signals import ComputeCluster
+from gitops.cluster.model.address import Address, strategy_address
+from gitops.cluster.model.compute import (
+    ComputeRules,
+    ComputeTarget,
+    OwnedRow,
+    read_strategies,
+    rule_config,
+    strategy_resources,
+)
+from gitops.cluster.model.strategy import Burst, IdleSuspend, Limits, StrategyType, TargetSize, type_of
+from gitops.cluster.targets.claims import DECLARED_BY
+from gitops.cluster.targets.port import StrategyRow
+from gitops.cluster.targets.projection import Pair, RowChanges, row_changes
+from gitops.cluster.targets.signals import ComputeCluster
 
 NAMES = ("a", "b", "c")
 US, OTHERS = "us (here)", "others (there)"

@@ -17,17 +17,17 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from gitops.graph import HashEmbedder
-from gitops.graph.engine import LanceEngine
-from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.graph.history.verify import verify_graph
-from gitops.graph.load import LoadMode
-from gitops.graph.query import QueryResult, ReadCache, Strategy
-from gitops.graph.results import MutationResult
-from gitops.graph.snapshot import ReadTarget, open_snapshot
-from gitops.graph.staged import WriteContext
-from gitops.language.query import CheckedQuery, check_query, parse_queries
-from gitops.language.schema import NodeType, Schema
+from gitops.database.graph import HashEmbedder
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.database.graph.history.verify import verify_graph
+from gitops.database.graph.load import LoadMode
+from gitops.database.graph.query import QueryResult, ReadCache, Strategy
+from gitops.database.graph.results import MutationResult
+from gitops.database.graph.snapshot import ReadTarget, open_snapshot
+from gitops.database.graph.staged import WriteContext
+from gitops.database.language.query import CheckedQuery, check_query, parse_queries
+from gitops.database.language.schema import NodeType, Schema
 from tests.reference import Graph, Mode, Options, Refused, answer, empty, load, mutate
 from tests.reference.ranking import mock_embedding
 from tests.support import query_engine, random_graphs, random_queries

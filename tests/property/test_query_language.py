@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.language.query import CheckedQuery, check_query, parse_queries
-from gitops.language.query.ast import Read
-from gitops.language.query.params import ParameterError, coerce_params
-from gitops.language.schema import compile_schema
-from gitops.language.schema.migration import plan_migration
-from gitops.language.schema.types import Catalog, PropType, Scalar
-from gitops.language.text import LanguageError, SourceText
+from gitops.database.language.query import CheckedQuery, check_query, parse_queries
+from gitops.database.language.query.ast import Read
+from gitops.database.language.query.params import ParameterError, coerce_params
+from gitops.database.language.schema import compile_schema
+from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.types import Catalog, PropType, Scalar
+from gitops.database.language.text import LanguageError, SourceText
 from tests.support.cases import read_yaml
 from tests.support.effort import cases
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from gitops.model.address import Address
-from gitops.model.outcome import (
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.outcome import (
     PlanOutcome,
     StateObservations,
 )
-from gitops.model.plan import (
+from gitops.cluster.model.plan import (
     ApprovalRequirement,
     ExecutionGraph,
     Plan,

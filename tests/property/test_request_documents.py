@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gitops.core.documents.forms import is_line
 from gitops.core.errors import IntegrityError
-from gitops.documents.forms import is_line
 from gitops.forge.port import ChangeRequest, CheckState, CheckStatus, Comment, RequestState
 from gitops.forge.refs import documents as wire
 from gitops.forge.refs import records

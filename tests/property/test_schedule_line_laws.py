@@ -7,9 +7,9 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.model.change import Action
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
-from gitops.plan.schedule import LockWait, Schedule
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
+from gitops.cluster.plan.schedule import LockWait, Schedule
 from tests.support.effort import cases
 
 KEYS = ("x", "y", "z")

@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.model.change import Action
-from gitops.model.plan import Effect, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome
-from gitops.plan.classes import COMMITTED, DRAINED, atomic_graph
-from gitops.plan.layers import neighbours
-from gitops.plan.schedule import Schedule, SkipReason
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.plan import Effect, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome
+from gitops.cluster.plan.classes import COMMITTED, DRAINED, atomic_graph
+from gitops.cluster.plan.layers import neighbours
+from gitops.cluster.plan.schedule import Schedule, SkipReason
 from tests.support.simulated_runs import WORKERS, Case, cases, conflict, descendants, graphs, simulate
 
 HANGS = st.integers(0, 2)

@@ -14,10 +14,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.apply.runner import run_graph
-from gitops.model.address import Address, strategy_address
-from gitops.model.change import Action, Change
-from gitops.model.plan import (
+from gitops.cluster.apply.runner import run_graph
+from gitops.cluster.model.address import Address, strategy_address
+from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.plan import (
     Effect,
     ExecEdge,
     ExecNode,
@@ -27,13 +27,13 @@ from gitops.model.plan import (
     NodeOutcome,
     NodeResult,
 )
-from gitops.model.resource import Dependency
-from gitops.model.strategy import StrategyType
-from gitops.plan.classes import PREPARED, atomic_graph, effects_of, with_effects
-from gitops.plan.graph import BARRIER, build_graph
-from gitops.plan.layers import cycles, layers, neighbours, serial_order, validate
-from gitops.plan.schedule import SkipReason
-from gitops.plan.targets import with_targets
+from gitops.cluster.model.resource import Dependency
+from gitops.cluster.model.strategy import StrategyType
+from gitops.cluster.plan.classes import PREPARED, atomic_graph, effects_of, with_effects
+from gitops.cluster.plan.graph import BARRIER, build_graph
+from gitops.cluster.plan.layers import cycles, layers, neighbours, serial_order, validate
+from gitops.cluster.plan.schedule import SkipReason
+from gitops.cluster.plan.targets import with_targets
 from gitops.render.graph import to_json
 from tests.support.clock import FixedClock
 from tests.support.effort import cases as tries

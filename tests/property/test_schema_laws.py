@@ -7,11 +7,11 @@ from pathlib import Path
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gitops.language.schema import compile_schema, schema_from_ir
-from gitops.language.schema.migration import plan_migration
-from gitops.language.schema.reversal import down_source, plan_down
-from gitops.language.schema.steps import DropProperty, RenameProperty, RenameType, Reversibility
-from gitops.language.text import LanguageError
+from gitops.database.language.schema import compile_schema, schema_from_ir
+from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.reversal import down_source, plan_down
+from gitops.database.language.schema.steps import DropProperty, RenameProperty, RenameType, Reversibility
+from gitops.database.language.text import LanguageError
 from tests.support.evolution import evolve, revisions, shape
 
 GOLDEN = (Path(__file__).parents[1] / "data" / "languages" / "schema" / "golden.pg").read_bytes()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.model.address import Address, graph_address, query_address, schema_address
-from gitops.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
-from gitops.model.resource import graph_composite
-from gitops.plan.draft import StateDraft
+from gitops.cluster.model.address import Address, graph_address, query_address, schema_address
+from gitops.cluster.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
+from gitops.cluster.model.resource import graph_composite
+from gitops.cluster.plan.draft import StateDraft
 
 GRAPHS = ("g", "g_a", "h")
 NAMES = ("a", "b", "g")

@@ -10,11 +10,19 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, StrategyType, TargetSize, type_of
-from gitops.strategies.decision import ActionKind, Decision, Limits, decide
-from gitops.strategies.rules import GAP, SUSPENDED, burst_name
-from gitops.strategies.signals import ComputeCluster, Crashes, ReplicaSpec, Signals
-from gitops.strategies.state import STATE_VERSION, PendingReplica, StrategyState, read_payload
+from gitops.cluster.model.strategy import (
+    Burst,
+    IdleSuspend,
+    ShrinkToFit,
+    StrategyRule,
+    StrategyType,
+    TargetSize,
+    type_of,
+)
+from gitops.cluster.targets.signals import ComputeCluster, Crashes, ReplicaSpec, Signals
+from gitops.cluster.targets.state import STATE_VERSION, PendingReplica, StrategyState, read_payload
+from gitops.compute.strategies.decision import ActionKind, Decision, Limits, decide
+from gitops.compute.strategies.rules import GAP, SUSPENDED, burst_name
 from tests.support.strategies import NOW, SIZES, ago
 
 FREE = Limits(max_replicas=100)

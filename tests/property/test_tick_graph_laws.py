@@ -7,13 +7,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.model.change import Action
-from gitops.model.node_kind import DECISION, READINESS, REPLICA
-from gitops.model.plan import ExecNode, NodeOutcome
-from gitops.model.strategy import StrategyType
-from gitops.plan.layers import serial_order, validate
-from gitops.plan.tick import TickAction, decision_id, tick_graph
-from gitops.strategies.decision import ActionKind
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.node_kind import DECISION, READINESS, REPLICA
+from gitops.cluster.model.plan import ExecNode, NodeOutcome
+from gitops.cluster.model.strategy import StrategyType
+from gitops.cluster.plan.layers import serial_order, validate
+from gitops.compute.strategies.decision import ActionKind
+from gitops.compute.ticks.graph import TickAction, decision_id, tick_graph
 from tests.support.simulated_runs import WORKERS, Case, Trace, simulate
 
 WANTED = st.lists(st.sampled_from(list(StrategyType)), min_size=1, max_size=2, unique=True)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gitops.apply.refresh import refresh
+from gitops.cluster.apply.refresh import refresh
+from gitops.cluster.ledger.port import ledger_time
 from gitops.core.clock import parse_timestamp
-from gitops.ledger.port import ledger_time
 from tests.support.audited import CONFIG, START, Life, declared, moment
 from tests.support.clock import FixedClock
 from tests.support.effort import cases

@@ -7,8 +7,8 @@ from itertools import pairwise, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.model.plan import ExecutionGraph
-from gitops.plan.layers import neighbours, order_test, restricted, serial_order, transposed
+from gitops.cluster.model.plan import ExecutionGraph
+from gitops.cluster.plan.layers import neighbours, order_test, restricted, serial_order, transposed
 from tests.property.test_scheduler_laws import graphs
 from tests.support.effort import cases
 

@@ -18,14 +18,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from gitops.apply.refresh import refresh
-from gitops.approving.approve import sign_approval
-from gitops.approving.decide import revoke
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.apply.refresh import refresh
+from gitops.cluster.approving.approve import sign_approval
+from gitops.cluster.approving.decide import revoke
+from gitops.cluster.ledger.chain import approvals_prefix
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.origin import Authors
+from gitops.cluster.session.workspace import Workspace
 from gitops.git.port import ZERO, NewCommit, RefUpdate
-from gitops.ledger.chain import approvals_prefix
-from gitops.model.address import Address
-from gitops.model.origin import Authors
 from tests.reference.trust import Commit, Given, Push, Trust
 from tests.support.audited import CONFIG, MAIN, Life, declared, person
 from tests.support.effort import FULL

@@ -14,11 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gitops.config.cache import MemoryCache
-from gitops.config.load import LoadResult, load_cached, load_desired
-from gitops.config.sound import ComparedFolder, LedgerGraphs, PlainFolder, SoundRecord, VouchedGraphs, sound_record
-from gitops.config.source import MemoryTree, SourceLimits, StampedTree
-from gitops.model.address import Address
+from gitops.cluster.config.cache import MemoryCache
+from gitops.cluster.config.load import LoadResult, load_cached, load_desired
+from gitops.cluster.config.sound import (
+    ComparedFolder,
+    LedgerGraphs,
+    PlainFolder,
+    SoundRecord,
+    VouchedGraphs,
+    sound_record,
+)
+from gitops.cluster.config.source import MemoryTree, SourceLimits, StampedTree
+from gitops.cluster.model.address import Address
 from tests.support.effort import cases
 from tests.support.warm import cold, difference, shown, warm
 

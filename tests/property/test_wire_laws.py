@@ -7,11 +7,8 @@ import contextlib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gitops.approvals.documents import read_approval, read_statement, statement_message, write_approval
-from gitops.core.clock import encode_ulid
-from gitops.core.errors import IntegrityError
-from gitops.documents.forms import is_line
-from gitops.ledger.documents import (
+from gitops.cluster.approvals.documents import read_approval, read_statement, statement_message, write_approval
+from gitops.cluster.ledger.documents import (
     read_entry,
     read_intent,
     read_lock,
@@ -21,11 +18,11 @@ from gitops.ledger.documents import (
     write_lock,
     write_state,
 )
-from gitops.ledger.trailers import commit_message, parse_trailers, trailers
-from gitops.model.address import NAME
-from gitops.model.approval import Approval, ApprovalStatement, ClusterTarget
-from gitops.model.change import Action
-from gitops.model.ledger import (
+from gitops.cluster.ledger.trailers import commit_message, parse_trailers, trailers
+from gitops.cluster.model.address import NAME
+from gitops.cluster.model.approval import Approval, ApprovalStatement, ClusterTarget
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.ledger import (
     AppliedResource,
     ApprovalUse,
     EntryChange,
@@ -39,6 +36,9 @@ from gitops.model.ledger import (
     Status,
     StatusRecord,
 )
+from gitops.core.clock import encode_ulid
+from gitops.core.documents.forms import is_line
+from gitops.core.errors import IntegrityError
 from tests.support.signed import drafted
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow])

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
-from gitops.graph.load import LoadMode
-from gitops.graph.write import committed, filters, intake, joint, spill
-from gitops.language.schema import compile_schema
+from gitops.database.graph.load import LoadMode
+from gitops.database.graph.write import committed, filters, intake, joint, spill
+from gitops.database.language.schema import compile_schema
 from tests import reference
 from tests.reference.cells import to_json
 from tests.support.effort import cases

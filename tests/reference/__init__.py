@@ -1,6 +1,6 @@
 """The reference evaluator: what queries, mutations and loads mean, in nested loops over dictionaries.
 
-It shares nothing with the engine but the languages (`gitops.language`), and is written to be obviously right rather than
+It shares nothing with the engine but the languages (`gitops.database.language`), and is written to be obviously right rather than
 fast. Rules and their numbers are those of the language specification: §3 reads, §4 mutations, §5 loads.
 """
 

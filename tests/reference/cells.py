@@ -16,8 +16,8 @@ import struct
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from gitops.language.query.ast import ComparisonOperator
-from gitops.language.schema import PropType, Scalar
+from gitops.database.language.query.ast import ComparisonOperator
+from gitops.database.language.schema import PropType, Scalar
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)", re.ASCII)

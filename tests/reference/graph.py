@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from gitops.language.schema import Catalog, EdgeType, NodeType
+from gitops.database.language.schema import Catalog, EdgeType, NodeType
 from tests.reference.cells import Refused, key_text
 
 Row = dict[str, Any]

@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import count
 from typing import Any
 
-from gitops.language.schema import Catalog, EdgeType, NodeType, Schema
+from gitops.database.language.schema import Catalog, EdgeType, NodeType, Schema
 from tests.reference.cells import Refused, cell_from_json
 from tests.reference.graph import (
     Edge,

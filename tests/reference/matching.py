@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gitops.language.query.typed import (
+from gitops.database.language.query.typed import (
     Absent,
     Constant,
     Direction,
@@ -23,8 +23,8 @@ from gitops.language.query.typed import (
     TypedClause,
     TypedExpr,
 )
-from gitops.language.schema import Catalog
-from gitops.language.schema.types import TypeKind
+from gitops.database.language.schema import Catalog
+from gitops.database.language.schema.types import TypeKind
 from tests.reference.cells import beside, compare
 from tests.reference.graph import Edge, Graph
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from gitops.language.query import CheckedQuery
-from gitops.language.query.ast import AggregateFunction, TextFunction
-from gitops.language.query.check_expr import type_of
-from gitops.language.query.params import ParameterError, coerce_params
-from gitops.language.query.typed import (
+from gitops.database.language.query import CheckedQuery
+from gitops.database.language.query.ast import AggregateFunction, TextFunction
+from gitops.database.language.query.check_expr import type_of
+from gitops.database.language.query.params import ParameterError, coerce_params
+from gitops.database.language.query.typed import (
     RANKS,
     AggregateValue,
     AliasValue,
@@ -31,8 +31,8 @@ from gitops.language.query.typed import (
     TypedExpr,
     TypedRead,
 )
-from gitops.language.schema import Catalog, PropType, Scalar, Schema
-from gitops.language.schema.types import TypeKind
+from gitops.database.language.schema import Catalog, PropType, Scalar, Schema
+from gitops.database.language.schema.types import TypeKind
 from tests.reference import ranking
 from tests.reference.cells import Refused, cell_from_text, instant, single, to_json
 from tests.reference.graph import Graph

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from gitops.language.query import CheckedQuery
-from gitops.language.query.typed import (
+from gitops.database.language.query import CheckedQuery
+from gitops.database.language.query.typed import (
     Assignment,
     Constant,
     NowValue,
@@ -20,8 +20,8 @@ from gitops.language.query.typed import (
     TypedRead,
     TypedUpdate,
 )
-from gitops.language.schema import Catalog, EdgeType, NodeType, Schema
-from gitops.language.schema.types import TypeKind
+from gitops.database.language.schema import Catalog, EdgeType, NodeType, Schema
+from gitops.database.language.schema.types import TypeKind
 from tests.reference.cells import Refused, beside, cell_of, compare, instant
 from tests.reference.graph import Edge, Graph, Row, check_cardinality, check_row, check_unique, degrees, node_id
 from tests.reference.reading import Options, operand, parameters

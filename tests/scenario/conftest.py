@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gitops.model.strategy import Limits
+from gitops.cluster.model.strategy import Limits
 from tests.support.cluster import Cluster
 from tests.support.target_world import TargetWorld, furnish
 from tests.support.ticks import Ticks

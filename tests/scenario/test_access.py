@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gitops.model.access import AccessDiff
-from gitops.plan.plan import plan
+from gitops.cluster.model.access import AccessDiff
+from gitops.cluster.plan.plan import plan
 from tests.support.cluster import Cluster, codes
 
 POLICY = """\

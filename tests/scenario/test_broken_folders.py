@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from gitops.apply.apply import apply
-from gitops.apply.refresh import import_cluster, refresh
-from gitops.approving.approve import approve
-from gitops.cluster.status import force_unlock, status
-from gitops.cluster.validate import validate
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import import_cluster, refresh
+from gitops.cluster.approving.approve import approve
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.outcome import VerbOutcome
+from gitops.cluster.plan.plan import plan
+from gitops.cluster.session.status import force_unlock, status
+from gitops.cluster.session.validate import validate
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.diagnostics import Severity
-from gitops.model.address import Address
-from gitops.model.outcome import VerbOutcome
-from gitops.plan.plan import plan
-from gitops.wiring.stores import folder_workspace
+from gitops.repository.wiring.stores import folder_workspace
 from tests.support.cluster import Cluster, codes
 
 DATA = Path(__file__).parents[1] / "data" / "broken"

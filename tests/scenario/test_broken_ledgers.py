@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.model.outcome import VerbOutcome
+from gitops.cluster.model.outcome import VerbOutcome
 from gitops.render import json as forms
 from gitops.render import text
 from tests.support.cluster import Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.plan.plan import plan
+from gitops.cluster.plan.plan import plan
 from tests.support.cluster import QUERY, Cluster
 
 ONE = "query one() { match { $p: Person } return { $p.handle } }\n"

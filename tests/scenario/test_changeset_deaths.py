@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from gitops.changesets.lifecycle import replay
+from gitops.cluster.changesets.lifecycle import replay
+from gitops.cluster.ledger.layout import LOCK
+from gitops.cluster.model.changeset import ChangesetState
+from gitops.cluster.model.outcome import ApplyOutcome, Course
 from gitops.core.faults import Faults
-from gitops.graph.port import DeleteOrder, Existence
-from gitops.ledger.layout import LOCK
-from gitops.model.changeset import ChangesetState
-from gitops.model.outcome import ApplyOutcome, Course
+from gitops.database.graph.port import DeleteOrder, Existence
 from gitops.render.text import apply_counts
 from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, DoAt, FailAt, codes
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from gitops.apply.apply import apply
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.model.changeset import Changeset, ChangesetState, Drained, RollingBack
+from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.core.cancel import Cancellation
-from gitops.model.changeset import Changeset, ChangesetState, Drained, RollingBack
-from gitops.model.outcome import ApplyOutcome
 from tests.support.cluster import GRAPH, SCHEMA, WIDER, Cluster, FailAt, codes, found, remove_graph
 
 

@@ -9,28 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gitops.changesets.answer import Answer, Until
-from gitops.changesets.stream import FullState, StreamItem
-from gitops.cluster.changesets import (
-    BringsNothing,
-    Pacing,
-    WatchedChangeset,
-    WatchRules,
-    find_changesets,
-    list_changesets,
-    watch_changeset,
-)
-from gitops.cluster.steer import Steering
-from gitops.core.codes import Code
-from gitops.core.errors import ConflictError, GitopsError, RemoteError
-from gitops.core.faults import NoFaults
-from gitops.ledger.folder import FolderLedger
-from gitops.ledger.folder_changesets import FolderChangesets
-from gitops.ledger.layout import INDEX
-from gitops.ledger.port import LedgerReader, LedgerStore
-from gitops.model.address import Address
-from gitops.model.change import Action
-from gitops.model.changeset import (
+from gitops.cluster.changesets.answer import Answer, Until
+from gitops.cluster.changesets.stream import FullState, StreamItem
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.ledger.folder_changesets import FolderChangesets
+from gitops.cluster.ledger.layout import INDEX
+from gitops.cluster.ledger.port import LedgerReader, LedgerStore
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetState,
     Created,
@@ -42,9 +29,22 @@ from gitops.model.changeset import (
     RuntimeState,
     RuntimeUpdated,
 )
-from gitops.model.ledger import EntryKind, Intent, IntentKind, LockInfo
-from gitops.model.plan import Effect
-from gitops.storage.local import LocalStore
+from gitops.cluster.model.ledger import EntryKind, Intent, IntentKind, LockInfo
+from gitops.cluster.model.plan import Effect
+from gitops.cluster.session.changesets import (
+    BringsNothing,
+    Pacing,
+    WatchedChangeset,
+    WatchRules,
+    find_changesets,
+    list_changesets,
+    watch_changeset,
+)
+from gitops.cluster.session.steer import Steering
+from gitops.core.codes import Code
+from gitops.core.errors import ConflictError, GitopsError, RemoteError
+from gitops.core.faults import NoFaults
+from gitops.database.storage.local import LocalStore
 from tests.support.branch_ledger import World, make_keys, written
 from tests.support.changeset_stories import AT, DIGEST, MERGES, QUERY, created, failed, landed
 from tests.support.clock import FixedClock

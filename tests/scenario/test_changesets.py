@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gitops.changesets.journal import Journal
-from gitops.changesets.lifecycle import replay
+from gitops.cluster.changesets.journal import Journal
+from gitops.cluster.changesets.lifecycle import replay
+from gitops.cluster.ledger.changesets import EVENT
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.changeset import Changeset, ChangesetState, Created, EventDraft, RollingBack, RuntimeState
+from gitops.cluster.model.ledger import AppliedResource, Status, StatusRecord
+from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.core.errors import ConflictError
-from gitops.ledger.changesets import EVENT
-from gitops.model.address import Address
-from gitops.model.changeset import Changeset, ChangesetState, Created, EventDraft, RollingBack, RuntimeState
-from gitops.model.ledger import AppliedResource, Status, StatusRecord
-from gitops.model.outcome import ApplyOutcome
 from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, DoAt, FailAt, codes
 
 TALL = SCHEMA.replace("node Person", 'node Human @rename_from("Person")')

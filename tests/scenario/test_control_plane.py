@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from gitops.cluster.ledger.layout import LOCK, STATE
+from gitops.cluster.model.address import Address, policy_address, query_address
+from gitops.cluster.model.ledger import AppliedResource, LedgerState
+from gitops.cluster.model.resource import graph_composite
 from gitops.core.canonical import digest
-from gitops.ledger.layout import LOCK, STATE
-from gitops.model.address import Address, policy_address, query_address
-from gitops.model.ledger import AppliedResource, LedgerState
-from gitops.model.resource import graph_composite
 from tests.support.cluster import (
     ALL,
     GRAPH,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.cluster.down import down_of_graph
+from gitops.cluster.session.down import down_of_graph
 from gitops.core.errors import UsageError
 from tests.support.cluster import RETYPED, SCHEMA, WIDER, Cluster, codes, lance_engine
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from gitops.apply.apply import apply
-from gitops.apply.dry_run import dry_run
-from gitops.cluster.workspace import Stores, Workspace
-from gitops.model.outcome import ApplyOutcome
-from gitops.model.plan import NodeOutcome
-from gitops.model.run_event import RunEvent
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.dry_run import dry_run
+from gitops.cluster.model.outcome import ApplyOutcome
+from gitops.cluster.model.plan import NodeOutcome
+from gitops.cluster.model.run_event import RunEvent
+from gitops.cluster.session.workspace import Stores, Workspace
 from tests.support.audited import WIDER as WIDER_NOTES
 from tests.support.audited import Life
 from tests.support.cluster import OTHER_QUERY, SCHEMA, WIDER, Cluster, DoAt, codes, found, remove_graph, rulings

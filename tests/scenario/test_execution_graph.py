@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.apply.apply import apply
-from gitops.apply.runner import run_graph
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.runner import run_graph
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.outcome import PlanOutcome
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, NodeOutcome, NodeResult
+from gitops.cluster.model.resource import Dependency
+from gitops.cluster.model.run_event import RunEvent
+from gitops.cluster.plan.classes import atomic_graph
+from gitops.cluster.plan.graph import build_graph
+from gitops.cluster.plan.layers import cycles, layers
 from gitops.core.errors import BugError
-from gitops.model.address import Address
-from gitops.model.change import Action, Change
-from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, NodeOutcome, NodeResult
-from gitops.model.resource import Dependency
-from gitops.model.run_event import RunEvent
-from gitops.plan.classes import atomic_graph
-from gitops.plan.graph import build_graph
-from gitops.plan.layers import cycles, layers
 from tests.support.clock import FixedClock
 from tests.support.cluster import QUERY, SCHEMA, START, Cluster, codes, found
 

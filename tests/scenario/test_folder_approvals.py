@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.ledger.layout import STATE
+from gitops.cluster.ledger.layout import STATE
 from tests.support.cluster import Cluster, FailAt
 
 _WITH, _WITHOUT = {"knowledge": {}, "old": {}}, {"knowledge": {}}

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
+from gitops.cluster.model.ledger import LedgerState
 from gitops.core.errors import RemoteError
-from gitops.model.ledger import LedgerState
 from tests.support.cluster import (
     ALL,
     COMMENTED,

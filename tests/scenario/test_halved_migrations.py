@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from gitops.changesets.lifecycle import replay
+from gitops.cluster.changesets.lifecycle import replay
+from gitops.cluster.ledger.layout import LOCK
+from gitops.cluster.model.address import graph_address
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.changeset import Changeset, ChangesetState, RuntimeState
+from gitops.cluster.model.plan import Effect
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.ledger.layout import LOCK
-from gitops.model.address import graph_address
-from gitops.model.change import Action
-from gitops.model.changeset import Changeset, ChangesetState, RuntimeState
-from gitops.model.plan import Effect
 from tests.scenario.test_changeset_deaths import Dying, copy_of, die
 from tests.support.cluster import QUERY, SCHEMA, SCHEMA_ADDRESS, Cluster, DoAt, FailAt, codes, found, lance_engine
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gitops.apply.apply import apply
-from gitops.cluster.steer import Steering
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.model.changeset import ChangesetState
+from gitops.cluster.model.outcome import ApplyOutcome
+from gitops.cluster.session.steer import Steering
 from gitops.core.cancel import Cancellation
-from gitops.model.changeset import ChangesetState
-from gitops.model.outcome import ApplyOutcome
 from tests.support.cluster import Cluster, DoAt, codes
 
 RENAMED = 'node Human @rename_from("Person") {\n  handle: String @key\n  born: I32?\n}\n'

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
+from gitops.cluster.ledger.documents import write_state
+from gitops.cluster.ledger.layout import STATE
+from gitops.cluster.model.ledger import IntentKind, LedgerState
+from gitops.cluster.model.plan import NodeOutcome
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.faults import NoFaults
-from gitops.graph.port import DeleteOrder, Existence
-from gitops.ledger.documents import write_state
-from gitops.ledger.layout import STATE
-from gitops.model.ledger import IntentKind, LedgerState
-from gitops.model.plan import NodeOutcome
+from gitops.database.graph.port import DeleteOrder, Existence
 from tests.scenario.test_recovery import (
     SUBTREE,
     plant_intent,

@@ -8,12 +8,12 @@ import shutil
 
 import pytest
 
-from gitops.apply.drift import drift
-from gitops.graph import show
-from gitops.graph.history.branches import create_branch
-from gitops.graph.history.merge import merge_branch
-from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.staged import WriteContext
+from gitops.cluster.apply.drift import drift
+from gitops.database.graph import show
+from gitops.database.graph.history.branches import create_branch
+from gitops.database.graph.history.merge import merge_branch
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.staged import WriteContext
 from tests.support.clock import FixedClock
 from tests.support.cluster import COMMENTED, SCHEMA, START, WIDER, Cluster, FailAt, codes, found, lance_engine, statuses
 from tests.support.ids import SequentialIds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.model.ledger import IntentKind, LedgerState
-from gitops.model.outcome import PlanOutcome
+from gitops.cluster.model.ledger import IntentKind, LedgerState
+from gitops.cluster.model.outcome import PlanOutcome
 from tests.scenario.test_recovery import OTHER, plant_intent
 from tests.support.cluster import GRAPH, RETYPED, SCHEMA_ADDRESS, WIDER, Cluster, FailAt, codes
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.ledger.layout import LOCK, STATE, intent_key
+from gitops.cluster.model.ledger import LedgerState
 from gitops.core.canonical import digest
 from gitops.core.errors import RemoteError
-from gitops.ledger.folder import FolderLedger
-from gitops.ledger.layout import LOCK, STATE, intent_key
-from gitops.model.ledger import LedgerState
 from gitops.render.json import envelope
 from tests.support.cluster import (
     GRAPH,

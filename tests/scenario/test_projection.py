@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.compute import ComputeTarget, owned_rows
+from gitops.cluster.plan.plan import plan
+from gitops.cluster.targets.port import StrategyRow
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import UsageError
-from gitops.model.address import Address
-from gitops.model.compute import ComputeTarget, owned_rows
-from gitops.plan.plan import plan
 from gitops.render.diffs import text_diff
 from gitops.render.graph import to_mermaid
-from gitops.strategies.port import StrategyRow
-from gitops.wiring.targets import declared_target
+from gitops.repository.wiring.targets import declared_target
 from tests.support.cluster import START, FailAt, codes, rulings
 from tests.support.projected import Projected
 from tests.support.target_world import Fault

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.apply.apply import apply
-from gitops.model.address import Kind, graph_address, schema_address
-from gitops.model.change import Change, Disposition
-from gitops.model.kinds import KINDS, GraphKind, Ruling, Situation
-from gitops.model.ledger import AppliedResource
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.model.address import Kind, graph_address, schema_address
+from gitops.cluster.model.change import Change, Disposition
+from gitops.cluster.model.kinds import KINDS, GraphKind, Ruling, Situation
+from gitops.cluster.model.ledger import AppliedResource
 from tests.support.cluster import WIDER, Cluster, codes, found, lance_engine, rulings, statuses
 from tests.support.pages import ROOT
 
@@ -44,7 +44,7 @@ def test_a_gated_change_that_slips_through_the_rules_is_stopped_before_anything_
     cluster.write("people.gq", (tmp_path / "people.gq").read_text() + "\n")
     cluster.save()
     before, roots = cluster.state_bytes, cluster.twin.read(cluster.uri("legacy"))
-    monkeypatch.setattr("gitops.model.kinds.KINDS", {**KINDS, Kind.GRAPH: CarelessGraphs()})
+    monkeypatch.setattr("gitops.cluster.model.kinds.KINDS", {**KINDS, Kind.GRAPH: CarelessGraphs()})
     outcome = apply(cluster.workspace("sam"))
     assert not outcome.ok
     assert found(outcome, "apply_approval_invariant_violation").path == "graph.legacy"

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from gitops.cluster.ledger.layout import STATE, intent_key
+from gitops.cluster.model.ledger import AppliedResource, LedgerState
+from gitops.cluster.model.outcome import ServedGraph
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
-from gitops.ledger.layout import STATE, intent_key
-from gitops.model.ledger import AppliedResource, LedgerState
-from gitops.model.outcome import ServedGraph
 from tests.support.cluster import OTHER_QUERY, POLICY, QUERY, SCHEMA, WIDER, Cluster, codes, found
 
 OPERATION = "01JZ0000000000000000000AAA"

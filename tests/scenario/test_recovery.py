@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from gitops.cluster.ledger.documents import write_intent
+from gitops.cluster.ledger.layout import intent_key
+from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState
 from gitops.core.canonical import digest
-from gitops.ledger.documents import write_intent
-from gitops.ledger.layout import intent_key
-from gitops.model.ledger import Intent, IntentKind, LedgerState
 from tests.support.cluster import (
     GRAPH,
     QUERY_ADDRESS,

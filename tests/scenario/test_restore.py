@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.graph import read_log, show
-from gitops.graph.history.verify import verify_graph
-from gitops.ledger.layout import LOCK
+from gitops.cluster.ledger.layout import LOCK
+from gitops.database.graph import read_log, show
+from gitops.database.graph.history.verify import verify_graph
 from tests.scenario.test_way_back import TWO, load, load_rows
 from tests.support.cluster import SCHEMA, Cluster, DoAt, FailAt, codes, found, lance_engine, rulings
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
+from gitops.cluster.ledger.layout import blob_key
+from gitops.cluster.model.address import Address, query_address
+from gitops.cluster.model.plan import AffectedQuery, QueryChange, ResultChange
 from gitops.core.canonical import digest
-from gitops.ledger.layout import blob_key
-from gitops.model.address import Address, query_address
-from gitops.model.plan import AffectedQuery, QueryChange, ResultChange
 from gitops.render.text import to_text
 from tests.support.cluster import QUERY, Cluster
 
@@ -85,7 +85,7 @@ def test_from_a_schema_text_in_git_it_is_the_same_without_reaching_the_graph(clu
     (expected,) = cluster.plan().plan.schema_impact
     accepted = cluster.live("knowledge").encode()
     cluster.twin.delete_tree(cluster.uri("knowledge"))
-    from gitops.plan.plan import plan
+    from gitops.cluster.plan.plan import plan
 
     workspace = replace(cluster.workspace(), accepted_schema=lambda _graph, _digest: accepted)
     assert plan(workspace).plan.schema_impact == (expected,)
@@ -106,7 +106,7 @@ def test_without_a_schema_update_nothing_is_said(cluster):
 
 def test_explaining_needs_no_driver(tmp_path):
     program = (
-        "import sys, gitops.plan.impact, gitops.render.impact, gitops.plan.plan;"
+        "import sys, gitops.cluster.plan.impact, gitops.render.impact, gitops.cluster.plan.plan;"
         "print(sorted({'lance', 'pyarrow', 'numpy', 'jinja2'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

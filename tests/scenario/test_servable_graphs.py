@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.cluster.validate import validate
+from gitops.cluster.session.validate import validate
 from tests.support.cluster import Cluster, codes, found
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gitops.apply.apply import apply
-from gitops.apply.serving import await_served
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.serving import await_served
+from gitops.cluster.model.changeset import ChangesetState, Drained
+from gitops.cluster.model.outcome import ApplyOutcome
+from gitops.cluster.model.served import Follows, RevisionIdentity, ServerReport
 from gitops.core.cancel import Cancellation
 from gitops.core.clock import timestamp
-from gitops.model.changeset import ChangesetState, Drained
-from gitops.model.outcome import ApplyOutcome
-from gitops.model.served import Follows, RevisionIdentity, ServerReport
 from gitops.render.json import envelope
 from gitops.render.text import status_line, to_text
 from gitops.serving.boot import BootRules
@@ -287,7 +287,7 @@ def test_status_says_who_serves_what(cluster: Cluster) -> None:
 
 
 def test_status_reads_reports_in_a_bucket_only_if_it_is_asked(cluster: Cluster) -> None:
-    from gitops.cluster.status import status
+    from gitops.cluster.session.status import status
 
     Server(cluster)
     workspace = cluster.workspace()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gitops.apply.strategy_memory import Wipe, wake, wipe
-from gitops.apply.tick import Ticking, TickOutcome, preview, tick
-from gitops.apply.what_if import with_what_if
+from gitops.cluster.targets.port import TARGET_LOCK, StrategyRow
+from gitops.compute.ticks.memory import Wipe, wake, wipe
+from gitops.compute.ticks.tick import Ticking, TickOutcome, preview, tick
+from gitops.compute.ticks.what_if import with_what_if
 from gitops.core.diagnostics import Severity
-from gitops.strategies.port import TARGET_LOCK, StrategyRow
 from tests.support.cluster import DoAt, codes
 from tests.support.memory_target import MemoryTarget
 from tests.support.projected import Projected

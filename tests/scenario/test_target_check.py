@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.apply.dry_run import dry_run
+from gitops.cluster.apply.dry_run import dry_run
+from gitops.cluster.model.address import Address
+from gitops.cluster.plan.classes import atomic_graph
+from gitops.cluster.plan.plan import plan
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
-from gitops.model.address import Address
-from gitops.plan.classes import atomic_graph
-from gitops.plan.plan import plan
 from gitops.render.graph import to_json, to_text
 from tests.support.cluster import codes, rulings
 from tests.support.projected import Projected

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from gitops.language.yaml import parse_yaml, to_plain
-from gitops.model.strategy import StrategyType
-from gitops.strategies.state import StrategyState
-from gitops.strategies.statements import create_replica, drop_replica
+from gitops.cluster.model.strategy import StrategyType
+from gitops.cluster.targets.state import StrategyState
+from gitops.compute.strategies.statements import create_replica, drop_replica
+from gitops.database.language.yaml import parse_yaml, to_plain
 from tests.support.cluster import START
 from tests.support.strategies import NOW, ago, state
 from tests.support.target_world import TargetWorld

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gitops.apply.strategy_memory import Wipe, wake, wipe
 from gitops.cli import clusterctl
 from gitops.cli.main import main
+from gitops.cluster.targets.port import TARGET_LOCK
+from gitops.compute.ticks.memory import Wipe, wake, wipe
 from gitops.core.errors import UsageError
 from gitops.core.redact import Secret
 from gitops.render.ticks import tick_lines
-from gitops.strategies.port import TARGET_LOCK
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import fresh_world
 from tests.support.ticks import Ticks, codes, sql
@@ -34,7 +34,7 @@ def ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ticks:
         made.world.reachable = not url.reveal().endswith("nowhere")
         return MemoryTarget(made.world, application_name=application_name)
 
-    monkeypatch.setattr("gitops.wiring.targets.open_target", open_target)
+    monkeypatch.setattr("gitops.repository.wiring.targets.open_target", open_target)
     monkeypatch.setenv("PROD_URL", "postgresql://prod")
     monkeypatch.delenv("DATABASE_URL", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from gitops.cluster.steer import Steering
+from gitops.cluster.model.changeset import ChangesetState
+from gitops.cluster.model.ledger import AppliedResource
+from gitops.cluster.model.plan import NodeOutcome
+from gitops.cluster.model.strategy import Limits
+from gitops.cluster.session.steer import Steering
+from gitops.cluster.targets.port import StrategyTarget
+from gitops.cluster.targets.signals import ComputeCluster
+from gitops.compute.strategies.decision import Decision, decide
 from gitops.core.diagnostics import Severity
-from gitops.model.changeset import ChangesetState
-from gitops.model.ledger import AppliedResource
-from gitops.model.plan import NodeOutcome
-from gitops.model.strategy import Limits
-from gitops.strategies.decision import Decision, decide
-from gitops.strategies.port import StrategyTarget
-from gitops.strategies.signals import ComputeCluster
 from tests.support.cluster import DoAt
 from tests.support.target_world import Fault, fresh_world, furnish
 from tests.support.ticks import Died, DieOnce, Ticks, codes, statements
@@ -267,7 +267,7 @@ def test_a_strategy_that_breaks_keeps_its_compute_cluster_alone_from_acting(
             raise ZeroDivisionError
         return decide(cluster, *given)
 
-    monkeypatch.setattr("gitops.apply.tick_targets.decide", broken)
+    monkeypatch.setattr("gitops.compute.ticks.targets.decide", broken)
     outcome = ticks.tick()
     assert codes(outcome) == ["internal_error"]
     assert (ticks.world.replicas("serving"), ticks.world.replicas("other")) == ({"a": "25cc"}, {"main": "50cc"})

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gitops.apply.apply import apply
-from gitops.language.yaml import parse_yaml, to_plain
-from gitops.model.plan import NodeOutcome
-from gitops.strategies.port import TARGET_LOCK
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.model.plan import NodeOutcome
+from gitops.cluster.targets.port import TARGET_LOCK
+from gitops.database.language.yaml import parse_yaml, to_plain
 from tests.support.cluster import DoAt
 from tests.support.target_world import Fault
 from tests.support.ticks import Ticks, codes, sql, statements

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.config.source import MemoryTree
-from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.staged import WriteContext
-from gitops.plan.plan import plan
+from gitops.cluster.config.source import MemoryTree
+from gitops.cluster.plan.plan import plan
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.staged import WriteContext
 from tests.support.clock import FixedClock
 from tests.support.cluster import SCHEMA, START, Cluster, codes, lance_engine
 from tests.support.ids import SequentialIds

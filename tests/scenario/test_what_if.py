@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from gitops.apply.replays import replays
-from gitops.apply.tick_targets import Selection
-from gitops.apply.what_if import Reach, with_what_if
 from gitops.cli.main import main
+from gitops.cluster.model.outcome import PlanOutcome
+from gitops.cluster.model.what_if import WhatIf
+from gitops.cluster.targets.port import AuditRow
+from gitops.compute.strategies.statements import create_replica
+from gitops.compute.ticks.replays import replays
+from gitops.compute.ticks.targets import Selection
+from gitops.compute.ticks.what_if import Reach, with_what_if
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
-from gitops.model.outcome import PlanOutcome
-from gitops.model.what_if import WhatIf
 from gitops.render.json import envelope
 from gitops.render.text import to_text
-from gitops.strategies.port import AuditRow
-from gitops.strategies.statements import create_replica
-from gitops.wiring.system import SystemClock
+from gitops.repository.wiring.system import SystemClock
 from tests.support.cluster import Cluster, codes
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import Fault, TargetWorld, fresh_world
@@ -232,7 +232,7 @@ def ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ticks:
     """A folder whose ledger is on disk, and whose target is the twin; a tick of yesterday made `main` in place of `a`."""
     made = Ticks(tmp_path, fresh_world(serving={"a": "25cc*"}), memory=False)
     made.apply_strategies({"serving": {"target_size": {"target_size": "50cc", "replica_name": "main"}}})
-    monkeypatch.setattr("gitops.wiring.targets.open_target", lambda *_, **__: MemoryTarget(made.world))
+    monkeypatch.setattr("gitops.repository.wiring.targets.open_target", lambda *_, **__: MemoryTarget(made.world))
     monkeypatch.setenv("PROD_URL", "postgresql://prod")
     monkeypatch.delenv("DATABASE_URL", raising=False)
     monkeypatch.chdir(tmp_path)

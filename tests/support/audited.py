@@ -14,33 +14,33 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from gitops.apply.apply import apply
-from gitops.apply.provider import ClusterProvider
-from gitops.apply.refresh import import_cluster, refresh
-from gitops.approvals.documents import read_approval, read_statement, statement_message, write_approval
-from gitops.approving.approve import sign_approval
-from gitops.approving.sign import ApprovalPublisher
-from gitops.audit.report import AuditReport
-from gitops.audit.verb import AuditScope, audit
-from gitops.bot.move_cluster import ClusterMove, move_cluster
-from gitops.bot.project import Project, ProjectTools
-from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.provider import ClusterProvider
+from gitops.cluster.apply.refresh import import_cluster, refresh
+from gitops.cluster.approvals.documents import read_approval, read_statement, statement_message, write_approval
+from gitops.cluster.approving.approve import sign_approval
+from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.audit.report import AuditReport
+from gitops.cluster.audit.verb import AuditScope, audit
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
+from gitops.cluster.ledger.chain import ENTRY, approvals_prefix, ledger_ref
+from gitops.cluster.ledger.documents import read_entry, read_state, write_entry, write_state
+from gitops.cluster.ledger.record_check import check_records
+from gitops.cluster.ledger.trailers import commit_message
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import Approval, ApprovalStatement
+from gitops.cluster.model.ledger import LedgerEntry, LedgerState
+from gitops.cluster.model.outcome import ApplyOutcome
+from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.clock import Clock, IdSource
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, GitRemote, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
-from gitops.ledger.branch import BranchLedger, BranchSettings
-from gitops.ledger.chain import ENTRY, approvals_prefix, ledger_ref
-from gitops.ledger.documents import read_entry, read_state, write_entry, write_state
-from gitops.ledger.record_check import check_records
-from gitops.ledger.trailers import commit_message
-from gitops.model.address import Address
-from gitops.model.approval import Approval, ApprovalStatement
-from gitops.model.ledger import LedgerEntry, LedgerState
-from gitops.model.outcome import ApplyOutcome
-from gitops.wiring.project import open_commit_tree
+from gitops.repository.move import ClusterMove, move_cluster
+from gitops.repository.project import Project, ProjectTools
+from gitops.repository.wiring.project import open_commit_tree
 from tests.support.clock import FixedClock
 from tests.support.git_fixture import bare, environment, opened, public_key, ssh_key
 from tests.support.ids import SequentialIds

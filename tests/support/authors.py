@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from gitops.approvals.counting import CountedCommits
-from gitops.approvals.origins import KnownOrigins, Origins, Pushed, Unapplied
-from gitops.config.trust_root import trust_root
+from gitops.cluster.approvals.counting import CountedCommits
+from gitops.cluster.approvals.origins import KnownOrigins, Origins, Pushed, Unapplied
+from gitops.cluster.config.trust_root import trust_root
+from gitops.cluster.ledger.trust import trust_at
+from gitops.cluster.model.address import Address, graph_address
+from gitops.cluster.model.origin import Authors, Origin
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import Repository
-from gitops.ledger.trust import trust_at
-from gitops.model.address import Address, graph_address
-from gitops.model.origin import Authors, Origin
-from gitops.wiring.local import open_commit_tree
+from gitops.repository.wiring.local import open_commit_tree
 
 FOLDER = "cluster"
 NOW = datetime(2026, 7, 2, tzinfo=UTC)

@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gitops.approving.sign import ApprovalPublisher
 from gitops.bot.context import Bot, ClusterReport
 from gitops.bot.dispatch import handle_event
-from gitops.bot.results import LogLine, RunResult, combined_result
+from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.model.changeset import Changeset
+from gitops.cluster.model.ledger import LockInfo
 from gitops.core.errors import RemoteError
 from gitops.forge.events import CommentEvent, Event, PushEvent
 from gitops.forge.port import Account, Comment, Features, Permission, Review, ReviewDecision, ReviewState
 from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
-from gitops.model.changeset import Changeset
-from gitops.model.ledger import LockInfo
-from gitops.wiring.project import LocalProject
+from gitops.repository.results import LogLine, RunResult, combined_result
+from gitops.repository.wiring.project import LocalProject
 from tests.support.loop import APPROVALS, CLUSTER, MAIN, Loop, email
 
 BOT = Person("bot", email("bot"))

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
+from gitops.cluster.ledger.chain import ENTRY, TRUST, ledger_ref
+from gitops.cluster.ledger.documents import read_entry, write_entry
+from gitops.cluster.ledger.port import LedgerView, LedgerWrite
+from gitops.cluster.ledger.trailers import commit_message
+from gitops.cluster.model.approval import ClusterTarget
+from gitops.cluster.model.ledger import EntryKind, LedgerEntry, LedgerState
 from gitops.core.faults import Faults
 from gitops.git.port import GitRemote, NewCommit
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
-from gitops.ledger.branch import BranchLedger, BranchSettings
-from gitops.ledger.chain import ENTRY, TRUST, ledger_ref
-from gitops.ledger.documents import read_entry, write_entry
-from gitops.ledger.port import LedgerView, LedgerWrite
-from gitops.ledger.trailers import commit_message
-from gitops.model.approval import ClusterTarget
-from gitops.model.ledger import EntryKind, LedgerEntry, LedgerState
 from tests.support.clock import FixedClock
 from tests.support.git_fixture import ALICE, bare, environment, opened, public_key, ssh_key
 

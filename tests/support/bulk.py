@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from gitops.graph.bulk import BulkPart, BulkTask, write_part
-from gitops.wiring.system import RandomIds
+from gitops.database.graph.bulk import BulkPart, BulkTask, write_part
+from gitops.repository.wiring.system import RandomIds
 
 __all__ = ["spread", "town_part"]
 

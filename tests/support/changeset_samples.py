@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gitops.model.address import Address
-from gitops.model.change import Action
-from gitops.model.changeset import (
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetBase,
     ChangesetKind,
@@ -27,9 +27,9 @@ from gitops.model.changeset import (
     RuntimeState,
     RuntimeUpdated,
 )
-from gitops.model.ledger import changeset_key
-from gitops.model.plan import Effect, NodeOutcome
-from gitops.model.run_record import RunNode, RunRecord
+from gitops.cluster.model.ledger import changeset_key
+from gitops.cluster.model.plan import Effect, NodeOutcome
+from gitops.cluster.model.run_record import RunNode, RunRecord
 
 AT = "2026-07-02T09:00:00Z"
 D = "ab" * 32

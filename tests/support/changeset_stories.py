@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gitops.changesets.lifecycle import replay
-from gitops.model.address import Address
-from gitops.model.change import Action
-from gitops.model.changeset import (
+from gitops.cluster.changesets.lifecycle import replay
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetBase,
     ChangesetEvent,
@@ -35,8 +35,8 @@ from gitops.model.changeset import (
     RuntimeUpdated,
     Staged,
 )
-from gitops.model.ledger import EntryKind, changeset_key
-from gitops.model.plan import Effect
+from gitops.cluster.model.ledger import EntryKind, changeset_key
+from gitops.cluster.model.plan import Effect
 
 if TYPE_CHECKING:
     from tests.support.loop import Loop

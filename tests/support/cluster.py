@@ -14,29 +14,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gitops.apply.apply import apply
-from gitops.apply.provider import ClusterProvider
-from gitops.apply.refresh import import_cluster, refresh
-from gitops.approving.approve import approve
-from gitops.cluster.status import force_unlock, status
-from gitops.cluster.validate import validate
-from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.folder import FolderTree
-from gitops.config.load import load_desired
-from gitops.core.diagnostics import Diagnostic
-from gitops.core.errors import GitopsError
-from gitops.core.faults import Faults, NoFaults
-from gitops.graph.engine import LanceEngine
-from gitops.graph.port import GraphEngine
-from gitops.ledger.documents import read_state, write_lock, write_state
-from gitops.ledger.folder import FolderLedger
-from gitops.ledger.layout import LOCK, STATE, graph_root
-from gitops.ledger.port import LedgerStore
-from gitops.ledger.served import ServingReports
-from gitops.model.address import Address
-from gitops.model.change import Change
-from gitops.model.ledger import AppliedResource, LedgerState, LockInfo
-from gitops.model.outcome import (
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.provider import ClusterProvider
+from gitops.cluster.apply.refresh import import_cluster, refresh
+from gitops.cluster.approving.approve import approve
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.ledger.documents import read_state, write_lock, write_state
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.ledger.layout import LOCK, STATE, graph_root
+from gitops.cluster.ledger.port import LedgerStore
+from gitops.cluster.ledger.served import ServingReports
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Change
+from gitops.cluster.model.ledger import AppliedResource, LedgerState, LockInfo
+from gitops.cluster.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
     PlanOutcome,
@@ -47,10 +39,18 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.model.resource import DesiredState
-from gitops.plan.plan import plan
+from gitops.cluster.model.resource import DesiredState
+from gitops.cluster.plan.plan import plan
+from gitops.cluster.session.status import force_unlock, status
+from gitops.cluster.session.validate import validate
+from gitops.cluster.session.workspace import Stores, Workspace
+from gitops.core.diagnostics import Diagnostic
+from gitops.core.errors import GitopsError
+from gitops.core.faults import Faults, NoFaults
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.port import GraphEngine
+from gitops.database.storage.local import LocalStore
 from gitops.serving.ready import ready
-from gitops.storage.local import LocalStore
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine

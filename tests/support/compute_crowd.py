@@ -8,10 +8,10 @@ from itertools import pairwise
 from random import Random
 from types import MappingProxyType
 
-from gitops.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, TargetSize, type_of
-from gitops.strategies.decision import Limits
-from gitops.strategies.signals import SizeTable
-from gitops.strategies.simulation import Activity, Crashing, Scenario, Timeline
+from gitops.cluster.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, TargetSize, type_of
+from gitops.cluster.targets.signals import SizeTable
+from gitops.compute.strategies.decision import Limits
+from gitops.compute.strategies.simulation import Activity, Crashing, Scenario, Timeline
 
 SIZES = SizeTable({"25cc": 0.25, "50cc": 0.5, "100cc": 1.0, "200cc": 2.0, "400cc": 4.0})
 _HOUR_S, _DAY_S = 3600, 24 * 3600

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gitops.graph.snapshot import accept_schema
-from gitops.language.schema.migration import plan_migration
-from gitops.ledger.layout import APPROVALS, LOCK, RECOVERIES, STATE
-from gitops.model.resource import DesiredState
+from gitops.cluster.ledger.layout import APPROVALS, LOCK, RECOVERIES, STATE
+from gitops.cluster.model.resource import DesiredState
+from gitops.database.graph.snapshot import accept_schema
+from gitops.database.language.schema.migration import plan_migration
 
 Document = Mapping[str, Any]
 UNREADABLE = b"\xff"

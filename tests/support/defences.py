@@ -15,20 +15,33 @@ from typing import Any
 
 import pytest
 
-from gitops.apply import adopt, prepare, refresh, scope
-from gitops.approvals import counting, data, pushes
-from gitops.approvals import verify as approvals
-from gitops.audit import verb as audit
-from gitops.bot import comment_commands, guard
-from gitops.bot import project as bot_project
-from gitops.bot.guard import PushGuard
-from gitops.bot.project import Project
-from gitops.cluster import gate
-from gitops.cluster import revocations as kept
-from gitops.config import cluster_yaml, commit_tree, loader, reader
-from gitops.config.sound import ComparedFolder, PlainFolder
-from gitops.config.source import EntryKind, normalize
-from gitops.config.trust_root import trust_root
+from gitops.bot import comment_commands
+from gitops.cluster.apply import adopt, prepare, refresh, scope
+from gitops.cluster.approvals import counting, data, pushes
+from gitops.cluster.approvals import verify as approvals
+from gitops.cluster.audit import verb as audit
+from gitops.cluster.config import cluster_yaml, commit_tree, loader, reader
+from gitops.cluster.config.sound import ComparedFolder, PlainFolder
+from gitops.cluster.config.source import EntryKind, normalize
+from gitops.cluster.config.trust_root import trust_root
+from gitops.cluster.ledger import chain, port, witnesses
+from gitops.cluster.ledger.branch import BranchLedger
+from gitops.cluster.ledger.git_lock import GitLock
+from gitops.cluster.ledger.heads import Heads
+from gitops.cluster.ledger.port import LedgerView
+from gitops.cluster.ledger.trust import trust_at
+from gitops.cluster.model import kinds
+from gitops.cluster.model.change import GateName
+from gitops.cluster.model.kinds import ClusterKind, SchemaKind
+from gitops.cluster.model.ledger import IntentKind, LockObservation
+from gitops.cluster.model.plan import PlanInputs
+from gitops.cluster.model.trust import Quorum, TrustRoot
+from gitops.cluster.plan import planner, recovery_rules
+from gitops.cluster.plan.draft import StateDraft
+from gitops.cluster.session import gate
+from gitops.cluster.session import revocations as kept
+from gitops.database.graph import delete
+from gitops.database.language import yaml
 from gitops.doctor.attack import copy, execution, run
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Comment, Permission
@@ -37,24 +50,12 @@ from gitops.forge.refs.document_forge import DocumentForge
 from gitops.git import command, remote
 from gitops.git.objects import RawCommit
 from gitops.git.repository import Repository
-from gitops.graph import delete
-from gitops.language import yaml
-from gitops.ledger import chain, port, witnesses
-from gitops.ledger.branch import BranchLedger
-from gitops.ledger.git_lock import GitLock
-from gitops.ledger.heads import Heads
-from gitops.ledger.port import LedgerView
-from gitops.ledger.trust import trust_at
-from gitops.model import kinds
-from gitops.model.change import GateName
-from gitops.model.kinds import ClusterKind, SchemaKind
-from gitops.model.ledger import IntentKind, LockObservation
-from gitops.model.plan import PlanInputs
-from gitops.model.trust import Quorum, TrustRoot
-from gitops.plan import planner, recovery_rules
-from gitops.plan.draft import StateDraft
 from gitops.render import markdown
-from gitops.wiring import project as wiring
+from gitops.repository import guard
+from gitops.repository import project as bot_project
+from gitops.repository.guard import PushGuard
+from gitops.repository.project import Project
+from gitops.repository.wiring import project as wiring
 
 _NO_ONE = Quorum(dict.fromkeys(GateName, 0))
 Hole = Callable[[pytest.MonkeyPatch], None]
@@ -87,7 +88,7 @@ def _forgotten(_: object, draft: StateDraft, __: object, graph: str) -> None:
 
 _BELIEVING = """\
 import sys
-from gitops.approvals import pushes
+from gitops.cluster.approvals import pushes
 from gitops.cli.main import main
 pushes.identity_of = lambda environ, _: (None, environ.get("REMOTE_USER"))
 sys.exit(main())

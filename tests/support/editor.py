@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gitops.config.source import MemoryTree
+from gitops.cluster.config.source import MemoryTree
 
 DATA = Path(__file__).parents[1] / "data" / "editor"
 _FOLDER = DATA / "world"

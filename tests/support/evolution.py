@@ -12,8 +12,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gitops.language.schema import PropType, SchemaIR, TypeKind
-from gitops.language.schema.steps import (
+from gitops.database.language.schema import PropType, SchemaIR, TypeKind
+from gitops.database.language.schema.steps import (
     AddIndex,
     AddProperty,
     AddType,
@@ -26,7 +26,7 @@ from gitops.language.schema.steps import (
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
 )
-from gitops.language.schema.types import ConstraintKind
+from gitops.database.language.schema.types import ConstraintKind
 
 _SPENT = {"rename_from", "key", "unique", "index"}
 _DOCUMENTING = {"description", "instruction"}

@@ -12,9 +12,9 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from gitops.cluster.workspace import Stores
-from gitops.graph import LanceEngine
-from gitops.ledger.layout import graph_root
+from gitops.cluster.ledger.layout import graph_root
+from gitops.cluster.session.workspace import Stores
+from gitops.database.graph import LanceEngine
 from tests.support.audited import CLUSTER, MAIN, START, Life
 from tests.support.clock import FixedClock
 from tests.support.git_fixture import run

@@ -12,20 +12,20 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from gitops.approving.approve import sign_approval
-from gitops.approving.attest import attest
-from gitops.approving.decide import DecisionContext
-from gitops.approving.sign import ApprovalPublisher
+from gitops.cluster.approving.approve import sign_approval
+from gitops.cluster.approving.decide import DecisionContext
+from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.ledger.chain import BRANCHES, SIGNED, approvals_prefix
+from gitops.cluster.ledger.documents import read_entry
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import ForgeGrant, GrantSource
+from gitops.cluster.model.ledger import LedgerEntry
+from gitops.cluster.model.outcome import ApplyOutcome, ApproveOutcome, VerbOutcome
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.git.port import ZERO, GitRemote, RefUpdate
-from gitops.ledger.chain import BRANCHES, SIGNED, approvals_prefix
-from gitops.ledger.documents import read_entry
-from gitops.model.address import Address
-from gitops.model.approval import ForgeGrant, GrantSource
-from gitops.model.ledger import LedgerEntry
-from gitops.model.outcome import ApplyOutcome, ApproveOutcome, VerbOutcome
+from gitops.repository.attest import attest
 from tests.support.audited import CONFIG, LEDGER, MAIN, Life, declared, person
 
 ACCOUNTS = {"ada": "github:1", "ben": "github:2", "mallory": "github:6"}

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from gitops.cluster.ledger.documents import write_intent
+from gitops.cluster.ledger.layout import LOCK, STATE, intent_key
+from gitops.cluster.model.ledger import Intent, IntentKind
+from gitops.cluster.model.outcome import ApplyOutcome, RefreshOutcome, VerbOutcome
 from gitops.core.diagnostics import Severity
-from gitops.ledger.documents import write_intent
-from gitops.ledger.layout import LOCK, STATE, intent_key
-from gitops.model.ledger import Intent, IntentKind
-from gitops.model.outcome import ApplyOutcome, RefreshOutcome, VerbOutcome
 from tests.support.cluster import codes, found
 from tests.support.control_model import UNREADABLE, Forecast, History, Seen, applied, observed, supported, swept
 from tests.support.interrupted import Bench, Ending

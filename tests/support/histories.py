@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 
 from gitops.core.canonical import canonical_digest
 from gitops.core.faults import Faults, NoFaults
-from gitops.graph.engine import LanceEngine
-from gitops.graph.history.lineage import read_log
-from gitops.graph.manifest import TableEntry
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
-from gitops.graph.staged import StagedVersion, WriteContext
-from gitops.graph.tables import TableWriter, arrow_table, declared_type, open_table, raw_columns
-from gitops.language.schema import NodeType, Scalar
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.history.lineage import read_log
+from gitops.database.graph.manifest import TableEntry
+from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.database.graph.staged import StagedVersion, WriteContext
+from gitops.database.graph.tables import TableWriter, arrow_table, declared_type, open_table, raw_columns
+from gitops.database.language.schema import NodeType, Scalar
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 

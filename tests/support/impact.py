@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from gitops.config.load import LoadResult, load_desired
-from gitops.config.source import MemoryTree
-from gitops.graph.port import MigrationPreview
-from gitops.language.schema import compile_schema
-from gitops.language.schema.migration import plan_migration
-from gitops.model.address import Address, Kind
-from gitops.model.ledger import AppliedResource, LedgerState
-from gitops.model.plan import Plan, PlanInputs, RecordedGraph, SchemaImpact
-from gitops.model.resource import DesiredState
-from gitops.plan.planner import make_plan
+from gitops.cluster.config.load import LoadResult, load_desired
+from gitops.cluster.config.source import MemoryTree
+from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.ledger import AppliedResource, LedgerState
+from gitops.cluster.model.plan import Plan, PlanInputs, RecordedGraph, SchemaImpact
+from gitops.cluster.model.resource import DesiredState
+from gitops.cluster.plan.planner import make_plan
+from gitops.database.graph.port import MigrationPreview
+from gitops.database.language.schema import compile_schema
+from gitops.database.language.schema.migration import plan_migration
 
 
 def loaded(schema: str, queries: Mapping[str, str], policies: Mapping[str, list[str]] | None = None) -> LoadResult:

@@ -18,15 +18,15 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, cast
 
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.ledger.layout import LOCK
+from gitops.cluster.ledger.port import LedgerStore
+from gitops.cluster.model.resource import DesiredState
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.faults import Faults
-from gitops.ledger.folder import FolderLedger
-from gitops.ledger.layout import LOCK
-from gitops.ledger.port import LedgerStore
-from gitops.model.resource import DesiredState
-from gitops.storage.local import LocalStore
-from gitops.storage.port import ObjectStore
+from gitops.database.storage.local import LocalStore
+from gitops.database.storage.port import ObjectStore
 from tests.support.cluster import Cluster
 from tests.support.memory_engine import MemoryEngine, MemoryGraph
 

@@ -11,15 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-from gitops.config.load import load_desired
-from gitops.core.clock import timestamp
-from gitops.git.objects import format_commit, with_signature
-from gitops.git.port import NewCommit, RefUpdate
-from gitops.ledger.chain import ENTRY
-from gitops.ledger.documents import read_entry, read_state, write_entry, write_state
-from gitops.ledger.trailers import commit_message
-from gitops.model.address import Address
-from gitops.model.ledger import (
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.ledger.chain import ENTRY
+from gitops.cluster.ledger.documents import read_entry, read_state, write_entry, write_state
+from gitops.cluster.ledger.trailers import commit_message
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.ledger import (
     AppliedResource,
     EntryChange,
     EntryKind,
@@ -28,8 +25,11 @@ from gitops.model.ledger import (
     SourceRevision,
     changeset_key,
 )
-from gitops.plan.draft import StateDraft
-from gitops.wiring.local import open_commit_tree
+from gitops.cluster.plan.draft import StateDraft
+from gitops.core.clock import timestamp
+from gitops.git.objects import format_commit, with_signature
+from gitops.git.port import NewCommit, RefUpdate
+from gitops.repository.wiring.local import open_commit_tree
 from tests.support.audited import CLUSTER, LEDGER, MAIN, START, STATE, Life, person
 from tests.support.git_fixture import run
 from tests.support.pen import Pen

@@ -22,14 +22,19 @@ from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import quote
 
-from gitops.approvals.documents import statement_message, write_approval
-from gitops.approving.approve import sign_approval
-from gitops.approving.sign import ApprovalPublisher
-from gitops.bot.authors import known_origins
-from gitops.bot.project import Project
 from gitops.bot.receive_push import receive_push
-from gitops.bot.record_push import record_of, record_push
 from gitops.cli.shared import USAGE
+from gitops.cluster.approvals.documents import statement_message, write_approval
+from gitops.cluster.approving.approve import sign_approval
+from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.ledger.chain import ENTRY, approvals_prefix, ledger_ref
+from gitops.cluster.ledger.documents import read_entry
+from gitops.cluster.ledger.evidence import read_evidence
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import STATEMENT_VERSION, Approval, ApprovalStatement
+from gitops.cluster.model.ledger import EntryKind
+from gitops.cluster.model.origin import Authors
+from gitops.cluster.model.outcome import ApproveOutcome
 from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs.local import LocalForge
@@ -37,16 +42,11 @@ from gitops.git.hooks import install_hooks
 from gitops.git.port import ZERO, Commit, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
-from gitops.ledger.chain import ENTRY, approvals_prefix, ledger_ref
-from gitops.ledger.documents import read_entry
-from gitops.ledger.evidence import read_evidence
-from gitops.model.address import Address
-from gitops.model.approval import STATEMENT_VERSION, Approval, ApprovalStatement
-from gitops.model.ledger import EntryKind
-from gitops.model.origin import Authors
-from gitops.model.outcome import ApproveOutcome
-from gitops.wiring.incoming import IncomingPush
-from gitops.wiring.project import LocalProject
+from gitops.repository.authors import known_origins
+from gitops.repository.project import Project
+from gitops.repository.record_push import record_of, record_push
+from gitops.repository.wiring.incoming import IncomingPush
+from gitops.repository.wiring.project import LocalProject
 from tests.support.clock import FixedClock
 from tests.support.git_http import GitServer
 from tests.support.hosts import Host, HostKind, Hosts

@@ -5,17 +5,17 @@ from __future__ import annotations
 import io
 import json
 
-from gitops.apply.apply import apply
-from gitops.apply.refresh import refresh
-from gitops.audit.report import AuditReport
-from gitops.audit.verb import audit
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import refresh
+from gitops.cluster.audit.report import AuditReport
+from gitops.cluster.audit.verb import audit
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.faults import NoFaults
-from gitops.graph.load import LoadMode, LoadRequest, load_records
-from gitops.graph.staged import WriteContext
-from gitops.wiring.project import open_commit_tree
-from gitops.wiring.stores import graph_engine
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.database.graph.load import LoadMode, LoadRequest, load_records
+from gitops.database.graph.staged import WriteContext
+from gitops.repository.wiring.project import open_commit_tree
+from gitops.repository.wiring.stores import graph_engine
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.support.loop import APPROVALS, LEDGER, Loop
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from gitops.core.canonical import digest as digest_of
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
-from gitops.graph.port import (
+from gitops.database.graph.port import (
     DeleteOrder,
     Existence,
     GraphReading,
@@ -19,8 +19,8 @@ from gitops.graph.port import (
     PreparedVersion,
     RestoreOrder,
 )
-from gitops.graph.snapshot import accept_schema, table_keys
-from gitops.language.schema.migration import plan_migration
+from gitops.database.graph.snapshot import accept_schema, table_keys
+from gitops.database.language.schema.migration import plan_migration
 
 
 @dataclass

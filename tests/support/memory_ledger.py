@@ -12,16 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from gitops.approvals.documents import write_approval
-from gitops.core import canonical
-from gitops.core.clock import Clock, timestamp
-from gitops.core.codes import Code
-from gitops.core.errors import ConflictError, GitopsError, IntegrityError
-from gitops.ledger import layout
-from gitops.ledger.changesets import write_index
-from gitops.ledger.documents import write_intent, write_lock, write_state
-from gitops.ledger.port import ApprovalListing, BlobReading, IntentListing, LedgerView, LedgerWrite
-from gitops.ledger.readings import (
+from gitops.cluster.approvals.documents import write_approval
+from gitops.cluster.ledger import layout
+from gitops.cluster.ledger.changesets import write_index
+from gitops.cluster.ledger.documents import write_intent, write_lock, write_state
+from gitops.cluster.ledger.port import ApprovalListing, BlobReading, IntentListing, LedgerView, LedgerWrite
+from gitops.cluster.ledger.readings import (
     FoundDocument,
     approval_listing,
     blob_reading,
@@ -34,11 +30,15 @@ from gitops.ledger.readings import (
     state_cas,
     view_of,
 )
-from gitops.ledger.records import ChangesetReader, ChangesetRecords
-from gitops.model.address import Address
-from gitops.model.approval import Approval
-from gitops.model.changeset import EventDraft
-from gitops.model.ledger import FormerLedger, Intent, LedgerEntry, LockInfo, LockObservation
+from gitops.cluster.ledger.records import ChangesetReader, ChangesetRecords
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import Approval
+from gitops.cluster.model.changeset import EventDraft
+from gitops.cluster.model.ledger import FormerLedger, Intent, LedgerEntry, LockInfo, LockObservation
+from gitops.core import canonical
+from gitops.core.clock import Clock, timestamp
+from gitops.core.codes import Code
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 
 __all__ = ["MemoryLedger"]
 

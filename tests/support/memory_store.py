@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
-from gitops.storage.port import split_key, split_prefix
+from gitops.database.storage.port import split_key, split_prefix
 
 __all__ = ["BrokenStore", "MemoryStore"]
 

@@ -9,10 +9,8 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from gitops.config.strategy_forms import RESERVED_REPLICAS
-from gitops.core.errors import RemoteError
-from gitops.strategies import problems, statements
-from gitops.strategies.port import (
+from gitops.cluster.config.strategy_forms import RESERVED_REPLICAS
+from gitops.cluster.targets.port import (
     CRASHES_COUNT_FOR,
     AuditRow,
     ReplicaOutcome,
@@ -22,8 +20,10 @@ from gitops.strategies.port import (
     newest_states,
     newest_strategies,
 )
-from gitops.strategies.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable
-from gitops.strategies.state import STATE_VERSION, StrategyState, read_payload
+from gitops.cluster.targets.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable
+from gitops.cluster.targets.state import STATE_VERSION, StrategyState, read_payload
+from gitops.compute.strategies import problems, statements
+from gitops.core.errors import RemoteError
 from tests.support.target_world import Fault, HeldCluster, TargetWorld
 
 __all__ = ["PLACE", "MemoryTarget"]

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gitops.graph import show
-from gitops.graph.engine import LanceEngine
-from gitops.graph.export import export_records
-from gitops.graph.load import LoadMode, LoadRequest, load_records
-from gitops.graph.results import MutationResult
-from gitops.graph.snapshot import ReadTarget, open_snapshot
-from gitops.graph.staged import WriteContext
-from gitops.graph.write.mutate import MutationOptions, Mutator
-from gitops.language.query import CheckedQuery, check_query, parse_queries
+from gitops.database.graph import show
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.export import export_records
+from gitops.database.graph.load import LoadMode, LoadRequest, load_records
+from gitops.database.graph.results import MutationResult
+from gitops.database.graph.snapshot import ReadTarget, open_snapshot
+from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.write.mutate import MutationOptions, Mutator
+from gitops.database.language.query import CheckedQuery, check_query, parse_queries
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gitops.ledger.documents import read_entry
-from gitops.model.origin import How
-from gitops.model.outcome import ApproveOutcome
+from gitops.cluster.ledger.documents import read_entry
+from gitops.cluster.model.origin import How
+from gitops.cluster.model.outcome import ApproveOutcome
 from tests.support.loop import LEDGER, Done, Loop
 
 SIGNED = ("-c", "gpg.format=ssh", "push", "--signed", "origin")

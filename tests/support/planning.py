@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from gitops.model.address import Address, Kind, graph_address, schema_address
-from gitops.model.change import Action, Change, Seen
-from gitops.model.ledger import AppliedResource, LedgerState
-from gitops.model.resource import Dependency, DesiredState, Resource
-from gitops.plan.draft import StateDraft
+from gitops.cluster.model.address import Address, Kind, graph_address, schema_address
+from gitops.cluster.model.change import Action, Change, Seen
+from gitops.cluster.model.ledger import AppliedResource, LedgerState
+from gitops.cluster.model.resource import Dependency, DesiredState, Resource
+from gitops.cluster.plan.draft import StateDraft
 
 SEEN = Seen("01HF7YAT0000000000000000G1", 12, 3)
 """A graph with rows, as approvers and plans see it where nothing else is said."""

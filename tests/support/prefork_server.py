@@ -19,7 +19,7 @@ import types
 import gitops
 from gitops.cli.parser import build_parser
 from gitops.render.environment import _compiled
-from gitops.wiring.stores import edition
+from gitops.repository.wiring.stores import edition
 from tests.support import pen
 from tests.support.pages import ROOT
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gitops.model.compute import ComputeTarget
-from gitops.strategies.claims import DECLARED_BY
-from gitops.strategies.port import newest_strategies
+from gitops.cluster.model.compute import ComputeTarget
+from gitops.cluster.targets.claims import DECLARED_BY
+from gitops.cluster.targets.port import newest_strategies
 from tests.support.cluster import Cluster
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import TargetWorld, fresh_world

@@ -22,9 +22,9 @@ from typing import Any
 
 import yaml
 
-from gitops.language.query import CheckedQuery, check_query, parse_queries
-from gitops.language.query.typed import TypedRead
-from gitops.language.schema import EdgeType, NodeType, Schema, compile_schema
+from gitops.database.language.query import CheckedQuery, check_query, parse_queries
+from gitops.database.language.query.typed import TypedRead
+from gitops.database.language.schema import EdgeType, NodeType, Schema, compile_schema
 from tests.reference import Answer, Graph, Mode, Options, empty, load
 from tests.reference.cells import to_json
 

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gitops.core.errors import GitopsError
-from gitops.graph import HashEmbedder
-from gitops.graph.engine import LanceEngine
-from gitops.graph.load import LoadMode, LoadRequest, load_records
-from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
-from gitops.graph.results import MutationResult
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
-from gitops.graph.staged import WriteContext
-from gitops.graph.tables import open_table, raw_columns
-from gitops.graph.write.mutate import MutationOptions, Mutator
-from gitops.language.query import CheckedQuery
-from gitops.language.schema import PropType, Scalar, Schema
+from gitops.database.graph import HashEmbedder
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.load import LoadMode, LoadRequest, load_records
+from gitops.database.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
+from gitops.database.graph.results import MutationResult
+from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.tables import open_table, raw_columns
+from gitops.database.graph.write.mutate import MutationOptions, Mutator
+from gitops.database.language.query import CheckedQuery
+from gitops.database.language.schema import PropType, Scalar, Schema
 from tests.reference import Edge, Graph, Options, Refused, empty
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds

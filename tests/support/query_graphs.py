@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gitops.graph.engine import LanceEngine
-from gitops.graph.load import LoadMode, LoadRequest, load_records
-from gitops.graph.query import QueryOptions, QueryResult, ReadCache, run_query
-from gitops.graph.snapshot import Snapshot, open_snapshot
-from gitops.graph.staged import WriteContext
-from gitops.language.query import check_query, parse_queries
-from gitops.language.schema import Catalog
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.load import LoadMode, LoadRequest, load_records
+from gitops.database.graph.query import QueryOptions, QueryResult, ReadCache, run_query
+from gitops.database.graph.snapshot import Snapshot, open_snapshot
+from gitops.database.graph.staged import WriteContext
+from gitops.database.language.query import check_query, parse_queries
+from gitops.database.language.schema import Catalog
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 

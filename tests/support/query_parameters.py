@@ -6,10 +6,10 @@ import string
 from collections.abc import Iterator
 from typing import Any
 
-from gitops.language.query import CheckedQuery
-from gitops.language.query.typed import ParameterValue, PropertyValue, TypedInsert
-from gitops.language.schema import PropType, Scalar, Schema
-from gitops.language.schema.types import TypeKind
+from gitops.database.language.query import CheckedQuery
+from gitops.database.language.query.typed import ParameterValue, PropertyValue, TypedInsert
+from gitops.database.language.schema import PropType, Scalar, Schema
+from gitops.database.language.schema.types import TypeKind
 from tests.reference import Graph
 from tests.reference.cells import to_json
 

@@ -14,15 +14,16 @@ from typing import Any
 import httpx
 import uvicorn
 
+from gitops.cluster.model.change import Seen
+from gitops.cluster.model.served import RevisionIdentity
+from gitops.cluster.policy.bundle import Bundle
+from gitops.cluster.policy.decide import AccessDecision, AccessRequest, PolicyEngine, decide
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock
 from gitops.core.diagnostics import Diagnostics
-from gitops.graph import ReadCache, open_snapshot
-from gitops.language.query import check_query, parse_queries
-from gitops.model.change import Seen
-from gitops.model.served import RevisionIdentity
-from gitops.policy.bundle import Bundle
-from gitops.policy.decide import AccessDecision, AccessRequest, PolicyEngine, decide
+from gitops.database.graph import ReadCache, open_snapshot
+from gitops.database.language.query import check_query, parse_queries
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph, StoredQuery
 from gitops.serving.http.app import HttpApp
 from gitops.serving.http.context import HttpContext, HttpLimits, LogRecord, Observer
@@ -30,7 +31,6 @@ from gitops.serving.http.route import Route
 from gitops.serving.http.routes import ROUTES
 from gitops.serving.listen import _Bounded
 from gitops.serving.tokens import JSON, BearerTokens, load_tokens
-from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.query_graphs import create, put, road, town
 
 QUERIES = b"""

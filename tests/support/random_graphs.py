@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from gitops.language.schema import Schema, compile_schema
+from gitops.database.language.schema import Schema, compile_schema
 from tests.reference import Edge, Graph, Mode, Refused, empty, load
 
 T = TypeVar("T")

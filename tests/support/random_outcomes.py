@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from gitops.apply.drift import DriftItem, DriftKind, DriftOutcome
-from gitops.core.diagnostics import Diagnostic, Severity, SourceRef
-from gitops.graph.port import MigrationPreview
-from gitops.model.address import Address
-from gitops.model.change import Action, Change, Disposition, Reason
-from gitops.model.ledger import Debt, LedgerState, LockInfo, LockObservation, Status, StatusRecord
-from gitops.model.outcome import (
+from gitops.cluster.apply.drift import DriftItem, DriftKind, DriftOutcome
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Action, Change, Disposition, Reason
+from gitops.cluster.model.ledger import Debt, LedgerState, LockInfo, LockObservation, Status, StatusRecord
+from gitops.cluster.model.outcome import (
     ApplyOutcome,
     PlanOutcome,
     RefreshOutcome,
@@ -18,7 +16,7 @@ from gitops.model.outcome import (
     StatusOutcome,
     UnlockOutcome,
 )
-from gitops.model.plan import (
+from gitops.cluster.model.plan import (
     ApprovalRequirement,
     ExecEdge,
     ExecNode,
@@ -29,7 +27,9 @@ from gitops.model.plan import (
     Plan,
     TextChange,
 )
-from gitops.model.trust import RuleChange
+from gitops.cluster.model.trust import RuleChange
+from gitops.core.diagnostics import Diagnostic, Severity, SourceRef
+from gitops.database.graph.port import MigrationPreview
 from gitops.render.comment import apply_comment, plan_comment, refusal_comment
 from gitops.render.comment_inputs import (
     ApplyComment,

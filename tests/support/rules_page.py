@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops.language.rules import RULES, RuleStage
+from gitops.database.language.rules import RULES, RuleStage
 from tests.support.pages import cell, write_page
 
 PAGE = "language-rules.md"
@@ -13,7 +13,7 @@ What the compilers of schemas (`.pg`) and stored queries (`.gq`) refuse, and wha
 with its file, line and column. Of a schema all problems are reported in one run, of each query the first. Type errors show their
 label, as in `type error: T6: ..`; the labels of schema rules are for reference. Grammar failures of query text have none.
 
-This page is made from the registry in `gitops/language/rules.py` by `make docs`.
+This page is made from the registry in `gitops/database/language/rules.py` by `make docs`.
 """
 _SECTIONS = {
     "Schemas": (RuleStage.PARSE, RuleStage.CATALOG),

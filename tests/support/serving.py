@@ -15,11 +15,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gitops.bot.results import LogLine
 from gitops.cli.served import webhook_format
 from gitops.core.clock import Clock
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event
+from gitops.repository.results import LogLine
+from gitops.repository.wiring.system import SystemClock
 from gitops.server.api import ApiToken, ClusterApi, ServedCluster
 from gitops.server.deliveries import repository_key
 from gitops.server.http import ListenAddress
@@ -27,7 +28,6 @@ from gitops.server.queue import EventQueue, ListedEvent
 from gitops.server.service import Server, ServerSettings
 from gitops.server.shared import ServerContext
 from gitops.server.workers import RetryPolicy
-from gitops.wiring.system import SystemClock
 
 SECRET = "a-secret-that-nobody-can-guess"
 REPOSITORY = repository_key("github", "octo/brain")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from gitops.cluster.model.approval import APPROVAL_NAMESPACE
 from gitops.git.port import CommitSignature
 from gitops.git.repository import Repository
-from gitops.model.approval import APPROVAL_NAMESPACE
 
 ARMOR = "-----BEGIN SSH SIGNATURE-----\nU1NIU0lH\n-----END SSH SIGNATURE-----\n"
 """A signature as the form of a message wants it; it is nobody's."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from gitops.model.change import Action
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
-from gitops.plan.layers import neighbours
-from gitops.plan.schedule import Schedule, Skip
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
+from gitops.cluster.plan.layers import neighbours
+from gitops.cluster.plan.schedule import Schedule, Skip
 
 EXCLUSIVE, SHARED = LockMode.EXCLUSIVE, LockMode.SHARED
 WORKERS = st.integers(1, 8)

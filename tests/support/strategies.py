@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gitops.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, StrategyType, TargetSize
-from gitops.strategies.decision import ActionKind, ReplicaAction
-from gitops.strategies.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable
-from gitops.strategies.state import PendingReplica, StrategyState
+from gitops.cluster.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, StrategyType, TargetSize
+from gitops.cluster.targets.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable
+from gitops.cluster.targets.state import PendingReplica, StrategyState
+from gitops.compute.strategies.decision import ActionKind, ReplicaAction
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SIZES = SizeTable({"25cc": 0.25, "50cc": 0.5, "100cc": 1.0, "200cc": 2.0, "800cc": 8.0})

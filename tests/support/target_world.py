@@ -14,8 +14,8 @@ from enum import StrEnum
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
-from gitops.strategies.port import AuditRow, StrategyRow
-from gitops.strategies.signals import SizeTable
+from gitops.cluster.targets.port import AuditRow, StrategyRow
+from gitops.cluster.targets.signals import SizeTable
 from tests.support.strategies import NOW, SIZES
 
 __all__ = ["Fault", "HeldCluster", "HeldReplica", "TargetWorld", "fresh_world", "furnish"]

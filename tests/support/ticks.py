@@ -12,19 +12,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gitops.apply.tick import Ticking, TickOutcome, preview, tick
-from gitops.apply.tick_targets import Selection
+from gitops.cluster.ledger.port import LedgerStore
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.changeset import Changeset, ChangesetKind
+from gitops.cluster.model.compute import ComputeRules, ComputeTarget, strategy_resources
+from gitops.cluster.model.ledger import AppliedResource, LedgerState
+from gitops.cluster.model.plan import NodeResult
+from gitops.cluster.model.resource import Resource
+from gitops.cluster.model.strategy import Limits, type_of
+from gitops.cluster.targets.port import AuditRow, StrategyTarget
+from gitops.compute.materialize.target import MaterializeTarget
+from gitops.compute.ticks.targets import Selection
+from gitops.compute.ticks.tick import Ticking, TickOutcome, preview, tick
 from gitops.core.faults import Faults
-from gitops.ledger.port import LedgerStore
-from gitops.materialize.target import MaterializeTarget
-from gitops.model.address import Address
-from gitops.model.changeset import Changeset, ChangesetKind
-from gitops.model.compute import ComputeRules, ComputeTarget, strategy_resources
-from gitops.model.ledger import AppliedResource, LedgerState
-from gitops.model.plan import NodeResult
-from gitops.model.resource import Resource
-from gitops.model.strategy import Limits, type_of
-from gitops.strategies.port import AuditRow, StrategyTarget
 from tests.support.cluster import Cluster, codes
 from tests.support.materialize.server_world import ServerWorld, address
 from tests.support.memory_target import MemoryTarget

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from gitops.strategies.decision import ActionKind
-from gitops.strategies.port import AuditRow
-from gitops.strategies.signals import ComputeCluster, ReplicaSpec
-from gitops.strategies.simulation import Activity, Scenario, Timeline
-from gitops.strategies.statements import create_replica, drop_replica
-from gitops.strategies.trace import Trace
+from gitops.cluster.targets.port import AuditRow
+from gitops.cluster.targets.signals import ComputeCluster, ReplicaSpec
+from gitops.compute.strategies.decision import ActionKind
+from gitops.compute.strategies.simulation import Activity, Scenario, Timeline
+from gitops.compute.strategies.statements import create_replica, drop_replica
+from gitops.compute.strategies.trace import Trace
 
 __all__ = ["rows_of", "trace_of"]
 

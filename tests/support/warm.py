@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gitops.config.cache import MemoryCache
-from gitops.config.load import load_cached, load_desired
-from gitops.config.sound import FolderDifference
-from gitops.config.source import SourceMovedError, StampedTree, parents
-from gitops.model.resource import edges_near
+from gitops.cluster.config.cache import MemoryCache
+from gitops.cluster.config.load import load_cached, load_desired
+from gitops.cluster.config.sound import FolderDifference
+from gitops.cluster.config.source import SourceMovedError, StampedTree, parents
+from gitops.cluster.model.resource import edges_near
 
 
 def shown(result: Any) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def own_host_and_port(text: str) -> tuple[str, int]:
 
 def replica(text: str) -> str:
     """The name of a server: 1 to 63 letters, digits, `.`, `_` and `-`, of which the first is a letter or a digit."""
-    # As `gitops.model.served` has it, which would make every command slower.
+    # As `gitops.cluster.model.served` has it, which would make every command slower.
     if not re.match(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}\Z", text, re.ASCII):
         raise ArgumentTypeError(
             f"'{text[:70]}': use 1 to 63 letters, digits, '.', '_' and '-', with one of the first two in front"

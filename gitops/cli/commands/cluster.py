@@ -91,7 +91,7 @@ CLUSTER_COMMANDS = (
     Command(
         "validate",
         "check a cluster folder and report every problem",
-        "gitops.cluster.validate:validate",
+        "gitops.cluster.session.validate:validate",
         CONFIG,
         _NO_CACHE,
         inputs=f"{_CLUSTER}:to_validate",
@@ -182,7 +182,7 @@ CLUSTER_COMMANDS = (
         "gitops.serving.ready:ready",
         _READ,
     ),
-    _with_ledger("refresh", "record the observed state of the graphs", "gitops.apply.refresh:refresh", _WRITE),
+    _with_ledger("refresh", "record the observed state of the graphs", "gitops.cluster.apply.refresh:refresh", _WRITE),
     Command(
         "import",
         "start a ledger from existing graphs",
@@ -196,7 +196,7 @@ CLUSTER_COMMANDS = (
     _with_ledger(
         "force-unlock",
         "remove a lock whose process has ended",
-        "gitops.cluster.status:force_unlock",
+        "gitops.cluster.session.status:force_unlock",
         _UNLOCK,
         Argument("lock_id", "LOCK_ID", "exact id, as status shows it; the commit of the lock if it cannot be read"),
     ),

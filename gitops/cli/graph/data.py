@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from gitops import graph
 from gitops.cli.graph.inputs import graph_root, read_target, write_context
 from gitops.cli.graph.query_form import open_records
 from gitops.cli.shared import OK, UNWRITTEN, complain, shows_progress
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
-from gitops.graph.results import ExportResult, GraphOutcome, LoadRefusal, LoadResult, RowList
-from gitops.wiring.stores import open_embedder
+from gitops.database import graph
+from gitops.database.graph.results import ExportResult, GraphOutcome, LoadRefusal, LoadResult, RowList
+from gitops.repository.wiring.stores import open_embedder
 
 _MIB = 2**20
 

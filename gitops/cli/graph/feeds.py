@@ -6,13 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from gitops import graph
 from gitops.cli.graph.data import whole_file
 from gitops.cli.graph.inputs import graph_root, read_target
 from gitops.cli.shared import OK
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
-from gitops.graph.results import BaselineResult, BlobFacts, GraphOutcome
+from gitops.database import graph
+from gitops.database.graph.results import BaselineResult, BlobFacts, GraphOutcome
 from gitops.serving.operations.blobs import BlobPart, find_part
 from gitops.serving.problem import ProblemError
 

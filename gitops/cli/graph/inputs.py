@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import re
 
-from gitops import graph
 from gitops.cli.shared import actor_of, cluster_folder
-from gitops.config.cluster_yaml import header_of, read_cluster
-from gitops.config.folder import FolderTree
+from gitops.cluster.config.cluster_yaml import header_of, read_cluster
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.model.address import is_name
 from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
-from gitops.graph.port import Existence
-from gitops.language.suggest import choices
-from gitops.model.address import is_name
-from gitops.wiring.stores import graph_uri, storage_root
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.database import graph
+from gitops.database.graph.port import Existence
+from gitops.database.language.suggest import choices
+from gitops.repository.wiring.stores import graph_uri, storage_root
+from gitops.repository.wiring.system import RandomIds, SystemClock
 
 _PLACE = re.compile(r"(?:(?P<branch>[^@]+)@)?(?P<when>.+)")
 

@@ -6,7 +6,6 @@ import argparse
 import os
 from typing import Any
 
-from gitops import graph
 from gitops.cli.graph.inputs import graph_root, read_target, write_context
 from gitops.cli.graph.query_form import (
     UNREAD_PARAMETERS,
@@ -18,23 +17,24 @@ from gitops.cli.graph.query_form import (
     row_format,
 )
 from gitops.cli.shared import OK, USAGE, complain, show
-from gitops.config.cluster_yaml import read_cluster
-from gitops.config.folder import FolderTree
-from gitops.config.loader import ResourceLoader
-from gitops.config.query_file import find_query_file
-from gitops.config.reader import SourceReader
+from gitops.cluster.config.cluster_yaml import read_cluster
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.config.loader import ResourceLoader
+from gitops.cluster.config.query_file import find_query_file
+from gitops.cluster.config.reader import SourceReader
+from gitops.cluster.model.address import Kind, is_name
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
-from gitops.graph.results import GraphOutcome, QueryRows
-from gitops.language.query import CheckedQuery, check_query, parse_queries
-from gitops.language.query.codes import QUERY_CODES
-from gitops.language.query.params import ParameterError, coerce_params
-from gitops.language.suggest import choices, did_you_mean
-from gitops.language.text import LanguageError, SourceText
-from gitops.model.address import Kind, is_name
+from gitops.database import graph
+from gitops.database.graph.results import GraphOutcome, QueryRows
+from gitops.database.language.query import CheckedQuery, check_query, parse_queries
+from gitops.database.language.query.codes import QUERY_CODES
+from gitops.database.language.query.params import ParameterError, coerce_params
+from gitops.database.language.suggest import choices, did_you_mean
+from gitops.database.language.text import LanguageError, SourceText
 from gitops.render.graph_data import operator_lines
-from gitops.wiring.stores import cache_folder, open_embedder
-from gitops.wiring.system import SystemClock
+from gitops.repository.wiring.stores import cache_folder, open_embedder
+from gitops.repository.wiring.system import SystemClock
 
 _MIB = 2**20
 

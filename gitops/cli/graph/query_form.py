@@ -19,7 +19,7 @@ from gitops.render.characters import visible, visible_json
 from gitops.render.graph_rows import csv_lines, key_value_lines
 
 if TYPE_CHECKING:
-    from gitops.language.schema import PropType
+    from gitops.database.language.schema import PropType
 
 UNREAD_PARAMETERS = 'write an object such as {"name": "value"}; or give each parameter: --param NAME=VALUE'
 """What to do about parameters that cannot be read."""
@@ -61,7 +61,7 @@ def read_parameters(file: str | None) -> Any:
 
 def is_textual(kind: PropType) -> bool:
     """Whether a value of this type is written as it is, and not as JSON."""
-    from gitops.language.schema import Scalar
+    from gitops.database.language.schema import Scalar
 
     return kind.scalar in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BLOB) and not kind.is_list
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.wiring.project import LocalProject
-from gitops.wiring.stores import graph_uri
+from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.stores import graph_uri
 
 
 def served_root(folder: str, graph: str) -> str | None:

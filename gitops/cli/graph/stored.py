@@ -6,7 +6,7 @@ import argparse
 
 from gitops.cli.cluster import planning_workspace, to_read
 from gitops.cli.shared import FAILED, OK, say_coloured, show_form
-from gitops.cluster.queries import applied_queries, declared_queries
+from gitops.cluster.session.queries import applied_queries, declared_queries
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.render.queries import queries_form, queries_text

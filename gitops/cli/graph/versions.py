@@ -8,13 +8,13 @@ import sys
 from dataclasses import replace
 from datetime import timedelta
 
-from gitops import graph
 from gitops.cli.graph.inputs import graph_root, parse_revision, read_target, write_context
 from gitops.cli.graph.query_form import open_records
 from gitops.cli.shared import OK
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
-from gitops.graph.results import BranchCreated, BranchDeleted, BranchList, GraphOutcome, VersionLog
+from gitops.database import graph
+from gitops.database.graph.results import BranchCreated, BranchDeleted, BranchList, GraphOutcome, VersionLog
 
 _AGE = re.compile(r"([0-9]{1,6})([dhm])")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes"}

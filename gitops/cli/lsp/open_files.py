@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from gitops.config.folder import FolderTree
-from gitops.config.source import EntryKind, MemoryTree, SourceError, SourceTree, normalize
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.config.source import EntryKind, MemoryTree, SourceError, SourceTree, normalize
 from gitops.editor import Encoding, replace_range
 
 __all__ = ["FileLocation", "OpenFiles", "OpenText", "TextChange"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from lsprotocol import types as lsp
 
 from gitops.core.codes import Severity
+from gitops.database.language.text import Span
 from gitops.editor import (
     FILE,
     KEY,
@@ -18,7 +19,6 @@ from gitops.editor import (
     OutlineItem,
     SymbolKind,
 )
-from gitops.language.text import Span
 
 __all__ = ["ProtocolForms"]
 

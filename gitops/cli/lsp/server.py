@@ -24,8 +24,9 @@ from gitops import __version__
 from gitops.cli.lsp.open_files import FileLocation, OpenFiles, OpenText, TextChange
 from gitops.cli.lsp.protocol import AnsweringProtocol, AnsweringServer
 from gitops.cli.lsp.protocol_forms import ProtocolForms
-from gitops.config.declaration import CONFIG_FILE
-from gitops.config.source import SourceError, SourceTree
+from gitops.cluster.config.declaration import CONFIG_FILE
+from gitops.cluster.config.source import SourceError, SourceTree
+from gitops.database.language.text import Span
 from gitops.editor import (
     EditorFile,
     Encoding,
@@ -43,7 +44,6 @@ from gitops.editor import (
     rename_edits,
     rename_problem,
 )
-from gitops.language.text import Span
 
 __all__ = ["EditorServer"]
 

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gitops.approving.approve import review
+from gitops.cluster.approving.approve import review
+from gitops.cluster.ledger.chain import approvals_prefix
+from gitops.cluster.model.address import graph_address
+from gitops.cluster.model.approval import Via
 from gitops.doctor.attack.copy import (
     Attack,
     AttackInconclusive,
@@ -20,9 +23,6 @@ from gitops.doctor.attack.rules import AUTHOR, CLUSTER, DELETE_LEGACY, EXPIRED, 
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import ZERO, Person
 from gitops.git.signatures import sign
-from gitops.ledger.chain import approvals_prefix
-from gitops.model.address import graph_address
-from gitops.model.approval import Via
 
 _BACKDATED_TO = 1_550_000_000
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from gitops.approvals.pushes import PUSHES
-from gitops.bot.record_push import record_of, record_push
+from gitops.cluster.approvals.pushes import PUSHES
 from gitops.core.codes import Code
 from gitops.doctor.attack.copy import (
     Attack,
@@ -19,7 +18,8 @@ from gitops.doctor.attack.copy import (
 from gitops.doctor.attack.rules import AUTHOR, CLUSTER, DELETE_LEGACY, STRANGER
 from gitops.git.command import run_program
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
-from gitops.wiring.system import SystemClock
+from gitops.repository.record_push import record_of, record_push
+from gitops.repository.wiring.system import SystemClock
 
 _ACCOUNTS = ("github-actions[bot]", "login")
 _SPOOFED = ("REMOTE_USER", "GL_USER")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gitops.config.load import load_desired
+from gitops.cluster.config.load import load_desired
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.copy import Attack, AttackInconclusive, AttackSucceeded, ClusterCopy, join_reasons, require
 from gitops.doctor.attack.rules import CLUSTER, HARMLESS, STRANGER

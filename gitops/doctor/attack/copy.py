@@ -17,14 +17,20 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from gitops.apply.apply import apply
-from gitops.apply.refresh import import_cluster
-from gitops.approvals.documents import statement_message, write_approval
-from gitops.approving.approve import sign_approval
-from gitops.approving.sign import ApprovalPublisher
-from gitops.bot.guard import PushGuard
-from gitops.cluster.workspace import Workspace
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import import_cluster
+from gitops.cluster.approvals.documents import statement_message, write_approval
+from gitops.cluster.approving.approve import sign_approval
+from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.ledger.chain import approvals_prefix, ledger_ref
+from gitops.cluster.ledger.evidence import read_evidence
+from gitops.cluster.model.address import graph_address
+from gitops.cluster.model.approval import APPROVAL_NAMESPACE, STATEMENT_VERSION, Approval, ApprovalStatement
+from gitops.cluster.model.change import Reason
+from gitops.cluster.model.origin import Authors
+from gitops.cluster.model.outcome import ApplyOutcome, ApproveOutcome
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
@@ -33,17 +39,11 @@ from gitops.git.command import GitProgram
 from gitops.git.hooks import install_hooks
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
-from gitops.ledger.chain import approvals_prefix, ledger_ref
-from gitops.ledger.evidence import read_evidence
-from gitops.model.address import graph_address
-from gitops.model.approval import APPROVAL_NAMESPACE, STATEMENT_VERSION, Approval, ApprovalStatement
-from gitops.model.change import Reason
-from gitops.model.origin import Authors
-from gitops.model.outcome import ApplyOutcome, ApproveOutcome
-from gitops.wiring.local import open_commit_tree
-from gitops.wiring.project import LocalProject
-from gitops.wiring.repository import has_server_hook
-from gitops.wiring.system import RandomIds
+from gitops.repository.guard import PushGuard
+from gitops.repository.wiring.local import open_commit_tree
+from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.repository import has_server_hook
+from gitops.repository.wiring.system import RandomIds
 
 _HONEST = "honest@attack.invalid"
 

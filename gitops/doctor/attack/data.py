@@ -8,16 +8,16 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
-from gitops.apply.apply import apply
-from gitops.apply.refresh import refresh
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import refresh
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
+from gitops.database.graph import LoadRequest, WriteContext, load_records
 from gitops.doctor.attack.copy import Attack, AttackSucceeded, ClusterCopy, require
 from gitops.doctor.attack.rules import CLUSTER, DELETE_LEGACY, STRANGER
 from gitops.git.port import ZERO
-from gitops.graph import LoadRequest, WriteContext, load_records
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.repository.wiring.system import RandomIds, SystemClock
 
 _LOCKS = "refs/gitops/locks", "refs/heads/gitops/locks"
 _FEW = 5

@@ -5,20 +5,20 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from gitops.apply.refresh import import_cluster
-from gitops.approving.decide import DecisionContext, revoke
-from gitops.approving.sign import ApprovalPublisher
-from gitops.audit.verb import audit
+from gitops.cluster.apply.refresh import import_cluster
+from gitops.cluster.approving.decide import DecisionContext, revoke
+from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.audit.verb import audit
+from gitops.cluster.ledger.chain import REVOCATIONS, approvals_prefix, first_entry
+from gitops.cluster.ledger.documents import write_entry
+from gitops.cluster.ledger.trailers import commit_message
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.copy import Attack, AttackSucceeded, ClusterCopy, join_reasons, require
 from gitops.doctor.attack.rules import STRANGER
 from gitops.git.port import ZERO, NewCommit, Person
-from gitops.ledger.chain import REVOCATIONS, approvals_prefix, first_entry
-from gitops.ledger.documents import write_entry
-from gitops.ledger.trailers import commit_message
-from gitops.wiring.local import open_commit_tree
-from gitops.wiring.repair import repair_ledger
-from gitops.wiring.system import RandomIds
+from gitops.repository.wiring.local import open_commit_tree
+from gitops.repository.wiring.repair import repair_ledger
+from gitops.repository.wiring.system import RandomIds
 
 
 def _revocation_undone(copy: ClusterCopy) -> str:

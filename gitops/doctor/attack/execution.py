@@ -10,7 +10,7 @@ from gitops.doctor.attack.rules import STRANGER
 from gitops.git.command import run_program
 from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import ProgramRemote
-from gitops.wiring.system import own_command
+from gitops.repository.wiring.system import own_command
 
 _MODULES = ("argparse.py", "gitops/__init__.py", "gitops/__main__.py", "json.py", "sitecustomize.py")
 _SECRETS = ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "GITOPS_TOKEN", "SIGNING_KEY")

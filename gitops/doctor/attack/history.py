@@ -6,19 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
 
-from gitops.audit.report import AuditReport
-from gitops.audit.verb import audit
+from gitops.cluster.audit.report import AuditReport
+from gitops.cluster.audit.verb import audit
+from gitops.cluster.ledger.chain import APPROVALS
+from gitops.cluster.ledger.documents import read_entry, write_entry
+from gitops.cluster.ledger.trailers import commit_message
+from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.copy import Attack, AttackInconclusive, AttackSucceeded, ClusterCopy, join_reasons, require
 from gitops.doctor.attack.rules import HARMLESS, STRANGER
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
-from gitops.ledger.chain import APPROVALS
-from gitops.ledger.documents import read_entry, write_entry
-from gitops.ledger.trailers import commit_message
-from gitops.model.outcome import ApplyOutcome
-from gitops.wiring.local import open_commit_tree
+from gitops.repository.wiring.local import open_commit_tree
 
 
 def _forced_target(copy: ClusterCopy) -> str:

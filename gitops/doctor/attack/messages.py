@@ -8,6 +8,7 @@ from dataclasses import replace
 from gitops.bot.context import Bot
 from gitops.bot.dispatch import run_verb
 from gitops.bot.receive_push import receive_push
+from gitops.cluster.model.ledger import LockInfo
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -19,9 +20,8 @@ from gitops.forge.refs.document_forge import OperatorSettings
 from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
-from gitops.model.ledger import LockInfo
 from gitops.render.markdown import COMMENT_LIMIT
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.repository.wiring.system import RandomIds, SystemClock
 
 _TOPIC = "refs/heads/topic"
 _STRANGER = Person("stranger", STRANGER)

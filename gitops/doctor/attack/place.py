@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from gitops.apply.apply import apply
-from gitops.apply.refresh import import_cluster
-from gitops.bot.move_cluster import move_cluster
-from gitops.config.gitops_yaml import CONFIG_FILE, ClusterRule
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import import_cluster
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, ClusterRule
+from gitops.cluster.ledger.chain import LEDGERS, ledger_ref
+from gitops.cluster.model.outcome import VerbOutcome
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.copy import Attack, AttackSucceeded, ClusterCopy
 from gitops.doctor.attack.rules import AUTHOR, CLUSTER, STRANGER
-from gitops.ledger.chain import LEDGERS, ledger_ref
-from gitops.model.outcome import VerbOutcome
+from gitops.repository.move import move_cluster
 
 _RULE = "docs/trust.md: where a cluster is"
 

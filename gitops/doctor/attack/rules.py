@@ -8,17 +8,17 @@ from dataclasses import field
 from datetime import datetime
 from pathlib import Path
 
-from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
-from gitops.config.trust_root import trust_root
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
+from gitops.cluster.config.trust_root import trust_root
+from gitops.cluster.ledger.trust import trust_at
+from gitops.cluster.model.kinds import LOSES_DATA
+from gitops.cluster.model.trust import TrustRoot
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.git.command import run_program
 from gitops.git.port import GitReader
-from gitops.ledger.trust import trust_at
-from gitops.model.kinds import LOSES_DATA
-from gitops.model.trust import TrustRoot
-from gitops.wiring.system import SystemClock
+from gitops.repository.wiring.system import SystemClock
 
 STRANGER = "stranger@attack.invalid"
 AUTHOR = "author@attack.invalid"

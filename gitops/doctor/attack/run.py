@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.approvals import APPROVAL_ATTACKS
@@ -33,9 +33,9 @@ from gitops.doctor.attack.rules import copy_rules
 from gitops.doctor.attack.runs import RUN_ATTACKS
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.remote import SelfRemote
-from gitops.wiring.project import LocalProject
-from gitops.wiring.repository import has_server_hook
-from gitops.wiring.system import own_command
+from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.repository import has_server_hook
+from gitops.repository.wiring.system import own_command
 
 ATTACKS = (
     *APPROVAL_ATTACKS,

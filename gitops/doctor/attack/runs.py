@@ -7,17 +7,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from gitops.apply.apply import apply
-from gitops.bot.project import Project
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.ledger.chain import approvals_prefix
+from gitops.cluster.model.address import graph_address
 from gitops.core.clock import timestamp
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.copy import Attack, AttackSucceeded, ClusterCopy, join_reasons
 from gitops.doctor.attack.rules import DELETE_LEGACY, EXPIRED, STRANGER
 from gitops.git.port import GitStore, NewCommit, Person
 from gitops.git.repository import Repository
-from gitops.ledger.chain import approvals_prefix
-from gitops.model.address import graph_address
-from gitops.wiring.system import RandomIds
+from gitops.repository.project import Project
+from gitops.repository.wiring.system import RandomIds
 
 _EARLIER = datetime(2019, 6, 1, tzinfo=UTC)
 _BRANCHES, _COMMITS, _READ = 20, 150, 1500

@@ -16,8 +16,8 @@ from typing import TypeVar
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
-from gitops.documents.codec import Document
-from gitops.documents.forms import (
+from gitops.core.documents.codec import Document
+from gitops.core.documents.forms import (
     LINE,
     LINE_OR_EMPTY,
     OBJECT_ID,
@@ -35,7 +35,7 @@ from gitops.documents.forms import (
     record,
     text_form,
 )
-from gitops.documents.json_bytes import MalformedError
+from gitops.core.documents.json_bytes import MalformedError
 from gitops.forge.port import (
     Account,
     Annotation,

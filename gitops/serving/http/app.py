@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from dataclasses import replace
 from typing import Any
 
+from gitops.cluster.model.address import is_servable
+from gitops.cluster.policy.decide import is_mentioned
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
-from gitops.model.address import is_servable
-from gitops.policy.decide import is_mentioned
 from gitops.serving.access import authenticate
 from gitops.serving.generation import RuntimeState, ServedGraph
 from gitops.serving.http.answers import JSON, Answer, StreamAnswer, problem_answer

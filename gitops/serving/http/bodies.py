@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from gitops.documents.json_bytes import MalformedError, parse
+from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.serving.problem import bad_request
 
 __all__ = [

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
+from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.decide import MAIN, AccessRequest
 from gitops.core.dataclass import dataclass
-from gitops.policy.bundle import Action
-from gitops.policy.decide import MAIN, AccessRequest
 from gitops.serving.access import authorize
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph
 from gitops.serving.http.answers import Answer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 
-from gitops import graph
-from gitops.graph.results import FeedPosition
-from gitops.policy.bundle import Action
+from gitops.cluster.policy.bundle import Action
+from gitops.database import graph
+from gitops.database.graph.results import FeedPosition
 from gitops.serving.http.answers import NDJSON, Answer, StreamAnswer, json_answer
 from gitops.serving.http.call import Call, canonical_branch
 from gitops.serving.http.data_routes import stream_export

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.decide import AccessDecision
 from gitops.core.clock import Clock, IdSource
 from gitops.core.dataclass import dataclass
-from gitops.policy.bundle import Action
-from gitops.policy.decide import AccessDecision
 from gitops.serving.generation import Generation, RuntimeState
 from gitops.serving.tokens import BearerTokens
 
 if TYPE_CHECKING:
-    from gitops.graph import Embedder
+    from gitops.database.graph import Embedder
 
 __all__ = ["GenerationSource", "HttpContext", "HttpLimits", "LogRecord", "Observer", "read_limits"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any, BinaryIO
 
-from gitops.graph import LoadMode
+from gitops.database.graph import LoadMode
 from gitops.serving.http.answers import NDJSON, Answer, StreamAnswer, json_answer
 from gitops.serving.http.call import Call, canonical_branch
 from gitops.serving.http.graph_bodies import ExportBody, LoadAnswer, LoadBody

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops.graph import WriteContext
+from gitops.database.graph import WriteContext
 from gitops.serving.http.answers import Answer, json_answer
 from gitops.serving.http.bodies import ProblemBody
 from gitops.serving.http.call import Call, canonical_branch

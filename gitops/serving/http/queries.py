@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gitops import graph
+from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.decide import MAIN, AccessRequest
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
-from gitops.language.query import CheckedQuery, QueryEffect
-from gitops.policy.bundle import Action
-from gitops.policy.decide import MAIN, AccessRequest
+from gitops.database import graph
+from gitops.database.language.query import CheckedQuery, QueryEffect
 from gitops.serving.access import NO_SUCH_QUERY
 from gitops.serving.http.answers import Answer, json_answer
 from gitops.serving.http.bodies import (
@@ -34,7 +34,7 @@ from gitops.serving.operations.queries import Change, InlineQuery, describe_quer
 from gitops.serving.problem import ProblemError, bad_request
 
 if TYPE_CHECKING:
-    from gitops.graph import Snapshot
+    from gitops.database.graph import Snapshot
     from gitops.serving.generation import ServedGraph, StoredQuery
 
 __all__ = ["ROUTES", "run_stored"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gitops import __version__
-from gitops.policy.bundle import Action
+from gitops.cluster.policy.bundle import Action
 from gitops.serving.http.answers import JSON, Answer, json_answer
 from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer, ReloadAnswer
 from gitops.serving.http.call import Call

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gitops.cluster.model.served import RevisionIdentity
+from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.decide import AccessRequest
 from gitops.core.dataclass import dataclass
-from gitops.model.served import RevisionIdentity
-from gitops.policy.bundle import Action
-from gitops.policy.decide import AccessRequest
 from gitops.serving.access import authenticate, authorize
 from gitops.serving.generation import Generation
 from gitops.serving.http.context import HttpContext

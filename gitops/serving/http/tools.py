@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.decide import MAIN, AccessRequest
 from gitops.core.dataclass import dataclass
+from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.core.errors import GitopsError
-from gitops.documents.json_bytes import MalformedError, parse
-from gitops.language.query import QueryEffect
-from gitops.policy.bundle import Action
-from gitops.policy.decide import MAIN, AccessRequest
+from gitops.database.language.query import QueryEffect
 from gitops.serving.access import NO_SUCH_QUERY, decide_access
 from gitops.serving.http.answers import JSON, Answer, problem_answer
 from gitops.serving.http.bodies import InvokeBody

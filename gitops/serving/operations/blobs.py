@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
-from gitops import graph
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
+from gitops.database import graph
 from gitops.serving.problem import ApiProblem, ProblemError, bad_request, not_found
 
 if TYPE_CHECKING:
-    from gitops.graph import BlobCell, Snapshot
+    from gitops.database.graph import BlobCell, Snapshot
 
 __all__ = ["BlobPart", "find_part", "find_precondition", "open_blob"]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from gitops import graph
+from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.decide import MAIN
 from gitops.core.errors import GitopsError
-from gitops.graph.results import MergeResult, MergeStatus, RowProblem
-from gitops.policy.bundle import Action
-from gitops.policy.decide import MAIN
+from gitops.database import graph
+from gitops.database.graph.results import MergeResult, MergeStatus, RowProblem
 from gitops.serving.operations.commits import commit_form
 from gitops.serving.operations.permit import Permit, Read, Write
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 
 if TYPE_CHECKING:
-    from gitops.graph import WriteContext
+    from gitops.database.graph import WriteContext
     from gitops.serving.generation import ServedGraph
 
 __all__ = ["create_branch", "delete_branch", "list_branches", "merge_branches"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gitops import graph
+from gitops.cluster.policy.bundle import Action
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.results import FeedPage, FeedPosition, RowChange
-from gitops.policy.bundle import Action
+from gitops.database import graph
+from gitops.database.graph.results import FeedPage, FeedPosition, RowChange
 from gitops.serving.operations.commits import commit_form, permit_commit
 from gitops.serving.operations.permit import Permit, Read
 from gitops.serving.problem import ApiProblem, ProblemError, bad_request
 
 if TYPE_CHECKING:
-    from gitops.graph import Snapshot
+    from gitops.database.graph import Snapshot
     from gitops.serving.generation import ServedGraph
 
 __all__ = ["MAX_CHANGES", "commit_changes", "parse_cursor", "read_changes"]

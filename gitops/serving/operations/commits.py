@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gitops import graph
+from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.decide import MAIN
 from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.policy.bundle import Action
-from gitops.policy.decide import MAIN
+from gitops.database import graph
 from gitops.serving.operations.permit import Permit, Read
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 
 if TYPE_CHECKING:
-    from gitops.graph import Snapshot
+    from gitops.database.graph import Snapshot
     from gitops.serving.generation import ServedGraph
 
 __all__ = ["MAX_COMMITS", "commit_form", "find_commit", "list_commits", "permit_commit", "read_commit"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gitops import graph
-from gitops.policy.bundle import Action
-from gitops.policy.decide import MAIN
+from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.decide import MAIN
+from gitops.database import graph
 from gitops.serving.operations.permit import Permit, Read
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from gitops import graph
+from gitops.cluster.policy.bundle import Action
 from gitops.core.dataclass import dataclass
-from gitops.policy.bundle import Action
+from gitops.database import graph
 from gitops.serving.operations.permit import Permit
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from gitops import graph
+from gitops.cluster.policy.bundle import Action
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
-from gitops.policy.bundle import Action
+from gitops.database import graph
 from gitops.serving.operations.commits import commit_form
 from gitops.serving.operations.permit import Permit, Write
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 
 if TYPE_CHECKING:
-    from gitops.graph import Embedder, WriteContext
+    from gitops.database.graph import Embedder, WriteContext
     from gitops.serving.generation import ServedGraph
 
 __all__ = ["LoadPlace", "find_place", "load_records", "permit_load"]

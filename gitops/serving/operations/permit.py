@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gitops.policy.bundle import Action
+from gitops.cluster.policy.bundle import Action
 
 if TYPE_CHECKING:
-    from gitops.graph import WriteContext
+    from gitops.database.graph import WriteContext
 
 __all__ = ["Permit", "Read", "Write"]
 

@@ -11,20 +11,20 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gitops import graph
 from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError
-from gitops.language.query import CheckedQuery, QueryEffect, ResultColumn, check_query, parse_queries
-from gitops.language.query.codes import QUERY_CODES
-from gitops.language.suggest import choices
-from gitops.language.text import LanguageError, SourceText
+from gitops.database import graph
+from gitops.database.language.query import CheckedQuery, QueryEffect, ResultColumn, check_query, parse_queries
+from gitops.database.language.query.codes import QUERY_CODES
+from gitops.database.language.suggest import choices
+from gitops.database.language.text import LanguageError, SourceText
 from gitops.serving.operations.commits import commit_form
 from gitops.serving.problem import ApiProblem, ProblemError, bad_request
 
 if TYPE_CHECKING:
-    from gitops.graph import QueryOptions, Snapshot, WriteContext
+    from gitops.database.graph import QueryOptions, Snapshot, WriteContext
     from gitops.serving.generation import ServedGraph, StoredQuery
 
 __all__ = ["Change", "InlineQuery", "QueryTexts", "describe_query", "run_change", "run_read"]

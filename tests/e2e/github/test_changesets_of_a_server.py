@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.model.changeset import Changeset, ChangesetState
+from gitops.cluster.model.changeset import Changeset, ChangesetState
 from tests.e2e.github.stories import REWORDED, WITH_BODY, audit
 from tests.support.github.hub import Hub
 from tests.support.github.serve_host import ServeHost

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gitops.ledger.documents import read_entry
+from gitops.cluster.ledger.documents import read_entry
 from tests.e2e.github.conftest import HUB_CONFIG
 from tests.e2e.github.stories import REWORDED, WITH_BODY, WITH_TAGS, audit, good
 from tests.support.github.hub import Hub

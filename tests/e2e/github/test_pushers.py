@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.bot import apply_clusters, authors
+from gitops.bot import apply_clusters
+from gitops.repository import authors
 from tests.e2e.github.stories import REWORDED
 from tests.support.github.hub import Hub
 from tests.support.github.runner import Runner

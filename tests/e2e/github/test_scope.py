@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.config.gitops_yaml import ClusterRule
-from gitops.model.scope import ClusterScope
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.model.scope import ClusterScope
 from tests.support.github.hub import Hub
 from tests.support.github.runner import Runner
 from tests.support.loop import LEDGER, MAIN

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from gitops.changesets.stream import FullState
 from gitops.cli.served import ServedRepository
+from gitops.cluster.changesets.stream import FullState
 from gitops.core.cancel import Cancellation
 from gitops.core.errors import UsageError
 from gitops.core.faults import NoFaults
 from gitops.forge.events import TimerEvent
 from gitops.git.port import ZERO
+from gitops.repository.wiring.system import SystemClock
 from gitops.server.api import EventStream
 from gitops.server.queue import EventQueue
 from gitops.server.shared import StopSignal
-from gitops.wiring.system import SystemClock
 from tests.e2e.github.stories import REWORDED, audit
 from tests.support.changeset_stories import AT, created, landed, record
 from tests.support.github.hub import Hub, token_of

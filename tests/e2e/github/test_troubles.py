@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.model.ledger import LockInfo
+from gitops.cluster.model.ledger import LockInfo
 from tests.e2e.github.stories import REWORDED, WITH_BODY, audit, good
 from tests.support.github.hub import JOB, Hub, token_of
 from tests.support.github.runner import Runner, jobs

@@ -11,9 +11,9 @@ import subprocess
 import pytest
 
 from gitops.bot.dispatch import run_verb
+from gitops.cluster.model.origin import How
 from gitops.forge.events import ManualEvent
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
-from gitops.model.origin import How
 from tests.support.bot_stage import take_lock
 from tests.support.hosts import HostKind, Hosts
 from tests.support.loop import DELETE_LEGACY, LEDGER, MAIN, Loop, email

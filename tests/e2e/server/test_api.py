@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from gitops.cluster.steer import Steering
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.model.changeset import Changeset, ChangesetState, EventDraft, Happening
+from gitops.cluster.model.ledger import EntryKind, changeset_key
+from gitops.cluster.session.steer import Steering
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.faults import NoFaults
 from gitops.core.redact import Secret
+from gitops.database.storage.local import LocalStore
 from gitops.forge.events import Event, PushEvent
-from gitops.ledger.folder import FolderLedger
-from gitops.model.changeset import Changeset, ChangesetState, EventDraft, Happening
-from gitops.model.ledger import EntryKind, changeset_key
 from gitops.server.api import ApiToken, ServedCluster
-from gitops.storage.local import LocalStore
 from tests.support.branch_ledger import written
 from tests.support.changeset_stories import AT, MERGES, QUERY, created, failed, landed
 from tests.support.clock import FixedClock

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from gitops.bot.results import LogLine
 from gitops.core.errors import UsageError
 from gitops.forge.events import Event, PushEvent, RequestEvent, TimerEvent
+from gitops.repository.results import LogLine
 from tests.support.serving import Serving, Setting, moved, pushed, serving, signed
 
 pytestmark = pytest.mark.e2e

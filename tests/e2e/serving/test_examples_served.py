@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gitops.cli.main import main
-from gitops.language.query import CheckedQuery, QueryEffect, check_query, parse_queries
-from gitops.language.schema import compile_schema
+from gitops.database.language.query import CheckedQuery, QueryEffect, check_query, parse_queries
+from gitops.database.language.schema import compile_schema
 from tests.reference import Mode, empty, load
 from tests.support.pages import ROOT
 from tests.support.query_parameters import parameters

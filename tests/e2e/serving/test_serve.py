@@ -18,9 +18,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gitops.cluster.ledger.served import SERVER_REPORT
 from gitops.core.canonical import digest
 from gitops.core.clock import parse_timestamp
-from gitops.ledger.served import SERVER_REPORT
 from tests.support.cluster import QUERY, Cluster, lance_engine
 from tests.support.loop import LEDGER, Loop
 from tests.support.prefork import PROGRAM

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from gitops.cluster.ledger.layout import LOCK, STATE
+from gitops.cluster.model.ledger import AppliedResource, LedgerState
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
-from gitops.ledger.layout import LOCK, STATE
-from gitops.model.ledger import AppliedResource, LedgerState
 from tests.support.cluster import OTHER_QUERY, QUERY, SCHEMA, WIDER, Cluster, lance_engine
 from tests.support.served_command import Served, serve, serving
 

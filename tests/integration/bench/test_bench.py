@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gitops.model.change import Action
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph
 from tests.bench import graphs
 from tests.bench.__main__ import GROUPS
 from tests.bench.contender import digest_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import gitops
-from gitops.wiring import stores
-from gitops.wiring.stores import compile_cache, edition
+from gitops.repository.wiring import stores
+from gitops.repository.wiring.stores import compile_cache, edition
 
 PLACES = [
     ({"HOME": "{0}"}, ".cache/cluster-gitops"),
@@ -56,12 +56,12 @@ def test_the_edition_moves_with_every_source_that_decides_what_a_folder_means(
     assert edition_of_a_new_process() == here
     seen = {here}
     for name in (
-        "language/lexer.py",
-        "language/query/check.py",
-        "config/load.py",
+        "database/language/lexer.py",
+        "database/language/query/check.py",
+        "cluster/config/load.py",
         "core/canonical.py",
-        "model/resource.py",
-        "config/git_folders.py",
+        "cluster/model/resource.py",
+        "cluster/config/git_folders.py",
     ):
         before = edition()
         (root / name).write_text((root / name).read_text() + "\n")

@@ -13,12 +13,10 @@ import pytest
 from gitops.cli.changeset import watch
 from gitops.cli.main import main
 from gitops.cli.parser import parse_options
-from gitops.cluster.changesets import Pacing
-from gitops.core.faults import NoFaults
-from gitops.ledger.folder import FolderLedger
-from gitops.ledger.layout import INDEX
-from gitops.ledger.port import LedgerWrite
-from gitops.model.changeset import (
+from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.ledger.layout import INDEX
+from gitops.cluster.ledger.port import LedgerWrite
+from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetState,
     EventDraft,
@@ -28,9 +26,11 @@ from gitops.model.changeset import (
     RuntimeState,
     RuntimeUpdated,
 )
-from gitops.model.ledger import LedgerState, LockInfo
-from gitops.model.plan import Effect
-from gitops.storage.local import LocalStore
+from gitops.cluster.model.ledger import LedgerState, LockInfo
+from gitops.cluster.model.plan import Effect
+from gitops.cluster.session.changesets import Pacing
+from gitops.core.faults import NoFaults
+from gitops.database.storage.local import LocalStore
 from tests.support.changeset_stories import AT, MERGES, QUERY, created, failed, landed, removing
 from tests.support.clock import FixedClock
 

@@ -11,7 +11,7 @@ from gitops.core.diagnostics import Severity
 from gitops.forge.port import Account, Annotation, CheckState, CommitCheck, Permission
 from gitops.git.hooks import install_hooks, remove_hooks
 from gitops.git.port import ZERO, RefUpdate
-from gitops.wiring.project import LocalProject
+from gitops.repository.wiring.project import LocalProject
 from tests.support.forge_world import LocalWorld
 from tests.support.git_fixture import commit, environment, run
 

@@ -15,11 +15,11 @@ import pytest
 from gitops.cli.main import main
 from gitops.cli.parser import parse_options
 from gitops.cli.progress import watching
-from gitops.ledger.runs import read_run
-from gitops.model.change import Action
-from gitops.model.run_event import RunEvent
+from gitops.cluster.ledger.runs import read_run
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.run_event import RunEvent
 from gitops.render.gantt import to_gantt
-from gitops.wiring.system import SystemClock
+from gitops.repository.wiring.system import SystemClock
 from tests.support.prefork import PROGRAM, start
 
 SCHEMA = "node Person {\n  handle: String @key\n}\n"

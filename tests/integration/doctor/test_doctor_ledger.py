@@ -14,7 +14,7 @@ from gitops.doctor.ledger import probe_locks
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.git.repository import Repository
-from gitops.wiring.system import RandomIds
+from gitops.repository.wiring.system import RandomIds
 
 HOOKS = {
     "takes everything": "",

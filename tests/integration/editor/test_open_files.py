@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from gitops.cli.lsp.open_files import OpenFiles, local_path
-from gitops.config.source import EntryKind, SourceError
+from gitops.cluster.config.source import EntryKind, SourceError
 
 
 @pytest.fixture

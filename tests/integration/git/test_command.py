@@ -14,7 +14,7 @@ from gitops.git.command import GitProgram, run_program
 from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.git.signatures import make_key
-from gitops.wiring.project import LocalProject
+from gitops.repository.wiring.project import LocalProject
 from tests.support.git_fixture import bare, commit, environment, hook, opened
 from tests.support.git_http import GitServer
 

@@ -11,10 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.config.folder import FolderTree
-from gitops.config.gitops_yaml import parse_bot_config
-from gitops.config.load import load_desired
-from gitops.config.trust_root import trust_root
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.config.gitops_yaml import parse_bot_config
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.trust_root import trust_root
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import read_templates as templates
 from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS, FileState, ForgeKind, PublicKey, init

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent, HeadEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.forge.port import Account
+from gitops.repository.wiring.system import SystemClock
 from gitops.server.documents import read_event
 from gitops.server.queue import EnqueueResult, EventQueue, EventState
-from gitops.wiring.system import SystemClock
 from tests.support.clock import FixedClock
 from tests.support.effort import cases
 from tests.support.pages import ROOT
@@ -347,7 +347,7 @@ def test_a_full_disk_refuses_and_loses_nothing(queue) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from gitops.wiring.system import SystemClock
+from gitops.repository.wiring.system import SystemClock
 from gitops.forge.events import HeadEvent
 from gitops.server.queue import EventQueue
 

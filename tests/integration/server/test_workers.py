@@ -10,16 +10,16 @@ from typing import Self
 
 import pytest
 
-from gitops.bot.results import LogLine, RunResult
 from gitops.core.clock import Clock
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event, HeadEvent, RequestAction, RequestEvent, TimerEvent
+from gitops.repository.results import LogLine, RunResult
+from gitops.repository.wiring.system import SystemClock
 from gitops.server.documents import read_event
 from gitops.server.queue import EventQueue, EventState
 from gitops.server.shared import ServerContext
 from gitops.server.workers import RetryPolicy, WorkerPool
-from gitops.wiring.system import SystemClock
 from tests.support.clock import FixedClock
 from tests.support.serving import SECRET, Log, logger
 

@@ -17,13 +17,14 @@ import uvloop
 from prometheus_client import values
 from prometheus_client.parser import text_string_to_metric_families as families
 
+from gitops.cluster.model.served import RevisionIdentity
+from gitops.cluster.policy.bundle import Action, Bundle, Rule
+from gitops.cluster.policy.decide import AccessDecision, AccessRequest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-from gitops.graph import ReadCache, open_snapshot
-from gitops.model.served import RevisionIdentity
-from gitops.policy.bundle import Action, Bundle, Rule
-from gitops.policy.decide import AccessDecision, AccessRequest
+from gitops.database.graph import ReadCache, open_snapshot
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from gitops.serving import metrics as module
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph
 from gitops.serving.http.admin import AdminApp
@@ -33,7 +34,6 @@ from gitops.serving.http.status import Asked, Load, StatusDoor, WorkerStatus, as
 from gitops.serving.metrics import EXPORTS, ServingMetrics, exposition
 from gitops.serving.process import ServingGeneration
 from gitops.serving.reload import Reload, ReloadResult
-from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.pages import ROOT
 from tests.support.query_server import BundleEngine, generation, running, served, serving, tokens, town_graph
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gitops.cluster.workspace import Stores
+from gitops.cluster.ledger.layout import LOCK, STATE
+from gitops.cluster.model.ledger import AppliedResource, LedgerState
+from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.decide import AccessRequest
+from gitops.cluster.session.workspace import Stores
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
-from gitops.ledger.layout import LOCK, STATE
-from gitops.model.ledger import AppliedResource, LedgerState
-from gitops.policy.bundle import Action
-from gitops.policy.decide import AccessRequest
 from gitops.serving.boot import BootRules
 from gitops.serving.generation import Generation, RuntimeState
 from gitops.serving.process import Booted, BootInputs, ServerTokens, boot_process, is_truthy

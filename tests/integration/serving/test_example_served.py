@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.language.schema import compile_schema
-from gitops.policy.cedar import CedarEngine
-from gitops.policy.read import read_bundle
+from gitops.cluster.policy.cedar import CedarEngine
+from gitops.cluster.policy.read import read_bundle
+from gitops.database.language.schema import compile_schema
 from tests.support.pages import ROOT
 from tests.support.query_cases import Ground
 from tests.support.query_engine import World

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gitops.graph import open_snapshot
-from gitops.policy.cedar import CedarEngine
-from gitops.policy.decide import PolicyEngine
-from gitops.policy.read import read_bundle
+from gitops.cluster.policy.cedar import CedarEngine
+from gitops.cluster.policy.decide import PolicyEngine
+from gitops.cluster.policy.read import read_bundle
+from gitops.database.graph import open_snapshot
 from gitops.serving.access import DECISIONS
 from tests.support.query_server import QUERIES, Running, generation, running, served, tokens, town_graph
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gitops import __version__
-from gitops.graph import ReadCache
+from gitops.database.graph import ReadCache
 from gitops.serving.http.context import HttpLimits
 from tests.support.query_server import generation, running, served, tokens, town_graph
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gitops.graph import LanceEngine, open_snapshot
-from gitops.policy.bundle import Action, BranchScope, Bundle, Rule
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.cluster.policy.bundle import Action, BranchScope, Bundle, Rule
+from gitops.database.graph import LanceEngine, open_snapshot
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.support.query_graphs import put, town
 from tests.support.query_server import BundleEngine, Running, generation, running, served, tokens, town_graph
 

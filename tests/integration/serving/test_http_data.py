@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gitops.graph import ReadTarget, export_records, list_branches, open_snapshot
-from gitops.policy.bundle import Action, Bundle, Rule
+from gitops.cluster.policy.bundle import Action, Bundle, Rule
+from gitops.database.graph import ReadTarget, export_records, list_branches, open_snapshot
 from gitops.serving.http.answers import StreamAnswer
 from gitops.serving.http.bodies import ProblemBody
 from gitops.serving.http.context import HttpLimits

@@ -10,7 +10,7 @@ import socket
 
 import pytest
 
-from gitops.policy.bundle import Action, Bundle, Rule
+from gitops.cluster.policy.bundle import Action, Bundle, Rule
 from gitops.serving.http.routes import ROUTES
 from tests.support.pages import ROOT
 from tests.support.query_server import BundleEngine, generation, running, served, tokens, town_graph

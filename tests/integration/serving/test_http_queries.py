@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from gitops.policy.bundle import Action, BranchScope, Bundle, Rule
-from gitops.policy.cedar import CedarEngine
+from gitops.cluster.policy.bundle import Action, BranchScope, Bundle, Rule
+from gitops.cluster.policy.cedar import CedarEngine
 from gitops.serving.http.context import HttpLimits
 from tests.support.pages import ROOT
 from tests.support.query_server import QUERIES, BundleEngine, generation, running, served, tokens, town_graph

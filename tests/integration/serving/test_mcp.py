@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from gitops.policy.bundle import Action, Bundle, Rule
+from gitops.cluster.policy.bundle import Action, Bundle, Rule
 from tests.support.query_server import BundleEngine, generation, running, served, tokens, town_graph
 
 POLICY = Bundle(

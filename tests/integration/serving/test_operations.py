@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gitops import graph
+from gitops.cluster.policy.bundle import Action
 from gitops.core.errors import GitopsError
-from gitops.policy.bundle import Action
+from gitops.database import graph
 from gitops.serving.generation import ServedGraph
 from gitops.serving.operations.branches import create_branch, delete_branch, list_branches, merge_branches
 from gitops.serving.operations.commits import list_commits, read_commit

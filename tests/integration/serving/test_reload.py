@@ -8,14 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from gitops.cluster.workspace import Stores
+from gitops.cluster.ledger.layout import STATE
+from gitops.cluster.policy.bundle import Action, Bundle, Rule
+from gitops.cluster.session.workspace import Stores
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.faults import NoFaults
-from gitops.graph import ReadCache
-from gitops.ledger.layout import STATE
-from gitops.policy.bundle import Action, Bundle, Rule
+from gitops.database.graph import ReadCache
 from gitops.serving.boot import BootRules
 from gitops.serving.generation import Generation
 from gitops.serving.process import BootInputs, ServingGeneration, boot_process

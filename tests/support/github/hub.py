@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from gitops.approving.approve import sign_approval
-from gitops.approving.sign import ApprovalPublisher
+from gitops.cluster.approving.approve import sign_approval
+from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.ledger.chain import APPROVALS as ALL_APPROVALS
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.outcome import ApproveOutcome
 from gitops.forge.port import ChangeRequest, RequestState
 from gitops.git.port import NewCommit, Person
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
-from gitops.ledger.chain import APPROVALS as ALL_APPROVALS
-from gitops.model.address import Address
-from gitops.model.outcome import ApproveOutcome
 from tests.support.github import landing
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.harness import EVERYTHING

@@ -13,11 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from gitops.bot.results import LogLine
 from gitops.cli.served import ServedRepository
 from gitops.core.cancel import Cancellation
 from gitops.core.faults import NoFaults
 from gitops.forge.events import Event, TimerEvent
+from gitops.repository.results import LogLine
 from gitops.server.queue import EventState
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.hub import JOB, Hub, token_of

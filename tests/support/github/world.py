@@ -21,7 +21,7 @@ from typing import Any
 from gitops.core.clock import timestamp
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
-from gitops.wiring.system import SystemClock
+from gitops.repository.wiring.system import SystemClock
 from tests.support.github.forms import FULL_NAME, Forms
 from tests.support.github.habits import Habits
 from tests.support.github.nouns import (

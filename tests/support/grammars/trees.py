@@ -7,9 +7,9 @@ from typing import Any
 
 from lark import Token, Tree
 
-from gitops.language.query import ast as gq
-from gitops.language.schema import Scalar
-from gitops.language.schema import ast as pg
+from gitops.database.language.query import ast as gq
+from gitops.database.language.schema import Scalar
+from gitops.database.language.schema import ast as pg
 from tests.support.grammars.oracle import leaf
 
 _U32 = 2**32 - 1

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from psycopg.types.json import Jsonb
 
+from gitops.cluster.targets.port import AuditRow, StrategyRow
+from gitops.cluster.targets.signals import SizeTable
+from gitops.compute.materialize.connection import Address
+from gitops.compute.strategies.statements import create_replica, drop_replica
 from gitops.core.redact import Secret
-from gitops.materialize.connection import Address
-from gitops.strategies.port import AuditRow, StrategyRow
-from gitops.strategies.signals import SizeTable
-from gitops.strategies.statements import create_replica, drop_replica
 from tests.support.materialize.postgres import PostgresServer
 from tests.support.materialize.proxy import Delay, MaterializeProxy
 from tests.support.strategies import SIZES

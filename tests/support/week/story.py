@@ -22,7 +22,7 @@ from typing import Any
 
 from gitops.core.faults import NoFaults
 from gitops.git.port import NewCommit, Person
-from gitops.wiring.stores import graph_engine
+from gitops.repository.wiring.stores import graph_engine
 from tests.support.cases import read_yaml
 from tests.support.loop import SIGNERS, TIME, TRUSTED, email
 from tests.support.week.pages import block, news, steady

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCommand, parse_command
+from gitops.cluster.model.address import Kind
 from gitops.core.clock import encode_ulid
-from gitops.model.address import Kind
 
 DIGEST = "0123456789abcdef" * 4
 LOCK = encode_ulid(1_750_000_000_000, 7)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.bot.results import RunResult
 from gitops.bot.statuses import apply_status, changeset_status
+from gitops.cluster.model.changeset import Changeset, ChangesetResult, Excluded, Happening
+from gitops.cluster.model.outcome import ApplyOutcome, StateObservations
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.forge.port import CheckState
-from gitops.model.changeset import Changeset, ChangesetResult, Excluded, Happening
-from gitops.model.outcome import ApplyOutcome, StateObservations
+from gitops.repository.results import RunResult
 from tests.support.changeset_stories import QUERY, after, created, failed, landed, removing
 
 _WAITS = created(excluded=(Excluded(QUERY, "blocked", "approval_required"),))

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from gitops.apply.interrupted import INTERRUPTED
 from gitops.bot.context import EventContext
 from gitops.bot.waiting_merges import Queue, last_step
-from gitops.changesets.queue import WaitingCommit
-from gitops.config.gitops_yaml import ClusterRule
-from gitops.model.changeset import Changeset, ChangesetState
+from gitops.cluster.apply.interrupted import INTERRUPTED
+from gitops.cluster.changesets.queue import WaitingCommit
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.model.changeset import Changeset, ChangesetState
 from tests.support.changeset_samples import commit_id, first_record
 
 MERGE = commit_id(1)

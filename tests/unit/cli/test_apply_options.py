@@ -10,7 +10,7 @@ import pytest
 
 from gitops.cli.cluster import as_chosen
 from gitops.cli.parser import parse_options
-from gitops.wiring.stores import folder_workspace
+from gitops.repository.wiring.stores import folder_workspace
 
 
 @pytest.mark.parametrize(

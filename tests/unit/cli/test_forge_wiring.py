@@ -7,10 +7,10 @@ from typing import get_args, get_type_hints
 import pytest
 
 from gitops.cli.commands.arguments import HOSTED
-from gitops.config.gitops_yaml import ForgeRule
+from gitops.cluster.config.gitops_yaml import ForgeRule
 from gitops.core.errors import UsageError
 from gitops.forge.registry import FORGES
-from gitops.wiring.forge import (
+from gitops.repository.wiring.forge import (
     LOCAL,
     ForgeChoice,
     choose_forge,

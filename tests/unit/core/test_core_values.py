@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops.cluster.model.address import Address, Kind
 from gitops.core.canonical import canonical, canonical_digest, compact, digest, document
 from gitops.core.clock import encode_ulid, is_ulid, parse_timestamp, timestamp
 from gitops.core.codes import REGISTRY, Severity, _read
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret, resolve
-from gitops.model.address import Address, Kind
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 

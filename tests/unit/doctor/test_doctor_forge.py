@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gitops.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.doctor.findings import Health
 from gitops.doctor.forge import forge_findings, unreachable_forge_findings

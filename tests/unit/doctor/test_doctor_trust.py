@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.config.gitops_yaml import parse_bot_config
-from gitops.config.trust_root import trust_root
+from gitops.cluster.config.gitops_yaml import parse_bot_config
+from gitops.cluster.config.trust_root import trust_root
 from gitops.doctor.findings import DoctorFinding, Health
 from gitops.doctor.trust import trust_findings
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.config.source import MemoryTree, SourceLimits
+from gitops.cluster.config.source import MemoryTree, SourceLimits
+from gitops.database.language.format import format_queries
+from gitops.database.language.lexer import MAX_SOURCE_BYTES
+from gitops.database.language.text import SourceText
 from gitops.editor.completion import complete
 from gitops.editor.describe import hover
 from gitops.editor.navigate import definitions, references, rename_edits, rename_problem
@@ -12,9 +15,6 @@ from gitops.editor.outline import file_outline, layout_edit
 from gitops.editor.problems import find_problems
 from gitops.editor.symbols import FileSpan
 from gitops.editor.texts import EditorFile, TextCache
-from gitops.language.format import format_queries
-from gitops.language.lexer import MAX_SOURCE_BYTES
-from gitops.language.text import SourceText
 from tests.support.cases import read_yaml
 from tests.support.editor import DATA, WORLD, cursor, world
 

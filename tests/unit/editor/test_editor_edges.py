@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.config.source import MemoryTree, SourceLimits
+from gitops.cluster.config.source import MemoryTree, SourceLimits
+from gitops.database.language.lexer import TokenKind
 from gitops.editor.completion import complete
 from gitops.editor.describe import hover
 from gitops.editor.navigate import definitions, references
@@ -13,7 +14,6 @@ from gitops.editor.positions import Encoding, Lines
 from gitops.editor.problems import find_problems
 from gitops.editor.texts import MAX_READ_BYTES, EditorFile, TextCache
 from gitops.editor.tokens import query_pieces, read_tokens
-from gitops.language.lexer import TokenKind
 from tests.support.editor import WORLD, world
 
 PEOPLE = "people/queries/people.gq"

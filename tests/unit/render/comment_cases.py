@@ -8,12 +8,10 @@ from pathlib import Path
 from plan_cases import APPROVAL, BASE, CHANGES, GATE, HEAD, PLAN, SEEN, ULID, digest, problems
 from render_cases import VERBS
 
-from gitops.apply.drift import DriftItem, DriftKind, DriftOutcome
-from gitops.core.diagnostics import SourceRef
-from gitops.graph.port import MigrationPreview
-from gitops.model.address import Address, graph_address, query_address, schema_address, strategy_address
-from gitops.model.change import Action, Change, Disposition, GateName, Reason, Seen, Tier
-from gitops.model.changeset import (
+from gitops.cluster.apply.drift import DriftItem, DriftKind, DriftOutcome
+from gitops.cluster.model.address import Address, graph_address, query_address, schema_address, strategy_address
+from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason, Seen, Tier
+from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetState,
     Member,
@@ -23,11 +21,11 @@ from gitops.model.changeset import (
     Runtime,
     RuntimeState,
 )
-from gitops.model.compute import ComputeRules, ComputeTarget, strategy_resources
-from gitops.model.contract import BreakKind, ContractBreak
-from gitops.model.ledger import Debt
-from gitops.model.outcome import ApplyOutcome, PlanOutcome
-from gitops.model.plan import (
+from gitops.cluster.model.compute import ComputeRules, ComputeTarget, strategy_resources
+from gitops.cluster.model.contract import BreakKind, ContractBreak
+from gitops.cluster.model.ledger import Debt
+from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
+from gitops.cluster.model.plan import (
     ApprovalRequirement,
     Effect,
     ExecEdge,
@@ -40,7 +38,9 @@ from gitops.model.plan import (
     SchemaImpact,
     TextChange,
 )
-from gitops.model.strategy import Burst, StrategyType
+from gitops.cluster.model.strategy import Burst, StrategyType
+from gitops.core.diagnostics import SourceRef
+from gitops.database.graph.port import MigrationPreview
 from gitops.render.comment import (
     apply_comment,
     drift_body,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from plan_cases import HEAD, PLAN, RULES_PLAN, ULID, digest
 
-from gitops.audit.report import AuditFinding, AuditReport, LogRecord, UsedApproval, UsedCountersignature
-from gitops.model.address import Address
-from gitops.model.approval import ClusterTarget, Via
-from gitops.model.ledger import (
+from gitops.cluster.audit.report import AuditFinding, AuditReport, LogRecord, UsedApproval, UsedCountersignature
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import ClusterTarget, Via
+from gitops.cluster.model.ledger import (
     ApprovalUse,
     Debt,
     DebtSettlement,

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
-from gitops.graph.port import MigrationPreview
-from gitops.model.access import RUN, AccessCause, AccessClass, AccessDiff, AccessRow, Actors, CauseKind
-from gitops.model.address import Address, graph_address, policy_address, query_address, restore_address, schema_address
-from gitops.model.approval import Approval, ClusterTarget
-from gitops.model.change import Action, Change, Disposition, GateName, Reason, Tier
-from gitops.model.ledger import (
+from gitops.cluster.model.access import RUN, AccessCause, AccessClass, AccessDiff, AccessRow, Actors, CauseKind
+from gitops.cluster.model.address import (
+    Address,
+    graph_address,
+    policy_address,
+    query_address,
+    restore_address,
+    schema_address,
+)
+from gitops.cluster.model.approval import Approval, ClusterTarget
+from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason, Tier
+from gitops.cluster.model.ledger import (
     LockInfo,
     LockObservation,
 )
-from gitops.model.outcome import (
+from gitops.cluster.model.outcome import (
     ApprovalSubject,
     StateObservations,
 )
-from gitops.model.plan import (
+from gitops.cluster.model.plan import (
     AffectedQuery,
     ApprovalRequirement,
     Effect,
@@ -31,10 +35,13 @@ from gitops.model.plan import (
     ResultChange,
     SchemaImpact,
 )
-from gitops.model.resource import Dependency
-from gitops.model.trust import RuleChange
-from gitops.model.what_if import Usage, WhatIf, WhatIfAction
-from gitops.strategies.statements import create_replica, drop_replica
+from gitops.cluster.model.resource import Dependency
+from gitops.cluster.model.trust import RuleChange
+from gitops.cluster.model.what_if import Usage, WhatIf, WhatIfAction
+from gitops.compute.strategies.statements import create_replica, drop_replica
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
+from gitops.database.graph.port import MigrationPreview
 
 HEAD, BASE = "1a2b3c4d" * 5, "9e8f7a6b" * 5
 ULID = "01JZ0000000000000000000AAA"

@@ -32,16 +32,16 @@ from plan_cases import (
     problems,
 )
 
-from gitops.model.address import Address, graph_address, schema_address
-from gitops.model.change import Action, Disposition, Reason
-from gitops.model.ledger import (
+from gitops.cluster.model.address import Address, graph_address, schema_address
+from gitops.cluster.model.change import Action, Disposition, Reason
+from gitops.cluster.model.ledger import (
     AppliedResource,
     LedgerState,
     LockObservation,
     Status,
     StatusRecord,
 )
-from gitops.model.outcome import (
+from gitops.cluster.model.outcome import (
     ApplyOutcome,
     ApprovalSubject,
     ApproveOutcome,
@@ -57,13 +57,13 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.model.plan import (
+from gitops.cluster.model.plan import (
     Effect,
     ExecNode,
     NodeOutcome,
     NodeResult,
 )
-from gitops.model.resource import Resource
+from gitops.cluster.model.resource import Resource
 from gitops.render import json, text
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 

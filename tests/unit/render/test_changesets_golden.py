@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gitops.changesets.stream import FullState, StreamItem
-from gitops.ledger.changesets import read_events
-from gitops.model.changeset import Excluded
+from gitops.cluster.changesets.stream import FullState, StreamItem
+from gitops.cluster.ledger.changesets import read_events
+from gitops.cluster.model.changeset import Excluded
 from gitops.render.changesets import item_form, item_lines, list_form, list_text, record_form, record_text
 from gitops.render.json import to_text
 from tests.support.changeset_stories import (

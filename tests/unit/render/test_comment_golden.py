@@ -11,11 +11,11 @@ from comment_cases import BLOCKED, DATA, DRIFT, LANDED, MISSING, SUBJECT, applie
 from markdown_it import MarkdownIt
 from plan_cases import PLAN, digest, problems
 
-from gitops.model.address import Address, graph_address, query_address, schema_address
-from gitops.model.change import Action, Change
-from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, Impact, Plan, TextChange
-from gitops.model.resource import Dependencies, Dependency
+from gitops.cluster.model.address import Address, graph_address, query_address, schema_address
+from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.outcome import PlanOutcome
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, Impact, Plan, TextChange
+from gitops.cluster.model.resource import Dependencies, Dependency
 from gitops.render.comment import (
     apply_comment,
     drift_body,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.model.address import Address
-from gitops.model.plan import TextChange
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.plan import TextChange
 from gitops.render.diffs import text_diff
 from gitops.render.markdown import block
 

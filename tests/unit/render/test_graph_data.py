@@ -8,9 +8,9 @@ import pytest
 
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.graph import maintenance, results
-from gitops.graph.maintenance import GcResult, PurgeResult, VerifyFinding, VerifyFindingCode, VerifyReport
-from gitops.graph.results import GraphDescription, GraphOutcome, GraphReport, LoadRefusal, LoadResult, RowList
+from gitops.database.graph import maintenance, results
+from gitops.database.graph.maintenance import GcResult, PurgeResult, VerifyFinding, VerifyFindingCode, VerifyReport
+from gitops.database.graph.results import GraphDescription, GraphOutcome, GraphReport, LoadRefusal, LoadResult, RowList
 from gitops.render.graph_data import graph_form, graph_text
 
 REPORT = VerifyReport(False, 2, 3, (VerifyFinding(VerifyFindingCode.ROWS_MISMATCH, "nodes/x", "3 rows\x1b"),))

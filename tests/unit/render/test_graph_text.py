@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.model.change import Action
-from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
-from gitops.plan.classes import atomic_graph
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.cluster.plan.classes import atomic_graph
 from gitops.render.graph import ARROW, to_mermaid, to_text
 
 NODES = (

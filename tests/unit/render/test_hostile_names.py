@@ -15,17 +15,15 @@ from ledger_cases import BAD
 from markdown_it import MarkdownIt
 from render_cases import VERBS
 
-from gitops.apply.drift import DriftItem, DriftKind
-from gitops.audit.report import AuditFinding
-from gitops.bot.results import diagnostic_lines as bot_lines
-from gitops.bot.results import error_line
-from gitops.cluster.down import DownOutcome
-from gitops.cluster.lint import LintOutcome
+from gitops.cluster.apply.drift import DriftItem, DriftKind
+from gitops.cluster.audit.report import AuditFinding
+from gitops.cluster.session.down import DownOutcome
+from gitops.cluster.session.lint import LintOutcome
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import GitopsError
+from gitops.database.graph.results import LoadRefusal
 from gitops.doctor.findings import error, findings_text
-from gitops.graph.results import LoadRefusal
 from gitops.render.audit import audit_text
 from gitops.render.comment import apply_comment, drift_body, plan_comment, plan_summary, refusal_comment
 from gitops.render.comment_inputs import ApplyComment, PlanComment, RefusalComment
@@ -33,6 +31,8 @@ from gitops.render.graph_data import graph_text
 from gitops.render.lint import lint_text
 from gitops.render.migration import down_text
 from gitops.render.text import to_text
+from gitops.repository.results import diagnostic_lines as bot_lines
+from gitops.repository.results import error_line
 
 NAMES = ("it's", 'say "x"', "two words", "a|b", "back\\slash", "<b>", "@admin", "node")
 _REFUSED = "remote: refused: {}\nremote: ask an owner\r\n\nhint: {}\n"

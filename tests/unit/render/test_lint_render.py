@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from gitops.cluster.lint import Region, lint_cluster
-from gitops.config.source import MemoryTree
+from gitops.cluster.config.source import MemoryTree
+from gitops.cluster.session.lint import Region, lint_cluster
 from gitops.core.codes import REGISTRY
-from gitops.language.rules import RULES, RuleStage
-from gitops.language.text import SourceText
+from gitops.database.language.rules import RULES, RuleStage
+from gitops.database.language.text import SourceText
 from gitops.render.lint import SHOWN, lint_text, source_lines
 from gitops.render.sarif import MAX_RESULTS, sarif_log
 

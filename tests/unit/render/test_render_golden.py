@@ -7,8 +7,8 @@ import json
 import pytest
 from render_cases import DATA, VERBS, files
 
+from gitops.cluster.model.outcome import VerbOutcome
 from gitops.core.diagnostics import Severity
-from gitops.model.outcome import VerbOutcome
 from gitops.render import json as render_json
 from gitops.render import text as render_text
 

@@ -16,10 +16,16 @@ from ledger_cases import RECORDS
 from plan_cases import BASE, HEAD, digest
 from render_cases import VERBS
 
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import Approval
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.ledger import EntryChange, EntryKind, Status, StatusRecord
+from gitops.cluster.model.outcome import PlanOutcome
+from gitops.cluster.model.plan import ApprovalRequirement, ExecutionGraph, NodeOutcome, NodeResult, Plan
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
-from gitops.language.schema import PropType, Scalar, TypeKind
-from gitops.language.schema.steps import (
+from gitops.database.language.schema import PropType, Scalar, TypeKind
+from gitops.database.language.schema.steps import (
     AddIndex,
     AddProperty,
     AddType,
@@ -33,13 +39,7 @@ from gitops.language.schema.steps import (
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
 )
-from gitops.language.suggest import Suggestion
-from gitops.model.address import Address
-from gitops.model.approval import Approval
-from gitops.model.change import Action
-from gitops.model.ledger import EntryChange, EntryKind, Status, StatusRecord
-from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import ApprovalRequirement, ExecutionGraph, NodeOutcome, NodeResult, Plan
+from gitops.database.language.suggest import Suggestion
 from gitops.render.audit import log_text
 from gitops.render.characters import visible, visible_json
 from gitops.render.comment import marker, plan_comment

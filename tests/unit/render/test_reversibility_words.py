@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.graph.port import MigrationPreview
-from gitops.model.address import Address, graph_address, restore_address, schema_address
-from gitops.model.change import Action, Change, Disposition, Tier
-from gitops.model.plan import ExecutionGraph, Plan
+from gitops.cluster.model.address import Address, graph_address, restore_address, schema_address
+from gitops.cluster.model.change import Action, Change, Disposition, Tier
+from gitops.cluster.model.plan import ExecutionGraph, Plan
+from gitops.database.graph.port import MigrationPreview
 from gitops.render.change_rows import change_rows
 from gitops.render.impact import MigrationView, StepView
 from gitops.render.text import change_lines

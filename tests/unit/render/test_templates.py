@@ -8,9 +8,9 @@ import pytest
 from comment_cases import MISSING, OWN, SUBJECT, everything, planned
 from plan_cases import PLAN
 
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.ledger import Debt
 from gitops.core.errors import BugError
-from gitops.model.address import Address
-from gitops.model.ledger import Debt
 from gitops.render import environment
 from gitops.render.comment import plan_comment
 from gitops.render.comment_inputs import PlanComment

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from gitops.cluster.model.changeset import Runtime, RuntimeState
 from gitops.core.errors import GitopsError
-from gitops.model.changeset import Runtime, RuntimeState
 from gitops.server.bodies import Body, CommitBody, FailBody, RuntimeBody, read_request
 
 RUNTIME = {"state": "lost", "attempts": -1, "started_at": "now", "outputs": []}

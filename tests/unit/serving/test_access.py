@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from gitops.cluster.model.served import RevisionIdentity
+from gitops.cluster.policy.bundle import SERVER_ACTIONS, Action, Bundle, Rule
+from gitops.cluster.policy.decide import AccessDecision, AccessRequest, decide
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-from gitops.model.served import RevisionIdentity
-from gitops.policy.bundle import SERVER_ACTIONS, Action, Bundle, Rule
-from gitops.policy.decide import AccessDecision, AccessRequest, decide
 from gitops.serving.access import DECISIONS, authenticate, authorize, classify
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph
 from gitops.serving.http.browsers import is_loopback

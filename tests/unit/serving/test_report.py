@@ -8,10 +8,11 @@ from functools import partial
 
 import pytest
 
+from gitops.cluster.ledger.served import ServingReports
+from gitops.cluster.model.served import Follows, RevisionIdentity, ServerReport, is_replica_name
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
-from gitops.ledger.served import ServingReports
-from gitops.model.served import Follows, RevisionIdentity, ServerReport, is_replica_name
+from gitops.database.storage.port import ObjectStore
 from gitops.serving.reload import Reload, ReloadResult
 from gitops.serving.report import (
     EVERY_S,
@@ -23,7 +24,6 @@ from gitops.serving.report import (
     replica_name,
     replica_report,
 )
-from gitops.storage.port import ObjectStore
 from tests.support.clock import FixedClock
 from tests.support.memory_store import BrokenStore, MemoryStore
 

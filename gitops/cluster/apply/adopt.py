@@ -1,0 +1,99 @@
+"""What an import finds of an earlier ledger. To import over it forgets what it recorded, so people have to approve that.
+
+1. An anchor beside the graphs names a ledger: its first and its newest entry, and the rules in force.
+2. Else this clone saw an entry, or a signed approval or decision names one.
+3. Else graphs that the folder declares exist: what changed them was recorded elsewhere, or not at all.
+
+An import that finds none of these starts a ledger. Over one of them, `gitops import --adopt` makes the first entry, which says
+what was found; nothing follows it but an entry of kind `adopt`, for which a quorum has approved `cluster.<name>`, under the keys
+and rules that the earlier ledger had. Until then the anchor beside the graphs still names the earlier ledger.
+"""
+
+from __future__ import annotations
+
+from gitops.cluster.apply.entries import record_approved
+from gitops.cluster.ledger.readings import restore_commands
+from gitops.cluster.model.address import Kind
+from gitops.cluster.model.change import Change
+from gitops.cluster.model.ledger import EntryKind, FormerLedger
+from gitops.cluster.model.plan import ApprovalRequirement, Plan
+from gitops.cluster.plan.adoption import pending_adoption
+from gitops.cluster.plan.plan import plan_session
+from gitops.cluster.session.gate import AcceptedApprovals
+from gitops.cluster.session.session import Session
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Severity
+from gitops.core.errors import GitopsError
+from gitops.database.graph.port import Existence
+
+__all__ = ["adopt_former", "found_former", "waiting_adoption"]
+
+
+def _find_former(current: Session) -> FormerLedger | None:
+    """What is left of an earlier ledger of the cluster; None for a fresh start. Raises GitopsError if that is not known."""
+    stores = current.opened
+    former = stores.ledger.former()
+    if former is not None:
+        return former
+    graphs = [resource.address.name for resource in current.desired.of_kind(Kind.GRAPH)]
+    there = [name for name in graphs if stores.engine.exists(stores.graph_uri(name)) is not Existence.ABSENT]
+    return FormerLedger(None, None, f"graphs without a ledger: {', '.join(there)}") if there else None
+
+
+def found_former(current: Session, *, adopt: bool) -> FormerLedger | None:
+    """What an import follows; None for a fresh start. Without `adopt` an earlier ledger refuses the import.
+
+    With `adopt` the keys and rules of the target branch have to be those of the earlier ledger: its people approve. Raises
+    GitopsError `ledger_adopt_required`, and as the ledger does.
+    """
+    governance = current.workspace.governance
+    former = None if governance is None else _find_former(current)
+    if governance is None or former is None:
+        return None
+    cluster, remedy = governance.target.cluster, "gitops import --adopt"
+    if adopt and former.trust_digest in (None, governance.trust.digest):
+        return former
+    if former.head is not None:
+        remedy = restore_commands(cluster, former.head)
+    detail = f"the ledger branch is missing, and an earlier ledger existed: {former.found}; {remedy}"
+    if adopt:
+        detail = f"{former.found}: the keys and rules of the target branch differ from those of that ledger; revert them first"
+    raise GitopsError(Code.LEDGER_ADOPT_REQUIRED, detail, path=f"gitops/ledger/{cluster}")
+
+
+def adopt_former(current: Session) -> tuple[Change, ...]:
+    """Record the approval of an import over an earlier ledger, before anything else is applied.
+
+    Returns the change while it waits, which is reported; nothing for every other newest entry, and once it is recorded.
+    """
+    if pending_adoption(current.view) is None or current.workspace.governance is None:
+        return ()
+    plan, accepted, need = _plan_adoption(current)
+    if not need.satisfied:
+        return plan.changes
+    return () if record_approved(current, EntryKind.ADOPT, plan, accepted, need) else plan.changes
+
+
+def waiting_adoption(current: Session) -> tuple[Change, ...]:
+    """The change that an apply records first, after an import over an earlier ledger; what it waits for is reported."""
+    if pending_adoption(current.view) is None or current.workspace.governance is None:
+        return ()
+    plan, _, need = _plan_adoption(current)
+    if need.satisfied:
+        (change,) = plan.changes
+        detail = (
+            "the import over an earlier ledger is approved; an apply records that first, and plans the rest after it"
+        )
+        current.problems.add(Code.LEDGER_ADOPT_REQUIRED, change.address, detail, severity=Severity.WARNING)
+    return plan.changes
+
+
+def _plan_adoption(current: Session) -> tuple[Plan, AcceptedApprovals, ApprovalRequirement]:
+    """The plan of an adoption, and the approval that it needs; that one is missing is reported."""
+    plan, accepted = plan_session(current, current.state)
+    current.problems.extend(plan.diagnostics)
+    (change,), (need,) = plan.changes, plan.approvals_required
+    if not need.satisfied:
+        detail = f"the import over an earlier ledger waits for its approval: gitops approve {change.address}"
+        current.problems.add(Code.LEDGER_ADOPT_REQUIRED, change.address, detail)
+    return plan, accepted, need

@@ -1,0 +1,180 @@
+"""`apply --dry-run`: what an apply would do now, in its order and with its events, and without any effect.
+
+1. Load, and look whether the lock is free: it is not taken. 2. Read the ledger. 3. Foresee what becomes of what an interrupted
+run left. 4. Plan as an apply does; an open debt ends here. 5. Run the execution graph under the scheduler of an apply. A node
+asks its graph what it refuses, and does nothing; a barrier is passed. 6. Settle the results as an apply does, and report.
+
+A plan that is carried out in parts is planned again after each, from the state that the part before it would write.
+
+What is only known while it happens is left out: a faster writer, a storage that fails, a source that moves during the run, an
+approval that is revoked between the plan and the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gitops.cluster.apply.adopt import waiting_adoption
+from gitops.cluster.apply.apply import may_apply
+from gitops.cluster.apply.carry_out import carry_out
+from gitops.cluster.apply.ended import Ended
+from gitops.cluster.apply.land import settle_run
+from gitops.cluster.apply.prepare import Part, make_run, may_begin
+from gitops.cluster.apply.report import joined, report, report_part, republished_of
+from gitops.cluster.apply.run import Run
+from gitops.cluster.model.address import Kind
+from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.node_kind import BARRIER_KIND
+from gitops.cluster.model.outcome import ApplyOutcome
+from gitops.cluster.model.plan import Effect, ExecNode, NodeOutcome, NodeResult, Plan
+from gitops.cluster.model.run_event import RunEvent, to_all
+from gitops.cluster.plan.classes import COMMITTED
+from gitops.cluster.plan.foresight import Foreseen, foresee, warn_of_changesets
+from gitops.cluster.plan.landing import graph_refusals
+from gitops.cluster.plan.open_changesets import graphs_of_changesets
+from gitops.cluster.plan.plan import plan_session
+from gitops.cluster.plan.recovery_rules import Sweep
+from gitops.cluster.session.gate import AcceptedApprovals
+from gitops.cluster.session.observations import warn_of_intents
+from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.workspace import Workspace
+from gitops.core.codes import Code, remedy
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import GitopsError
+
+__all__ = ["dry_run"]
+
+_FAILING_AS = {
+    (Kind.GRAPH, Action.CREATE): Code.GRAPH_CREATE_FAILED,
+    (Kind.SCHEMA, Action.UPDATE): Code.SCHEMA_APPLY_FAILED,
+    (Kind.GRAPH, Action.DELETE): Code.GRAPH_DELETE_FAILED,
+}
+"""The codes with which an apply reports what a graph refuses; a restore keeps that of the graph."""
+
+
+def dry_run(workspace: Workspace) -> ApplyOutcome:
+    """Say what `apply` would do on this workspace, by the steps of this module. Nothing is written."""
+    return replace(in_session(workspace, "apply", StateNeed.REQUIRED, _dry_run, lockless=True), entry_id=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A plan, the approvals that count for it, the state that it starts from, and how many problems there were `before`."""
+
+    plan: Plan
+    accepted: AcceptedApprovals
+    swept: Sweep
+    before: int
+
+
+def _dry_run(current: Session) -> ApplyOutcome:
+    if not current.ready or not may_apply(current):
+        return replace(report(current), dry_run=())
+    if waits := waiting_adoption(current):
+        return replace(report(current, waits), dry_run=())
+    # An apply reads its graphs, wherever they are.
+    current.stores = replace(current.opened, data_at_hand=True)
+    foreseen, planned = _foresee(current)
+    part, resumed = Part(), foreseen.resumed
+    earlier: ApplyOutcome | None = None
+    while planned is not None and may_begin(current, planned.plan, planned.accepted, planned.swept, planned.before):
+        run, part = make_run(current, planned.plan, planned.accepted, planned.swept, part, resumed)
+        started: list[ExecNode] = []
+        ended = _carry_out(run, foreseen, started)
+        outcome = report_part(run, ended, republished_of(current, run.plan))
+        nodes = (*(() if earlier is None else earlier.dry_run or ()), *started)
+        earlier = replace(joined(current, earlier, outcome), dry_run=nodes, changesets=())
+        if ended.settled is None or not ended.reached or part.number >= part.of:
+            return earlier
+        part, resumed = replace(part, number=part.number + 1), None
+        planned = _plan(current, replace(run.swept, state=ended.settled.state))
+    return replace(joined(current, earlier, report(current)), dry_run=() if earlier is None else earlier.dry_run)
+
+
+def _plan(current: Session, swept: Sweep) -> _Planned:
+    before = len(current.problems)
+    return _Planned(*plan_session(current, swept.state, swept.pending, in_place=True, live=True), swept, before)
+
+
+def _foresee(current: Session) -> tuple[Foreseen, _Planned | None]:
+    """Step 3, and the plan of step 4: None where an apply ends before it plans. What is foreseen is reported."""
+    ledger, problems = current.opened.ledger, current.problems
+    listing, interrupted = ledger.changesets(), ledger.intents()
+    found: list[tuple[Session, Sweep]] = []
+
+    def make_plan(session: Session, swept: Sweep) -> tuple[Plan, AcceptedApprovals]:
+        found.append((session, swept))
+        planned = _plan(session, swept)
+        return planned.plan, planned.accepted
+
+    foreseen = foresee(current, listing, interrupted.intents, make_plan) or Foreseen((), ())
+    held = graphs_of_changesets(listing.open)
+    others = replace(interrupted, intents=tuple(i for i in interrupted.intents if i.graph_id not in held))
+    warn_of_intents(others, problems, "an interrupted operation is not settled; an apply settles it first")
+    problems.extend(foreseen.problems)
+    warn_of_changesets(foreseen, problems)
+    if foreseen.plan is None or foreseen.accepted is None:
+        return foreseen, None
+    (session, swept), before = found[-1], len(problems)
+    problems.extend(session.problems)
+    return foreseen, _Planned(foreseen.plan, foreseen.accepted, swept, before)
+
+
+def _carry_out(run: Run, foreseen: Foreseen, started: list[ExecNode]) -> Ended:
+    """Steps 5 and 6 for a part of a plan; `started` gets its nodes in the order of their starts."""
+    nodes = {node.id: node for node in run.graph.nodes}
+
+    def note(event: RunEvent) -> None:
+        if event.type == "node_started" and event.node is not None:
+            started.append(nodes[event.node])
+
+    session, workspace = run.session, run.session.workspace
+    refused = {refusal.path: refusal for refusal in graph_refusals(session, run.plan, foreseen.moving)}
+    dry = replace(workspace, provider=lambda _: _Looking(refused), on_event=to_all(note, workspace.on_event))
+    rehearsed = replace(run, session=replace(session, workspace=dry))
+    dry_run = NodeOutcome.DRY_RUN
+    results = carry_out(rehearsed, at_barrier=lambda node: NodeResult(node.id, dry_run), sound=dry_run)
+    return _settle(run, results)
+
+
+class _Looking:
+    """The provider of a dry run: a node fails if its graph refuses what it would do, and has no effect in any case."""
+
+    def __init__(self, refused: Mapping[str, GitopsError]) -> None:
+        self._refused = refused
+
+    def apply(self, node: ExecNode, change: Change) -> NodeResult:
+        """Say how the node would end."""
+        refusal = self._refused.get(node.id)
+        if refusal is None:
+            return NodeResult(node.id, NodeOutcome.DRY_RUN)
+        problems = Diagnostics()
+        code = _FAILING_AS.get((change.address.kind, change.action), refusal.code)
+        problems.add(code, node.address, refusal.detail, fix=refusal.fix or remedy(refusal.code, node.address))
+        return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems))
+
+
+def _settle(run: Run, results: tuple[NodeResult, ...]) -> Ended:
+    """How the apply would end with these results: what lands, as `best_effort` or `atomic` decide it."""
+    current = run.session
+    whole = run.atomic and any(change.disposition is Disposition.APPLIED for change in run.plan.changes)
+    by_node, counted = {result.node_id: result for result in results}, results
+    if whole:
+        finishing = [node.id for node in run.graph.nodes if node.phase is Effect.FINISH and node.kind != BARRIER_KIND]
+        for name, result in by_node.items():
+            if name in finishing or not by_node[COMMITTED].outcome.succeeded:
+                current.problems.extend(result.diagnostics)
+        if not by_node[COMMITTED].outcome.succeeded:
+            return Ended(None, results)
+        # With the commit everything is as declared, also what finishes after it.
+        counted = tuple(
+            NodeResult(name, NodeOutcome.DRY_RUN) if name in finishing else result for name, result in by_node.items()
+        )
+    settled = settle_run(run, counted)
+    current.problems.extend(settled.diagnostics)
+    reached = all(result.outcome.succeeded for result in results) if whole else settled.publishable
+    return Ended(
+        settled, results, settles=settled.publishable, reached=reached, converged=reached and settled.converged
+    )

@@ -1,0 +1,210 @@
+"""Ledger entries of a run, and the debts of emergencies that they open and settle; a ledger folder has no entries.
+
+1. Before a run plans, countersignatures that count go into an entry of their own, so that no entry both opens and settles debts.
+2. While a debt is open, nothing is applied but a further emergency.
+3. A run that uses an emergency opens its debt; a run that completes an interrupted one opens the debts announced there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
+
+from gitops.cluster.approvals.decisions import debt_of, open_debts, with_settled
+from gitops.cluster.approvals.origins import names_of_authors
+from gitops.cluster.approvals.verify import change_digest
+from gitops.cluster.ledger.port import LedgerWrite
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import ApprovalEvidence
+from gitops.cluster.model.change import Change, Disposition
+from gitops.cluster.model.ledger import (
+    ApprovalUse,
+    Debt,
+    DebtSettlement,
+    EntryChange,
+    EntryKind,
+    LedgerEntry,
+    LedgerState,
+    SourceRevision,
+    changeset_key,
+)
+from gitops.cluster.model.origin import Origin
+from gitops.cluster.model.plan import ApprovalRequirement, Plan
+from gitops.cluster.model.scope import ClusterScope
+from gitops.cluster.plan.draft import StateDraft
+from gitops.cluster.plan.landing import debts_stop
+from gitops.cluster.session.gate import AcceptedApprovals, read_earlier_debts, report_debts
+from gitops.cluster.session.session import Session
+from gitops.cluster.session.workspace import Governance
+from gitops.core.clock import timestamp
+from gitops.core.diagnostics import Severity
+from gitops.core.errors import GitopsError
+
+_APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKind.ADOPT, EntryKind.CHANGESET})
+
+
+def make_entry(
+    current: Session,
+    kind: EntryKind,
+    *,
+    state: LedgerState | None = None,
+    operation: str | None = None,
+    plan_digest: str | None = None,
+    config_digest: str | None = None,
+    changes: Sequence[Change] = (),
+    approvals: tuple[ApprovalUse, ...] = (),
+    recovered: tuple[str, ...] = (),
+    trust_applied: bool = False,
+    debts: tuple[Debt, ...] = (),
+    settled: tuple[DebtSettlement, ...] = (),
+    origins: tuple[Origin, ...] = (),
+    vanished: tuple[Address, ...] = (),
+    scope: ClusterScope | None = None,
+) -> LedgerEntry | None:
+    """The entry of a run under governance, else None. The store sets number and previous entry.
+
+    It is dated with the time of the session. `state` is what is written with it; without it the recorded state stays.
+    `operation` is the id of the run, a new one for what is written outside of a run. `trust_applied` says that new keys and
+    rules take effect with this entry, `scope` where the cluster is from then on. `origins` are those of `changes`; an entry that
+    does not list all changes carries on those of earlier ones.
+    """
+    workspace, view = current.workspace, current.view
+    governance = workspace.governance
+    if governance is None:
+        return None
+    known = origins if kind is EntryKind.APPLY else tuple(dict.fromkeys((*governance.carried, *origins)))
+    source, config_digest = _source(kind, governance, view.entry, config_digest)
+    in_force = view.trust.digest if view.trust is not None else governance.trust.digest
+    return LedgerEntry(
+        number=0,
+        kind=kind,
+        operation=operation or workspace.ids.ulid(),
+        at=timestamp(current.at),
+        actor=workspace.actor,
+        target=governance.target,
+        previous=None,
+        source=source,
+        changeset=changeset_key(governance.target.cluster, "merge", source.commit),
+        plan_digest=plan_digest,
+        config_digest=config_digest,
+        state_revision=(state or current.state).revision,
+        policy_digest=in_force,
+        trust_digest=governance.trust.digest if trust_applied or view.trust is None else in_force,
+        changes=tuple(map(_listed, changes)),
+        approvals=approvals,
+        authors=names_of_authors(known),
+        recovered=recovered,
+        debts=debts,
+        settled=settled,
+        forge=governance.forge or None,
+        origins=known,
+        vanished=vanished,
+        scope=scope or governance.recorded(view),
+    )
+
+
+def _source(
+    kind: EntryKind, governance: Governance, last: LedgerEntry | None, config_digest: str | None
+) -> tuple[SourceRevision, str | None]:
+    """The source of an entry. One that applies nothing names what was applied last: later commits still need their authors."""
+    if kind in _APPLIES_NOTHING and last is not None and last.source is not None:
+        return last.source, last.config_digest
+    return governance.source, config_digest
+
+
+def _listed(change: Change) -> EntryChange:
+    return EntryChange(
+        resource=change.address,
+        operation=change.action.value,
+        before=change.before,
+        after=change.after,
+        disposition=change.disposition.value,
+        reason=None if change.reason is None else change.reason.value,
+        binding_change=change.binding_change,
+        seen=change.seen,
+        tier=change.tier,
+        digest=None if change.tier is None else change_digest(change),
+    )
+
+
+def origins_of(governance: Governance, changes: Iterable[Change], gated: Container[Address]) -> tuple[Origin, ...]:
+    """The origins that an entry records: of changes that are gated, and of those that are not applied and may be gated later."""
+    resources: dict[Origin, list[Address]] = {}
+    for change in changes:
+        if change.address in gated or change.disposition in (Disposition.BLOCKED, Disposition.DEFERRED):
+            for origin in governance.authors_for(change).origins:
+                resources.setdefault(replace(origin, resources=()), []).append(change.address)
+    return tuple(
+        replace(origin, resources=tuple(sorted(resources[origin]))) for origin in sorted(resources, key=_order)
+    )
+
+
+def _order(origin: Origin) -> tuple[str, ...]:
+    return origin.commit, origin.how, origin.by, *origin.people
+
+
+def commit_entry(current: Session, write: LedgerWrite) -> bool:
+    """Write a state with its entry; whether that worked. What kept it from that is reported."""
+    try:
+        current.view = current.opened.ledger.commit(current.view, write)
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return False
+    return True
+
+
+def record_approved(
+    current: Session,
+    kind: EntryKind,
+    plan: Plan,
+    accepted: AcceptedApprovals,
+    need: ApprovalRequirement,
+    *,
+    origins: tuple[Origin, ...] = (),
+    scope: ClusterScope | None = None,
+) -> bool:
+    """Write the entry of one change of a plan that applies no resource, and use up what it needed; whether it was written."""
+    draft = StateDraft(current.state)
+    used = {"consumed_at": current.workspace.stamp(), "consumed_by_operation": "apply"}
+    draft.use_approvals((approval.approval_id for approval in need.approvals), used)
+    state = replace(draft.state(), revision=current.state.next_revision)
+    entry = make_entry(
+        current,
+        kind,
+        state=state,
+        plan_digest=plan.digest,
+        config_digest=plan.config_digest,
+        changes=tuple(change for change in plan.changes if change.address == need.resource),
+        approvals=accepted.uses_of(need.approvals),
+        origins=origins,
+        scope=scope,
+    )
+    return commit_entry(current, LedgerWrite(state, entry, (), need.approvals))
+
+
+def settle_debts(current: Session) -> bool:
+    """Rule 1; False when the entry could not be written. Without open debts nothing is read."""
+    governance = current.workspace.governance
+    if governance is None or not open_debts(current.state):
+        return True
+    found = read_earlier_debts(current.opened.ledger.approvals(), current.view, governance, current.at)
+    if not found.settled:
+        return True
+    state = with_settled(current.state, found.settled, timestamp(current.at))
+    state = replace(state, revision=current.state.next_revision)
+    digest = current.desired.config_digest
+    entry = make_entry(current, EntryKind.COUNTERSIGN, state=state, config_digest=digest, settled=found.settled)
+    return commit_entry(current, LedgerWrite(state, entry))
+
+
+def check_debts(current: Session, plan: Plan, approvals: AcceptedApprovals) -> None:
+    """Rule 2: report every open debt, as an error where it stops the run."""
+    severity = Severity.ERROR if debts_stop(plan, approvals) else Severity.WARNING
+    report_debts(approvals.earlier.open, current.workspace.governance, current.problems, severity)
+
+
+def announced_debts(announced: Sequence[ApprovalEvidence], completed: Iterable[str]) -> tuple[Debt, ...]:
+    """Rule 3 for interrupted runs: the debts of the announced approvals that recovery found to be used."""
+    used = set(completed)
+    debts = (debt_of(evidence) for evidence in announced)
+    return tuple(debt for debt in debts if debt is not None and debt.approval_id in used)

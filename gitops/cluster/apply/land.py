@@ -1,0 +1,116 @@
+"""The write that moves the applied state: the settled results of a run, with the events of its changeset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gitops.cluster.apply.entries import make_entry
+from gitops.cluster.apply.run import Run
+from gitops.cluster.apply.settle import Settlement, settle
+from gitops.cluster.approvals.decisions import with_debts
+from gitops.cluster.config.sound import SoundRecord, sound_record
+from gitops.cluster.ledger.port import LedgerWrite
+from gitops.cluster.model.approval import Approval
+from gitops.cluster.model.ledger import EntryKind, LedgerEntry, LedgerState
+from gitops.cluster.model.origin import Origin
+from gitops.cluster.model.plan import NodeResult
+from gitops.cluster.session.session import Session
+from gitops.cluster.session.workspace import DISARMED, Governance
+from gitops.core.dataclass import dataclass
+
+__all__ = ["StateWrite", "prepare_write", "settle_run", "settled_intents"]
+
+
+@dataclass(frozen=True, slots=True)
+class StateWrite:
+    """A write that is ready: `changed` says whether the state or what the entry records differs from before."""
+
+    settled: Settlement
+    state: LedgerState
+    changed: bool
+    origins: tuple[Origin, ...]
+    recovered: tuple[Approval, ...]
+
+    def write(self, run: Run, retire: Iterable[str]) -> None:
+        """Write it, with the events of the journal. Raises GitopsError."""
+        current, settled, ledger = run.session, self.settled, run.session.opened.ledger
+        workspace, governance, retired = current.workspace, current.workspace.governance, tuple(retire)
+        entry = make_entry(
+            current,
+            EntryKind.APPLY,
+            state=self.state,
+            operation=run.operation,
+            plan_digest=run.plan.digest,
+            config_digest=run.plan.config_digest,
+            changes=settled.changes,
+            approvals=run.accepted.uses_of(settled.consumed),
+            recovered=run.swept.retire,
+            origins=self.origins,
+            trust_applied=settled.trust_applied,
+            debts=run.debts,
+        )
+        workspace.faults.reach("cluster_apply.before_state_write")
+        drafts = run.journal.drafts
+        if self.changed:
+            enters_force = governance is not None and (current.view.trust is None or settled.trust_applied)
+            trust = governance.trust_files if governance is not None and enters_force else None
+            consumed = (*settled.consumed, *self.recovered)
+            write = LedgerWrite(self.state, entry, retired, consumed, trust, self._sound(current), drafts)
+            current.view = ledger.commit(current.view, write)
+        elif retired or drafts:
+            current.view = ledger.retire(current.view, retired, entry, drafts)
+        run.journal.written()
+
+    def _sound(self, current: Session) -> SoundRecord | None:
+        """The graphs that later runs need not read again; None where the compiler of this program is not known."""
+        vouched, loaded = current.workspace.vouched, current.loaded
+        return None if vouched is None else sound_record(vouched, loaded.sound, loaded.digests(), self.state.digests())
+
+
+def settle_run(run: Run, results: Iterable[NodeResult]) -> Settlement:
+    """What the results of a run give, with the debts that its emergencies open; they are those of the run from now on."""
+    workspace = run.session.workspace
+    at, actor = workspace.stamp(), workspace.actor
+    settled = settle(run.plan, run.session.desired, run.swept.state, results, at=at, actor=actor)
+    opened = tuple(run.accepted.debts[a.approval_id] for a in settled.consumed if a.approval_id in run.accepted.debts)
+    run.debts = (*run.debts, *(debt for debt in opened if debt not in run.debts))
+    return replace(settled, state=with_debts(settled.state, opened))
+
+
+def prepare_write(run: Run, settled: Settlement) -> StateWrite:
+    """What a settlement gives to write on top of the ledger as the run knows it. Raises GitopsError."""
+    current, governance = run.session, run.session.workspace.governance
+    origins = run.origins(settled.changes)
+    changed = settled.state != current.state or settled.trust_applied
+    changed |= governance is not None and _moves_on(governance, current.view.entry, settled, origins)
+    # Recovery found these to be used by an interrupted delete. In a folder their documents may not be marked yet.
+    swept = () if not run.swept.consumed else current.opened.ledger.approvals().documents
+    recovered = tuple(a for a in swept if a.approval_id in run.swept.consumed)
+    changed |= any(a.consumed_at is None for a in recovered)
+    state = replace(settled.state, revision=current.state.next_revision) if changed else current.state
+    return StateWrite(settled, state, changed, origins, recovered)
+
+
+def settled_intents(run: Run, results: Iterable[NodeResult]) -> tuple[str, ...]:
+    """The operations that are done, never started, or provably without effect; recovery settles the others."""
+    retire = list(run.swept.retire)
+    for result in results:
+        if not result.outcome.failed or result.facts.get(DISARMED):
+            retire += run.operations([result.node_id])
+    return tuple(retire)
+
+
+def _moves_on(
+    governance: Governance, last: LedgerEntry | None, settled: Settlement, origins: tuple[Origin, ...]
+) -> bool:
+    """Whether an entry that leaves the state as it is records something: origins of what waits, or another source."""
+    if last is None or last.source is None:
+        return True
+    # Only entries keep origins, also of changes that are not in the state: of those that wait, and that none wait any more.
+    if (settled.rules_wait or governance.carried) and origins != last.origins:
+        return True
+    # What was changed and taken back must not count for the authors of a later change, and a sweep must not find a file that
+    # declares nothing again and again.
+    source, earlier = governance.source, last.source
+    return source.commit != earlier.commit and (source.tree != earlier.tree or governance.touched())

@@ -1,0 +1,130 @@
+"""Strategies on their targets: after the commit of an apply, and at each tick, the rows of a target follow the ledger.
+
+1. What is ours on a target is recorded in the state, with the commit that applies or removes a strategy.
+2. Under the lock of the target the rows are compared with what is applied, written and deleted. All of it can be repeated. A
+   compute cluster that belongs to another cluster folder is left alone.
+3. What is on the target then is recorded. A run that dies before that does step 2 again, and so does one whose target was down.
+
+Nothing of this takes back or delays an apply: what is not on a target yet is a warning until it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from gitops.cluster.apply.entries import make_entry
+from gitops.cluster.ledger.port import LedgerWrite
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.compute import ComputeRules, ComputeTarget, OwnedRow, observed_rows, owned_rows
+from gitops.cluster.model.ledger import EntryKind
+from gitops.cluster.model.outcome import ApplyOutcome
+from gitops.cluster.plan.strategies import applied_rules, folder_owner
+from gitops.cluster.session.session import Session
+from gitops.cluster.targets.claims import claimed_message
+from gitops.cluster.targets.port import TARGET_LOCK, StrategyTarget
+from gitops.cluster.targets.projection import RowChanges, pending_rows, place_of, row_changes
+from gitops.core.codes import Code, remedy
+from gitops.core.diagnostics import Severity
+from gitops.core.errors import ConflictError, GitopsError, UsageError
+from gitops.core.faults import around
+
+__all__ = ["project", "reconcile"]
+
+
+def project(current: Session, outcome: ApplyOutcome) -> ApplyOutcome:
+    """The outcome of an apply with the rows of all targets brought in line; what could not be done is a warning of it."""
+    if not current.ready:
+        return outcome
+    before, seen = current.view, len(current.problems)
+    try:
+        rules, owned = applied_rules(current), owned_rows(current.state.observations)
+        targets = {row.target.name: row.target for row in owned} | {each.target.name: each.target for each in rules}
+        for name in sorted(targets):
+            _project(current, targets[name], [each for each in rules if each.target.name == name])
+    except GitopsError as error:
+        current.problems.add(error.code, error.path, error.detail, severity=Severity.WARNING, fix=error.fix)
+    if current.view is not before:
+        outcome = replace(outcome, state=current.view.state, observations=current.observations())
+    if len(current.problems) > seen:
+        outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *list(current.problems)[seen:]))
+    return outcome
+
+
+def _project(current: Session, target: ComputeTarget, rules: Sequence[ComputeRules]) -> None:
+    """Bring one target in line. Where nothing is pending, a target that is not set up here is left to the ticks."""
+    waiting = pending_rows(current.state).get(target.name, ())
+    try:
+        with _opened(current, target) as opened:
+            if opened.try_lock(TARGET_LOCK) is False:
+                raise ConflictError(Code.ALREADY_RUNNING, "another run is at work on the target")
+            changes = reconcile(current, opened, target.name, rules)
+        for each in rules:
+            if (owner := changes.claimed.get(each.key)) is not None:
+                detail = claimed_message(each, owner)
+                current.problems.add(Code.COMPUTE_CLUSTER_CLAIMED, each.place, detail, severity=Severity.WARNING)
+            elif each in changes.missing:
+                detail = f"target {target.name} has no compute cluster {each.cluster}"
+                current.problems.add(Code.COMPUTE_CLUSTER_MISSING, each.place, detail, severity=Severity.WARNING)
+    except GitopsError as error:
+        fix = error.fix or remedy(error.code, place_of(target.name))
+        if waiting:
+            detail = f"not on target {target.name} yet: {', '.join(waiting)}; {error.detail}"
+            current.problems.add(Code.PROJECTION_PENDING, place_of(target.name), detail, fix=fix)
+        elif not isinstance(error, UsageError | ConflictError):
+            path = error.path or place_of(target.name)
+            current.problems.add(error.code, path, error.detail, severity=Severity.WARNING, fix=fix)
+
+
+def _opened(current: Session, target: ComputeTarget) -> StrategyTarget:
+    if current.workspace.open_target is None:
+        raise UsageError(Code.TARGET_URL_MISSING, f"the environment variable {target.url_env} is not set here")
+    return current.workspace.open_target(target)
+
+
+def reconcile(current: Session, target: StrategyTarget, name: str, rules: Sequence[ComputeRules]) -> RowChanges:
+    """Steps 2 and 3 on one target that is open and locked; `rules` are all strategies that are applied to it.
+
+    Returns what was done. Rows that are not ours are reported. Raises GitopsError of the target, or of the ledger.
+    """
+    owned = [row for row in owned_rows(current.state.observations) if row.target.name == name]
+    digests = {address: each.digest for address, each in current.state.resources.items()}
+    changes = row_changes(rules, digests, owned, target.clusters(), target.strategies(), folder_owner(current))
+    _carry_out(current, target, changes)
+    for cluster_id, strategy in changes.unmanaged:
+        detail = f"the target has a row {strategy} of compute cluster {cluster_id}, which was never declared here"
+        current.problems.add(Code.UNMANAGED_STRATEGY, place_of(name), detail)
+    _record(current, name, changes.owned)
+    return changes
+
+
+def _carry_out(current: Session, target: StrategyTarget, changes: RowChanges) -> None:
+    faults, at = current.workspace.faults, current.workspace.clock.now()
+    if changes.written or changes.deleted:
+        target.create_tables()
+    if changes.written:
+        with around(faults, "strategies", "write_rows"):
+            target.replace_strategies(changes.written, at=at)
+    if changes.deleted:
+        with around(faults, "strategies", "delete_rows"):
+            target.delete_strategies(changes.deleted)
+
+
+def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
+    """Record what is ours on a target, if that is something else than before. Raises GitopsError of the ledger."""
+    state, rows = current.state, dict[Address, list[OwnedRow]]()
+    recorded = owned_rows(state.observations)
+    for row in (*(each for each in recorded if each.target.name != name), *owned):
+        rows.setdefault(row.address, []).append(row)
+    ours = {row.address for row in recorded}
+    after = {address: each for address, each in state.observations.items() if address not in ours}
+    after |= {address: observed_rows(each) for address, each in rows.items()}
+    if after == state.observations:
+        return
+    state = replace(state, revision=state.next_revision, observations=after)
+    last = current.view.entry
+    entry = make_entry(current, EntryKind.CHANGESET, state=state, config_digest=state.config_digest)
+    if entry is not None and last is not None:
+        # What waits still waits for the same people.
+        entry = replace(entry, origins=last.origins, authors=last.authors)
+    current.view = current.opened.ledger.commit(current.view, LedgerWrite(state, entry))

@@ -1,0 +1,240 @@
+"""Carries out graph, schema, query, policy and trust changes on the graph engine and the catalog.
+
+Order within an operation that moves a graph: arm the intent, check the source, act, record the new version. A failure after
+the intent was armed leaves it armed unless nothing can have happened; the next recovery settles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+
+from gitops.cluster.model.address import Kind, schema_address
+from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.kinds import rules_of
+from gitops.cluster.model.ledger import Intent
+from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
+from gitops.cluster.model.restore import restore_order
+from gitops.cluster.plan.probe import seen_facts
+from gitops.cluster.session.observations import RECORD_LIVE
+from gitops.cluster.session.workspace import CRASHED, DISARMED, ClusterWork
+from gitops.core.cancel import CancelledError
+from gitops.core.canonical import digest
+from gitops.core.codes import Code, remedy
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import BugError, GitopsError, RemoteError
+from gitops.database.graph.port import DeleteOrder, MigrationPreview, PreparedVersion
+
+# A fact that stays in this module.
+_UNSEEN = "unseen"
+
+
+class _InjectedCrashError(Exception):
+    """A fault after the effect: the run must end as if the process had died here."""
+
+
+class ClusterProvider:
+    """Provider of all kinds that live in a cluster folder."""
+
+    def __init__(self, work: ClusterWork) -> None:
+        """`work` has the stores and the intents of one run."""
+        self._work = work
+
+    def apply(self, node: ExecNode, change: Change) -> NodeResult:
+        """Carry out one node; every failure of the work is an outcome with diagnostics."""
+        problems = Diagnostics()
+        facts: dict[str, object] = {}
+        kind, action = change.address.kind, change.action
+        try:
+            if kind is Kind.GRAPH and action is Action.CREATE:
+                self._create(node, change.address.name, facts)
+            elif kind is Kind.SCHEMA and action is Action.UPDATE:
+                self._migrate(node, change, facts)
+            elif kind is Kind.GRAPH and action is Action.DELETE:
+                self._delete(node, change.address.name, facts)
+            elif kind is Kind.RESTORE and action is not Action.DELETE:
+                self._restore(node, change, facts)
+            elif rules_of(change.address).catalog_suffix and action is not Action.DELETE:
+                resource = self._work.resources[change.address]
+                self._work.ledger.put_blob(resource.address, resource.content or b"")
+            # Everything else changes only the ledger: schemas created or deleted with their graph, removed texts, trust.
+        except GitopsError as error:
+            problems.add(error.code, error.path or node.address, error.detail, fix=error.fix)
+            unseen = facts.pop(_UNSEEN, False) and not facts.get(DISARMED)
+            outcome = NodeOutcome.INDETERMINATE if unseen else NodeOutcome.FAILED
+            return NodeResult(node.id, outcome, tuple(problems), facts=facts)
+        except _InjectedCrashError as crash:
+            problems.add(Code.INJECTED_FAILPOINT, node.id, str(crash))
+            return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems), facts={CRASHED: True})
+        return NodeResult(node.id, NodeOutcome.DONE, tuple(problems), facts=facts)
+
+    def _create(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
+        work, intent = self._work, self._work.intents[node.id]
+        uri = work.graph_uri(graph)
+        self._arm(intent)
+        work.faults.reach("cluster_apply.before_graph_create")
+        source = self._read_source(graph, intent, Code.GRAPH_CREATE_FAILED, facts)
+        with _failing_as(Code.GRAPH_CREATE_FAILED, node):
+            prepared = work.engine.prepare_create(uri, source, actor=work.actor, fence=intent.fence)
+            if work.cancel.requested:
+                prepared.abort()
+                raise CancelledError
+            version = _publish(prepared, facts)
+        self._record_version(intent, version, facts)
+        self._fault_after("cluster_apply.after_graph_create")
+
+    def _migrate(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
+        from gitops.cluster.plan.landing import check_migration
+
+        work, intent, graph = self._work, self._work.intents[node.id], change.address.name
+        uri = work.graph_uri(graph)
+        resource = work.resources[schema_address(graph)]
+        with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
+            preview = check_migration(work.engine, uri, change, resource.content or b"")
+            before = work.engine.read(uri)
+        intent = replace(intent, observed_manifest_version=before.manifest_version)
+        self._arm(intent)
+        with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
+            work.faults.reach("cluster_apply.before_schema_apply")
+        source = self._read_source(graph, intent, Code.SCHEMA_APPLY_FAILED, facts)
+        try:
+            with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
+                if intent.desired_schema_digest != resource.digest:
+                    source = _expanded(preview, intent)
+                prepared = work.engine.prepare_migration(
+                    uri, source, actor=work.actor, incarnation=intent.incarnation, fence=intent.fence
+                )
+                version = _publish(prepared, facts)
+        except GitopsError:
+            now = None
+            with suppress(GitopsError):
+                now = work.engine.read(uri)
+            # Nothing happened if the graph is as it was.
+            if now is not None and (now.manifest_version, now.schema_source) == (
+                before.manifest_version,
+                before.schema_source,
+            ):
+                self._disarm(intent, facts)
+            raise
+        self._record_version(intent, version, facts)
+        self._fault_after("cluster_apply.after_schema_apply")
+
+    def _delete(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
+        # Imported late, as what a migration needs: every command loads this module.
+        from gitops.cluster.plan.unfinished import out_of_cluster
+
+        work, intent = self._work, self._work.intents[node.id]
+        if intent.incarnation is None or intent.max_rows is None or intent.fence is None:
+            raise BugError(f"the delete of {graph} is not bound to a graph")
+        seen = intent.observed_manifest_version
+        order = DeleteOrder(intent.incarnation, intent.max_rows, intent.fence, intent.approval_ids, seen)
+        uri, armed = work.graph_uri(graph), intent.operation_id in work.armed
+        self._arm(intent)
+        # It is armed by the commit: before that, the delete is still planned after a refusal.
+        with _failing_as(Code.GRAPH_DELETE_FAILED, node), out_of_cluster(uri) if armed else nullcontext():
+            work.faults.reach("cluster_apply.before_graph_delete")
+            with _acting(facts):
+                work.engine.delete(uri, order)
+        self._fault_after("cluster_apply.after_graph_delete")
+
+    def _arm(self, intent: Intent) -> None:
+        if intent.operation_id not in self._work.armed:
+            self._work.ledger.arm(intent)
+
+    def _restore(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
+        """All or nothing: after an error nothing has happened, unless the storage did not answer."""
+        work, intent, graph = self._work, self._work.intents[node.id], change.address.name
+        order = restore_order(work.resources[change.address])
+        self._arm(intent)
+        try:
+            work.faults.reach("cluster_apply.before_graph_restore")
+            with _acting(facts):
+                version = work.engine.restore(
+                    work.graph_uri(graph), order, actor=work.actor, incarnation=intent.incarnation, fence=intent.fence
+                )
+        except GitopsError:
+            if not facts.get(_UNSEEN, False):
+                self._disarm(intent, facts)
+            raise
+        self._record_version(intent, version, facts)
+        self._fault_after("cluster_apply.after_graph_restore")
+
+    def _read_source(self, graph: str, intent: Intent, code: Code, facts: dict[str, object]) -> bytes:
+        """The schema text, read again; if it changed or vanished, nothing has happened yet, so the intent is disarmed."""
+        resource = self._work.resources[schema_address(graph)]
+        try:
+            source = self._work.read_source(resource.path or "")
+        except GitopsError as error:
+            self._disarm(intent, facts)
+            raise GitopsError(code, error.detail, path=resource.address) from error
+        if digest(source) != resource.digest:
+            self._disarm(intent, facts)
+            raise GitopsError(
+                Code.RESOURCE_CONTENT_CHANGED, f"{resource.path} changed during the run", path=resource.address
+            )
+        return source
+
+    def _disarm(self, intent: Intent, facts: dict[str, object]) -> None:
+        self._work.ledger.disarm(intent.operation_id)
+        facts[DISARMED] = True
+
+    def _record_version(self, intent: Intent, version: int, facts: dict[str, object]) -> None:
+        self._record_seen(intent.graph_id, version, facts)
+        # Best effort: the version is only a record, recovery does not need it.
+        try:
+            self._work.ledger.amend(replace(intent, expected_manifest_version=version))
+        except GitopsError as error:
+            facts["amend"] = error.detail
+
+    def _record_seen(self, graph: str, version: int, facts: dict[str, object]) -> None:
+        facts["manifest_version"] = version
+        # Best effort, too: without it an approver has to refresh first.
+        with suppress(GitopsError):
+            uri = self._work.graph_uri(graph)
+            reading = self._work.engine.read(uri)
+            facts |= seen_facts(uri, reading)
+
+    def _fault_after(self, point: str) -> None:
+        try:
+            self._work.faults.reach(point)
+        except GitopsError as error:
+            raise _InjectedCrashError(error.detail) from error
+
+
+def _expanded(preview: MigrationPreview, intent: Intent) -> bytes:
+    """The text of the schema that a migration leads to first. Raises GitopsError if it is not the one that was announced."""
+    if preview.expanded is None or digest(preview.expanded) != intent.desired_schema_digest:
+        detail = "the live schema is not the one that it was planned from"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, fix=RECORD_LIVE)
+    return preview.expanded
+
+
+def _publish(prepared: PreparedVersion, facts: dict[str, object]) -> int:
+    try:
+        with _acting(facts):
+            return prepared.publish()
+    except GitopsError:
+        prepared.abort()
+        raise
+
+
+@contextmanager
+def _acting(facts: dict[str, object]) -> Iterator[None]:
+    """The effect itself: a storage that does not answer may hide that it happened."""
+    try:
+        yield
+    except RemoteError:
+        facts[_UNSEEN] = True
+        raise
+
+
+@contextmanager
+def _failing_as(code: Code, node: ExecNode) -> Iterator[None]:
+    """Turn every failure of the block into one of this code, at the node."""
+    try:
+        yield
+    except GitopsError as error:
+        # The cause knows what helps; the code of the failure is only where it was noticed.
+        fix = error.fix or remedy(error.code, node.address)
+        raise GitopsError(code, error.detail, path=node.address, fix=fix) from error

@@ -1,0 +1,370 @@
+"""Run an execution graph on worker threads.
+
+One thread, the caller's, coordinates: it alone asks the schedule, reads the clock, carries out barriers and emits events. Workers
+get a node and put one answer on a queue; they share nothing else. The time of the machine is read once, at the start. All times
+of a run are that one and what has passed since, so to set the clock gives nothing up and makes no duration negative.
+
+1. While a worker is free and no stop is requested, start what the schedule names.
+2. Wait for one answer, record it, and begin again, until every node has its result.
+3. A request to stop (`Cancellation`) starts nothing more, but for what leads from a pivot that has begun to the commit. Work that
+   can stop by itself does; what may be interrupted is given up after a grace period, everything else is waited for. At a second
+   request all that still runs is given up.
+4. A node that may be interrupted is given up at its time limit. A thread cannot be ended: the effect of what is given up is not
+   known, its locks stay taken, and an answer that it still gives is not looked at. Recovery finds out what has happened.
+5. An exception from the work is a failure of that node. Anything worse (an interrupt, an exit, a crash put in by a test),
+   and anything that is raised in the coordinator itself, ends the scheduling: running nodes finish, then it is raised to
+   the caller. There are no results then; recovery finds out what has happened.
+
+Events: per node `node_ready`, maybe `node_lock_wait`, `node_started`, then exactly one of `node_finished`, `node_failed`,
+`node_cancelled`, `node_indeterminate` and `node_skipped`; a skipped node may have been ready but never started. Nothing follows
+`apply_finished`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+from queue import Empty, SimpleQueue
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from gitops.cluster.apply.workers import Answer, Worker, answer_of
+from gitops.cluster.model.node_kind import BARRIER_KIND, TARGET
+from gitops.cluster.model.plan import ExecNode, ExecutionGraph, NodeOutcome, NodeResult
+from gitops.cluster.model.run_event import Observer, RunEvent
+from gitops.cluster.plan.layers import layers
+from gitops.cluster.plan.schedule import Progress, Schedule
+from gitops.core.cancel import Cancellation
+from gitops.core.clock import Clock
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import BugError
+
+GRACE = timedelta(seconds=10)
+"""How long a run that was asked to stop waits for what may be interrupted."""
+
+_ENDED = {
+    NodeOutcome.DONE: "node_finished",
+    NodeOutcome.UNCHANGED: "node_finished",
+    NodeOutcome.DRY_RUN: "node_finished",
+    NodeOutcome.FAILED: "node_failed",
+    NodeOutcome.CANCELLED: "node_cancelled",
+    NodeOutcome.INDETERMINATE: "node_indeterminate",
+}
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def run_graph(
+    graph: ExecutionGraph,
+    execute: Callable[[ExecNode], NodeResult],
+    *,
+    clock: Clock,
+    workers: int = 1,
+    fail_fast: bool = False,
+    on_event: Observer | None = None,
+    stop: Callable[[], bool] | None = None,
+    cancel: Cancellation | None = None,
+    time_limit: timedelta | None = None,
+    grace: timedelta = GRACE,
+    at_barrier: Callable[[ExecNode], NodeResult] | None = None,
+    recoveries: Mapping[str, str] = _NOTHING,
+    facts: Mapping[str, Any] = _NOTHING,
+) -> tuple[NodeResult, ...]:
+    """Carry out every node that its dependencies, locks and the failure policy allow.
+
+    `execute` is called in a worker thread, once per started node, never for a barrier; it raises CancelledError where it heeds
+    `cancel`. `at_barrier` carries out barriers, in the coordinating thread, while nothing before it runs; without it they end at
+    once. One worker gives the serial run. `fail_fast` starts nothing more after a failure. `on_event` gets the events, and `stop`
+    says before each start whether to start nothing more; both are called in the coordinating thread only. `recoveries` names
+    by node the operation that its intent announced, for the event of a node whose effect is not known, and `facts` are added to
+    the first event.
+
+    Returns one result per node, in plan order. Raises what `Schedule` raises for a bad graph or worker count, before
+    anything starts, and what ended the scheduling as described above, after running nodes finished.
+    """
+    schedule = Schedule(graph, workers=workers, fail_fast=fail_fast)
+    cancel = Cancellation() if cancel is None else cancel
+    limits = _Limits(cancel, stop, time_limit, grace)
+    coordinator = _Coordinator(graph, schedule, execute, at_barrier, clock, limits, on_event, recoveries)
+    with cancel.watched(coordinator.wake):
+        try:
+            coordinator.begin(limit=workers, fail_fast=fail_fast, **facts)
+            coordinator.run()
+        except BaseException:
+            try:
+                coordinator.break_off()
+            finally:
+                coordinator.finish(interrupted=True)
+            raise
+    coordinator.finish(interrupted=False)
+    return schedule.results()
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What ends a run before its work is done."""
+
+    cancel: Cancellation
+    stop: Callable[[], bool] | None
+    time_limit: timedelta | None
+    grace: timedelta
+
+
+class _Work(NamedTuple):
+    """A node at work: its worker, the number of it in events, when it began, and when it reaches its time limit."""
+
+    node: ExecNode
+    worker: Worker | None
+    slot: int
+    began: datetime
+    limit: datetime | None
+
+
+class _Coordinator:
+    """The loop and its bookkeeping for one run."""
+
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        schedule: Schedule,
+        execute: Callable[[ExecNode], NodeResult],
+        at_barrier: Callable[[ExecNode], NodeResult] | None,
+        clock: Clock,
+        limits: _Limits,
+        on_event: Observer | None,
+        recoveries: Mapping[str, str],
+    ) -> None:
+        self._schedule = schedule
+        self._execute, self._at_barrier = execute, at_barrier or _pass
+        self._clock, self._limits = clock, limits
+        self._on_event, self._recoveries = on_event, recoveries
+        self._before = schedule.before
+        self._nodes = {node.id: node for node in graph.nodes}
+        rounds = () if on_event is None else layers(graph)
+        self._layers = {name: number for number, layer in enumerate(rounds, start=1) for name in layer}
+        # None wakes the coordinator. A put is safe in a signal handler: https://docs.python.org/3/library/queue.html
+        self._answers: SimpleQueue[Answer | None] = SimpleQueue()
+        self._running: dict[str, _Work] = {}
+        self._idle: list[Worker] = []
+        # The numbers of workers that were at work before and are not now, as a heap.
+        self._slots: list[int] = []
+        self._ready: dict[str, datetime] = {}
+        self._began, self._origin = clock.now(), clock.monotonic()
+        self._asked: datetime | None = None
+        self._outcomes: Counter[NodeOutcome] = Counter()
+        self._first_failure: str | None = None
+        self._seq = 0
+
+    def wake(self) -> None:
+        """Look at the request to stop now; may be called from a signal handler and from any thread."""
+        self._answers.put(None)
+
+    def begin(self, **facts: Any) -> None:
+        """Emit the first event."""
+        changes = sum(node.kind != BARRIER_KIND for node in self._nodes.values())
+        self.emit("apply_started", None, self._began, nodes=len(self._nodes), changes=changes, **facts)
+
+    def finish(self, *, interrupted: bool) -> None:
+        """Let the workers go, and emit the last event."""
+        for worker in self._idle:
+            worker.dismiss()
+        counts = {outcome: self._outcomes[outcome] for outcome in NodeOutcome}
+        now = self._now()
+        took = _milliseconds(now - self._began)
+        if interrupted or self._asked is not None:
+            status = "interrupted" if interrupted else "cancelled"
+        else:
+            ended = "dry_run" if self._outcomes[NodeOutcome.DRY_RUN] else "done"
+            status = ended if all(outcome.succeeded for outcome in self._outcomes) else "failed"
+        facts: dict[str, Any] = {
+            "status": status,
+            "first_failure": self._first_failure,
+            "counts": counts,
+            "duration_ms": took,
+        }
+        self.emit("apply_finished", None, now, **facts, interrupted=interrupted)
+
+    def run(self) -> None:
+        """Rules 1 to 4."""
+        schedule = self._schedule
+        self._report(Progress(ready=schedule.ready))
+        while not schedule.finished:
+            self._heed_requests()
+            node = schedule.next_ready()
+            # Finding out which node waits for which is slow: only for an observer.
+            for wait in () if self._on_event is None else schedule.fresh_waits():
+                self.emit("node_lock_wait", wait.node_id, locks=wait.keys, holders=wait.holders)
+            if node is not None:
+                self._start(node)
+            elif self._running:
+                self._wait()
+            elif not schedule.finished:
+                raise BugError("nothing runs and nothing may start, yet nodes are left")
+
+    def break_off(self) -> None:
+        """Rule 5: let running nodes finish, and emit how they and the others ended."""
+        self._report(self._schedule.stop())
+        for work in self._running.values():
+            if work.worker is not None:
+                work.worker.dismiss()
+                while work.worker.thread.is_alive() and not self._limits.cancel.abandoned:
+                    work.worker.thread.join(timeout=1)
+        with suppress(Empty):
+            while True:
+                answer = self._answers.get_nowait()
+                if answer is not None and answer.result.node_id in self._running:
+                    self._end(answer.result, self._schedule.finish)
+        # A node whose hand-over to a worker was itself interrupted has no answer, so its effect is not known.
+        for name in tuple(self._running):
+            self._end(NodeResult(name, NodeOutcome.INDETERMINATE), self._schedule.give_up)
+
+    def emit(self, event: str, node: str | None = None, at: datetime | None = None, **facts: Any) -> datetime:
+        """Hand an event to the observer; an observer that raises gets no more events. Returns the time of the event."""
+        self._seq += 1
+        at = self._now() if at is None else at
+        if self._on_event is not None:
+            if node is not None:
+                known = self._nodes[node]
+                place = {"class": known.effect, "layer": self._layers[node], "position": known.position}
+                facts = {"action": known.action, "kind": known.kind, **place, **facts}
+            observer, self._on_event = self._on_event, None
+            observer(RunEvent(self._seq, at, event, node, facts))
+            self._on_event = observer
+        return at
+
+    def _now(self) -> datetime:
+        return self._began + timedelta(seconds=self._clock.monotonic() - self._origin)
+
+    def _heed_requests(self) -> None:
+        limits = self._limits
+        if limits.cancel.requested and self._asked is None:
+            running = tuple(self._running)
+            self._asked = self.emit("apply_stopping", running=running, grace_ms=_milliseconds(limits.grace))
+        if limits.stop is not None and limits.stop():
+            self._report(self._schedule.stop())
+        elif self._asked is not None:
+            self._report(self._schedule.stop(to_commit=True))
+
+    def _start(self, node: ExecNode) -> None:
+        worker = (
+            None
+            if node.kind == BARRIER_KIND
+            else self._idle.pop()
+            if self._idle
+            else Worker(self._execute, self._answers.put)
+        )
+        slot = 0 if worker is None else heappop(self._slots) if self._slots else len(self._running) + 1
+        self._schedule.start(node.id)
+        now, limit = self._now(), self._limits.time_limit
+        self._running[node.id] = _Work(node, worker, slot, now, now + limit if limit and node.interruptible else None)
+        waited = _milliseconds(now - self._ready[node.id])
+        self.emit("node_started", node.id, now, worker=slot, locks=node.locks, waited_ms=waited)
+        if worker is None:
+            self._take(answer_of(node, self._at_barrier))
+        else:
+            worker.give(node)
+
+    def _wait(self) -> None:
+        """Take one answer or be woken, or give up what has run for too long."""
+        # They stand in the order of their starts, so the first that is ever given up is given up first.
+        end = next(filter(None, map(self._end_of, self._running.values())), None)
+        wait = None if end is None else max(0.0, (end - self._now()).total_seconds())
+        try:
+            answer = self._answers.get(timeout=wait)
+        except Empty:
+            self._give_up_overdue()
+        else:
+            if answer is not None:
+                self._take(answer)
+
+    def _take(self, answer: Answer) -> None:
+        work = self._running.get(answer.result.node_id)
+        if work is not None:
+            self._end(answer.result, self._schedule.finish)
+            self._idle += [] if work.worker is None else [work.worker]
+        if answer.crash is not None:
+            raise answer.crash
+
+    def _end_of(self, work: _Work) -> datetime | None:
+        """When a running node is given up; None for never."""
+        if self._limits.cancel.abandoned:
+            return work.began
+        if self._asked is None or not work.node.interruptible:
+            return work.limit
+        until = self._asked + self._limits.grace
+        return until if work.limit is None else min(until, work.limit)
+
+    def _give_up_overdue(self) -> None:
+        """Rules 3 and 4."""
+        now = self._now()
+        for work in tuple(self._running.values()):
+            end = self._end_of(work)
+            if end is None or end > now:
+                continue
+            problems = Diagnostics()
+            unknown = "the run did not wait for its end, so whether it took effect is not known"
+            if self._asked is None:
+                limit = f"it took longer than {self._limits.time_limit}"
+                problems.add(Code.NODE_TIMEOUT, work.node.id, f"{limit}; {unknown}")
+            else:
+                problems.add(Code.NODE_INDETERMINATE, work.node.id, unknown)
+            result = NodeResult(work.node.id, NodeOutcome.INDETERMINATE, tuple(problems))
+            self._end(result, self._schedule.give_up)
+            if work.worker is not None:
+                work.worker.dismiss()
+
+    def _end(self, result: NodeResult, note: Callable[[str, NodeResult], Progress]) -> None:
+        """Record how a started node ended, and what follows."""
+        name, now, work = result.node_id, self._now(), self._running.pop(result.node_id)
+        if work.worker is not None:
+            heappush(self._slots, work.slot)
+        started = result.started_at or work.began
+        result = result.timed(started, result.finished_at or now)
+        progress = note(name, result)
+        outcome, problems = result.outcome, result.diagnostics
+        self._outcomes[outcome] += 1
+        facts: dict[str, Any] = {"worker": work.slot, "outcome": outcome, "duration_ms": _milliseconds(now - started)}
+        if outcome.succeeded:
+            # A text may hold anything, also a secret.
+            facts["outputs"] = {key: value for key, value in result.facts.items() if type(value) in (bool, int)}
+        else:
+            if outcome is not NodeOutcome.CANCELLED:
+                self._first_failure = self._first_failure or name
+            if outcome is NodeOutcome.INDETERMINATE:
+                facts["recovery"] = self._recoveries.get(name)
+            first = problems[0] if problems else None
+            facts |= {"code": first and first.code, "message": first and first.message, "diagnostics": problems}
+        self.emit(_ENDED[outcome], name, now, **facts)
+        if work.node.kind == BARRIER_KIND and outcome.succeeded:
+            self.emit("barrier_reached", name, now)
+        self._report(progress, now)
+
+    def _report(self, progress: Progress, at: datetime | None = None) -> None:
+        for name in progress.ready:
+            self._ready[name] = self.emit("node_ready", name, at, dependencies=self._before[name])
+        for skip in progress.skipped:
+            result = skip.result
+            self._outcomes[result.outcome] += 1
+            why = {"reason": skip.reason, "cause": skip.cause, "blocked_by": result.blocked_by}
+            self.emit("node_skipped", result.node_id, at, outcome=result.outcome, **why)
+
+
+def report_interrupt(cancel: Cancellation, results: Sequence[NodeResult], problems: Diagnostics) -> None:
+    """Add what an interrupt kept from being applied, if a run was asked to stop; without results it had not begun."""
+    changes = [result for result in results if not result.node_id.startswith((f"{BARRIER_KIND}.", f"{TARGET}."))]
+    left = sum(not result.outcome.succeeded for result in changes)
+    if cancel.requested and (left or not changes):
+        how = f": {left} of {len(changes)} changes are not applied" if changes else " before it changed anything"
+        problems.add(Code.APPLY_INTERRUPTED, "", f"the run was interrupted{how}")
+
+
+def _milliseconds(span: timedelta) -> int:
+    return int(span.total_seconds() * 1000)
+
+
+def _pass(barrier: ExecNode) -> NodeResult:
+    return NodeResult(barrier.id, NodeOutcome.DONE)

@@ -1,0 +1,204 @@
+"""From the state and the results of a run to the next state. Only what is done changes a digest; the order of results is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gitops.cluster.model.address import Address, Kind, graph_address, of_kind, schema_address
+from gitops.cluster.model.approval import Approval
+from gitops.cluster.model.change import Action, Change, Disposition, Reason, Seen
+from gitops.cluster.model.compute import intended_rows
+from gitops.cluster.model.kinds import rules_of
+from gitops.cluster.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
+from gitops.cluster.model.plan import ApprovalRequirement, NodeOutcome, NodeResult, Plan
+from gitops.cluster.model.resource import DesiredState, edges_near
+from gitops.cluster.plan.draft import StateDraft
+from gitops.cluster.plan.landing import BLOCKED_MESSAGES, PENDING, left_out
+from gitops.cluster.plan.planner import diff
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics
+
+# Per change that moves a graph: the reason to record if it is not done, and the code if it was not even tried.
+_MOVING = {
+    (Kind.GRAPH, Action.CREATE): (Reason.GRAPH_CREATE_FAILED, Code.GRAPH_CREATE_SKIPPED),
+    (Kind.SCHEMA, Action.UPDATE): (Reason.SCHEMA_APPLY_FAILED, Code.SCHEMA_APPLY_SKIPPED),
+    (Kind.GRAPH, Action.DELETE): (Reason.GRAPH_DELETE_FAILED, Code.GRAPH_DELETE_SKIPPED),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The outcome of a run.
+
+    `state` carries the revision of the state it started from; writing it raises it. `publishable` is False when catalog
+    payloads are missing: then nothing may be written. `trust_applied` says that new keys and rules take effect,
+    `rules_wait` that they, or where the cluster is, do not yet: then the run has not converged, though the state may be what is
+    declared.
+    """
+
+    state: LedgerState
+    changes: tuple[Change, ...]
+    consumed: tuple[Approval, ...]
+    converged: bool
+    publishable: bool
+    trust_applied: bool
+    rules_wait: bool
+    diagnostics: Diagnostics
+
+
+def settle(
+    plan: Plan, desired: DesiredState, state: LedgerState, results: Iterable[NodeResult], *, at: str, actor: str | None
+) -> Settlement:
+    """Fold the results of a run by `actor`, settled at the RFC 3339 time `at`, into the state that it started from."""
+    by_node = {r.node_id: r for r in results}
+    diagnostics = Diagnostics()
+    for node in plan.graph.nodes:
+        if node.id in by_node:
+            diagnostics.extend(by_node[node.id].diagnostics)
+    failures: dict[Address, Reason] = {}
+    for change in plan.changes:
+        moving, result = _MOVING.get((change.address.kind, change.action)), by_node.get(change.address)
+        if moving is not None and result is not None and not result.outcome.succeeded:
+            failures[change.address], skipped = moving
+            if result.outcome in (NodeOutcome.SKIPPED, NodeOutcome.BLOCKED):
+                why = f"because of {result.blocked_by}" if result.blocked_by else "because the run was stopped before"
+                diagnostics.add(skipped, change.address, f"not tried {why}")
+    changes = _demote(plan.changes, failures, by_node, desired)
+    for change in changes:
+        if (left := left_out(change)) is not None:
+            diagnostics.add_error(left)
+    publishable = not any(
+        by_node[c.address].outcome.failed
+        for c in plan.changes
+        if rules_of(c.address).catalog_suffix and c.address in by_node
+    )
+    granted = {r.resource: r for r in plan.approvals_required if r.satisfied}
+    next_state, consumed = _next_state(changes, desired, state, granted, by_node, at=at, actor=actor)
+    reached = not diff(desired, next_state)
+    if reached:
+        next_state = replace(next_state, config_digest=desired.config_digest)
+    trust = [c.disposition is Disposition.APPLIED for c in changes if c.address.kind is Kind.TRUST]
+    waits = any(c.disposition is not Disposition.APPLIED for c in changes if c.address.kind in PENDING)
+    return Settlement(
+        state=next_state,
+        changes=changes,
+        consumed=consumed,
+        converged=reached and not waits,
+        publishable=publishable,
+        trust_applied=any(trust),
+        rules_wait=waits,
+        diagnostics=diagnostics,
+    )
+
+
+def _demote(
+    changes: Sequence[Change],
+    failures: Mapping[Address, Reason],
+    results: Mapping[str, NodeResult],
+    desired: DesiredState,
+) -> tuple[Change, ...]:
+    """Changes that were to be applied and are not done, or depend on a graph operation that is not, become blocked.
+
+    Strategies are applied together or not at all: the text of each also says what is declared of its target and its compute
+    cluster, and those of some texts would contradict the others.
+    """
+    graphs = {address.graph for address in failures if address.graph is not None}
+    near = edges_near(desired.dependencies, graphs)
+    bound = {edge.source for edge in near if edge.source.kind is Kind.POLICY and edge.target.graph in graphs}
+    undone = {name for name, result in results.items() if not result.outcome.succeeded}
+    torn = any(address in undone for address in of_kind((c.address for c in changes), Kind.STRATEGY))
+    final = []
+    for change in changes:
+        address = change.address
+        left = address in undone or (torn and address.kind is Kind.STRATEGY)
+        if change.disposition is Disposition.APPLIED and (left or address in bound or address.graph in graphs):
+            reason = failures.get(address, Reason.DEPENDENCY_NOT_APPLIED)
+            change = replace(change, disposition=Disposition.BLOCKED, reason=reason)  # noqa: PLW2901
+        final.append(change)
+    return tuple(final)
+
+
+def with_seen(
+    state: LedgerState, desired: DesiredState, facts: Mapping[Address, Mapping[str, object]], *, at: str
+) -> LedgerState:
+    """The state after a write that also records what was seen of graphs, by address of their changes, at the time `at`.
+
+    The applied revision stays as it is. Where nothing was seen, so does the state. What becomes of a graph that is recorded as
+    vanished needs an approval, so its record stays, too.
+    """
+    draft = StateDraft(state)
+    for address, seen in facts.items():
+        if graph_address(address.name) not in state.vanished:
+            _observe(draft, desired, address, seen, at)
+    after = draft.state()
+    return state if after == state else replace(after, revision=state.next_revision)
+
+
+def _observe(draft: StateDraft, desired: DesiredState, address: Address, facts: Mapping[str, object], at: str) -> None:
+    """Record what was seen of a graph after it was created or migrated."""
+    seen, live, uri = facts.get("seen"), facts.get("schema_digest"), facts.get("graph_uri")
+    if isinstance(seen, Seen) and isinstance(live, str) and isinstance(uri, str):
+        declared = desired.resources.get(schema_address(address.name))
+        wanted = None if declared is None else declared.digest
+        draft.observe_graph(address.name, seen, live, wanted, uri=uri, at=at)
+
+
+def _next_state(
+    changes: Sequence[Change],
+    desired: DesiredState,
+    state: LedgerState,
+    granted: Mapping[Address, ApprovalRequirement],
+    results: Mapping[str, NodeResult],
+    *,
+    at: str,
+    actor: str | None,
+) -> tuple[LedgerState, tuple[Approval, ...]]:
+    draft = StateDraft(state)
+    removed: list[tuple[str, str | None]] = []
+    consumed: list[Approval] = []
+    for change in changes:
+        address = change.address
+        if change.disposition is Disposition.APPLIED:
+            if address in granted:
+                consumed += granted[address].spent
+            if address.kind in PENDING:
+                continue
+            if change.action is not Action.DELETE:
+                draft.put(address, AppliedResource(change.after or "", desired.resources[address].applies_to))
+                draft.mark(address, StatusRecord(Status.APPLIED))
+                if address.kind is Kind.STRATEGY:
+                    content = desired.resources[address].content or b""
+                    draft.observe(address, intended_rows(address, content, state.observations.get(address)))
+                if address in results:
+                    _observe(draft, desired, address, results[address].facts, at)
+                continue
+            draft.drop(address)
+            draft.mark(address, None)
+            if address.kind is Kind.GRAPH:
+                approvals = granted[address].approvals if address in granted else ()
+                removed.append((address.name, approvals[0].approval_id if approvals else None))
+        elif (
+            # Recovery keeps its own status; they are not in the state document, which others read, too.
+            change.disposition is Disposition.BLOCKED
+            and change.reason not in (None, Reason.RECOVERY_PENDING)
+            and address.kind not in PENDING
+        ):
+            message = BLOCKED_MESSAGES[change.reason]
+            draft.mark(address, StatusRecord(Status.BLOCKED, (change.reason.value,), message))
+    changed = {change.address for change in changes}
+    for address, record in state.statuses.items():
+        waits = Reason.RECOVERY_PENDING.value in record.conditions
+        if record.status is Status.BLOCKED and address not in changed and not waits:
+            # It was blocked, and has no change any more, because the declaration was taken back.
+            draft.mark(address, StatusRecord(Status.APPLIED) if address in state.resources else None)
+    used = {"consumed_at": at, "consumed_by_operation": "apply"}
+    draft.use_approvals((a.approval_id for a in consumed), used)
+    for graph, approval_id in removed:
+        draft.remove_graph(graph, at=at, approval_id=approval_id, actor=actor)
+    # The digest of a graph without changes is the desired one.
+    for graph in sorted({c.address.graph for c in changes if c.address.graph is not None}):
+        if graph_address(graph) in desired.resources:
+            draft.renew(graph)
+    return draft.state(), tuple(consumed)

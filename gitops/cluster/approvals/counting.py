@@ -1,0 +1,264 @@
+"""Which commits count for a change: rule 1 of `gitops.cluster.approvals.origins`.
+
+A commit is compared with each of its parents. It counts for an address that both declare differently, for keys and rules if
+their files differ, and for everything if the two cannot be compared. A merge of two commits counts only where it is not what
+merging gives: its parents are compared with the commit at which they parted, and where both sides changed an address, the
+merge is compared with the merged tree. Where the parents parted at several commits, what merging gives depends on which of them
+is taken, so the merge counts for everything. Work is bounded: what is not compared any more counts for everything.
+
+Commits explain a change if, applied one after the other to what was applied last, they give what is applied next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+
+from gitops.cluster.config.difference import Differences
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
+from gitops.cluster.config.source import SourceTree
+from gitops.cluster.config.trust_root import trust_paths
+from gitops.cluster.model.address import Address, Kind
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
+from gitops.git.port import Commit, GitReader
+
+# These are declared by `gitops.yaml` and its files, and by `cluster.yaml` itself; every other kind is a resource of the folder.
+_NOT_OF_THE_FOLDER = frozenset({Kind.TRUST, Kind.CLUSTER})
+_CLUSTER_FILE = "cluster.yaml"
+_MOST_EFFORT = 3000
+_MOST_PATHS = 2000
+_MOST_MERGES = 60
+_MOST_MERGED = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What differs between two trees. `scope`: what is neither a resource nor a key or rule, such as the storage of a cluster."""
+
+    addresses: frozenset[Address] = frozenset()
+    rules: bool = False
+    scope: bool = False
+    everything: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.addresses) or self.rules or self.scope or self.everything
+
+    def counts(self, address: Address) -> bool:
+        """Whether this is a difference at an address."""
+        if self.everything or address.kind not in _NOT_OF_THE_FOLDER:
+            return self.everything or address in self.addresses
+        return self.rules or (self.scope and address.kind is not Kind.TRUST)
+
+    def overlaps(self, other: Touched) -> bool:
+        """Whether both may differ at one address."""
+        if self.everything or other.everything:
+            return bool(self) and bool(other)
+        # Where a cluster is, is declared by both.
+        both = (self.rules or self.scope) and (other.rules or other.scope)
+        return both or not self.addresses.isdisjoint(other.addresses)
+
+
+_NOTHING, _EVERYTHING = Touched(), Touched(everything=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _MergeTouched:
+    """What a merge changed: `ours` and `theirs` compare it with its parents, `before` these with the commit where they parted.
+
+    `merged` compares it with what merging gives; it matters where the merge differs from both.
+    """
+
+    ours: Touched
+    theirs: Touched
+    before: tuple[Touched, Touched]
+    merged: Touched
+
+    def counts(self, address: Address) -> bool:
+        """Whether the merge is not what merging gives at an address."""
+        one, other = self.ours.counts(address), self.theirs.counts(address)
+        if one and other:
+            return self.merged.counts(address)
+        # It took the other side: that is what merging gives where this side did not change anything.
+        return (one and self.before[0].counts(address)) or (other and self.before[1].counts(address))
+
+
+class CountedCommits:
+    """Compares the commits of one cluster folder; what is found is kept by tree ids."""
+
+    def __init__(
+        self,
+        reader: GitReader,
+        paths: Iterable[str],
+        rule_files: Mapping[str, bytes],
+        open_tree: Callable[[str, str], SourceTree],
+        *,
+        any_base: bool = False,
+    ) -> None:
+        """`paths` are the folders where the cluster is and where it is declared, mostly the same one.
+
+        `rule_files` are the files of keys and rules at the head; `open_tree` reads a folder, given its tree id and path. With
+        `any_base` a merge is compared with one best common ancestor of several, as entries before version 4 were made.
+        """
+        self._reader = reader
+        self._any_base = any_base
+        self._paths = tuple(sorted(set(paths)))
+        self._rule_files = frozenset(rule_files)
+        self._open_tree = open_tree
+        self._differences = Differences()
+        self._folders: dict[tuple[str, str], Touched] = {}
+        self._rules: dict[str, Mapping[str, bytes | None] | None] = {}
+        self._configs: dict[bytes, frozenset[str] | None] = {}
+        self._replayed: dict[tuple[str, tuple[str, ...]], str | None] = {}
+        self._merges = 0
+        self._merged = 0
+
+    def counts(self, commit: Commit, address: Address) -> bool:
+        """Whether a commit counts for an address."""
+        return self._touched(commit).counts(address)
+
+    def changes(self, commit: Commit, address: Address) -> bool:
+        """Whether a commit declares an address differently from its first parent."""
+        touched = self._touched(commit)
+        return touched.ours.counts(address) if isinstance(touched, _MergeTouched) else touched.counts(address)
+
+    def explain(self, commits: Sequence[Commit], address: Address, before: str, after: str) -> bool:
+        """Whether commits, oldest first, take an address from the root tree `before` to what it is in `after`.
+
+        Of a merge that is what it changed beyond merging. Where two commits change the same lines, the later one decides; other
+        conflicts explain nothing.
+        """
+        key = before, tuple(commit.id for commit in commits)
+        if key not in self._replayed:
+            self._replayed[key] = self._replay(commits, before)
+        given = self._replayed[key]
+        return given is not None and not self._between(given, after).counts(address)
+
+    def _replay(self, commits: Sequence[Commit], tree: str) -> str | None:
+        """The root tree after what each commit changed; None if that cannot be computed, or would take long."""
+        if sum(len(commit.parents) > 1 for commit in commits) > _MOST_MERGED:
+            return None
+        given: str | None = tree
+        try:
+            for commit in commits:
+                parents = [self._reader.commit(parent).tree for parent in commit.parents]
+                base = parents[0] if len(parents) == 1 else self._merging(commit) if parents else None
+                if given is None or (base is None and parents):
+                    return None
+                given = self._reader.merge_trees(base, given, commit.tree, favor_theirs=True).tree
+        except GitopsError:
+            return None
+        return given
+
+    def _merging(self, merge: Commit) -> str | None:
+        """The root tree that merging the two parents of a commit gives, with one side of each conflict; None for other merges."""
+        if len(merge.parents) != 2:  # noqa: PLR2004 - the sides of a merge
+            return None
+        merged, parted = self._reader.merge(*merge.parents).tree, self._reader.only_merge_base(*merge.parents)
+        if merged is None and parted is not None:
+            trees = (self._reader.commit(each).tree for each in (parted, *merge.parents))
+            merged = self._reader.merge_trees(*trees, favor_theirs=True).tree
+        return merged
+
+    def touches(self, commit: Commit) -> bool:
+        """Whether a commit may count for anything."""
+        return self._touched(commit) is not _NOTHING
+
+    @cached_property
+    def _known(self) -> dict[str, Touched | _MergeTouched]:
+        return {}
+
+    def _touched(self, commit: Commit) -> Touched | _MergeTouched:
+        if commit.id not in self._known:
+            self._known[commit.id] = self._compared(commit)
+        return self._known[commit.id]
+
+    def _compared(self, commit: Commit) -> Touched | _MergeTouched:
+        sides = [self._between(self._reader.commit(parent).tree, commit.tree) for parent in commit.parents]
+        if not sides:
+            # A history of its own: there is nothing that it could be compared with.
+            found = any(self._reader.subtree(commit.tree, path) is not None for path in self._paths)
+            return _EVERYTHING if found else _NOTHING
+        if not any(sides):
+            return _NOTHING
+        if len(sides) == 1:
+            return sides[0]
+        return self._merge(commit, *sides) if len(sides) == 2 else _union(sides)  # noqa: PLR2004 - the sides of a merge
+
+    def _merge(self, commit: Commit, ours: Touched, theirs: Touched) -> Touched | _MergeTouched:
+        self._merges += 1
+        find = self._reader.merge_base if self._any_base else self._reader.only_merge_base
+        parted = find(*commit.parents) if self._merges <= _MOST_MERGES else None
+        if parted is None:
+            return _EVERYTHING
+        base = self._reader.commit(parted).tree
+        one, other = (self._between(base, self._reader.commit(parent).tree) for parent in commit.parents)
+        merged = _NOTHING
+        if ours.overlaps(theirs):
+            self._merged += 1
+            tree = self._reader.merge(*commit.parents).tree if self._merged <= _MOST_MERGED else None
+            merged = _EVERYTHING if tree is None else self._between(tree, commit.tree)
+        return _MergeTouched(ours, theirs, (one, other), merged)
+
+    def _between(self, old: str, new: str) -> Touched:
+        """What differs between two root trees."""
+        if old == new:
+            return _NOTHING
+        rules = Touched(rules=self._rules_differ(old, new))
+        return _union([rules, *(self._folder_between(old, new, path) for path in self._paths)])
+
+    def _folder_between(self, old: str, new: str, path: str) -> Touched:
+        """What differs in one folder of two root trees."""
+        before, after = (self._reader.subtree(tree, path) for tree in (old, new))
+        if before == after:
+            return _NOTHING
+        if before is None or after is None:
+            return _EVERYTHING
+        if (before, after) not in self._folders:
+            self._folders[before, after] = self._trees_between(before, after, path)
+        return self._folders[before, after]
+
+    def _trees_between(self, before: str, after: str, path: str) -> Touched:
+        """What differs between two trees of a cluster folder."""
+        if self._differences.effort > _MOST_EFFORT:
+            return _EVERYTHING
+        try:
+            paths = self._reader.changed_paths(before, after)
+            if len(paths) > _MOST_PATHS:
+                return _EVERYTHING
+            addresses = self._differences.certain(self._open_tree(before, path), self._open_tree(after, path), paths)
+        except GitopsError:
+            return _EVERYTHING
+        return _EVERYTHING if addresses is None else Touched(addresses, scope=_CLUSTER_FILE in paths)
+
+    def _rules_differ(self, old: str, new: str) -> bool:
+        """Whether the keys and rules of two root trees may differ; they do where either cannot be read."""
+        before, after = self._rules_at(old), self._rules_at(new)
+        return before is None or before != after
+
+    def _rules_at(self, tree: str) -> Mapping[str, bytes | None] | None:
+        """The files of keys and rules in a root tree: those that it names, and those of the head; None if it cannot be read."""
+        if tree not in self._rules:
+            source = self._reader.read(tree, CONFIG_FILE)
+            named = frozenset[str]() if source is None else self._paths_in(source)
+            paths = None if named is None else named | self._rule_files
+            self._rules[tree] = None if paths is None else {path: self._reader.read(tree, path) for path in paths}
+        return self._rules[tree]
+
+    def _paths_in(self, config: bytes) -> frozenset[str] | None:
+        if config not in self._configs:
+            try:
+                self._configs[config] = frozenset(trust_paths(parse_bot_config(config)))
+            except GitopsError:
+                self._configs[config] = None
+        return self._configs[config]
+
+
+def _union(sides: list[Touched]) -> Touched:
+    """What differs on any side."""
+    return Touched(
+        frozenset[Address]().union(*(side.addresses for side in sides)),
+        any(side.rules for side in sides),
+        any(side.scope for side in sides),
+        any(side.everything for side in sides),
+    )

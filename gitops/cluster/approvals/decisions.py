@@ -1,0 +1,265 @@
+"""Decisions about earlier approvals: whether a revocation or a countersignature counts, and which debts are open.
+
+`verify_decision` works by numbered steps, like those of approvals; a step that cannot be decided refuses:
+
+1. The commit has the form of a decision: one parent, which is an entry of this ledger and the head it names, no file
+   changed, and a message that holds the decision.
+2. It is signed, and the signature is good over the raw commit in the namespace `git`. The same key signed the decision itself in
+   the namespace `gitops-approval`; decisions of the first release, which lack that, count for its own entries alone.
+3. The key is trusted at this ledger position.
+4. The signer may decide this. Revoke: the person who gave the approval, every approver, and the bot, which revokes what it
+   attested for a forge. Countersign: an approver who is, under no name or account, the person who acted alone.
+5. It is for this repository, cluster, environment, branch and folder.
+6. It names the commit of the approval.
+
+A debt is kept in the state's record of the approval that left it, and settled by a record of the countersignature beside it:
+records are never edited, so the debt stays readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from gitops.cluster.approvals.verify import own_signature_problem
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import (
+    DECISION_VERSION,
+    ApprovalEvidence,
+    ClusterTarget,
+    Decision,
+    DecisionEvidence,
+    DecisionKind,
+    Via,
+)
+from gitops.cluster.model.ledger import ENTRY_VERSION, WITH_ORIGINS, Debt, DebtSettlement, LedgerState
+from gitops.cluster.model.trust import TrustRoot
+from gitops.core.dataclass import dataclass
+
+_UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionNeed:
+    """What a decision must be about: an approval for `target`, given by `principal` in `commit`.
+
+    `at` is the ledger's time; `version` is that of the entry which takes the decision into account.
+    """
+
+    target: ClusterTarget
+    at: datetime
+    approval_id: str
+    commit: str
+    principal: str
+    version: int = ENTRY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionVerification:
+    """Whether a decision is accepted: then `principal` signed it, else `problem` says why not.
+
+    `approver` is the person who gave the approval that the decision is about.
+    """
+
+    evidence: DecisionEvidence
+    principal: str | None = None
+    problem: str = ""
+    approver: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether every step passed."""
+        return self.principal is not None
+
+
+def verify_decision(
+    evidence: DecisionEvidence, kind: DecisionKind, need: DecisionNeed, trust: TrustRoot
+) -> DecisionVerification:
+    """Apply the numbered steps of this module. The caller has to check that the approval, or the debt, exists."""
+    decision, signature = evidence.decision, evidence.signature
+
+    def refused(problem: str) -> DecisionVerification:
+        return DecisionVerification(evidence, problem=problem)
+
+    problem = evidence.problem or _form_problem(evidence, decision, kind)  # 1
+    if problem or decision is None:
+        return refused(problem or "it contains no decision")
+    if not signature.signed:  # 2
+        return refused("the commit carries no signature")
+    if not signature.good or signature.namespace != "git":
+        return refused(signature.problem or "the signature does not match the commit")
+    if need.version >= WITH_ORIGINS:
+        if decision.version < DECISION_VERSION:
+            return refused("it was signed with an earlier release; sign it again")
+        problem = own_signature_problem(signature, evidence.own_signature)
+    if problem:
+        return refused(problem)
+    principal = trust.principal(signature.key, at=need.at)  # 3
+    if principal is None:
+        return refused(f"its {signature.key_type} key is not trusted")
+    problem = _permission_problem(principal, kind, need, trust, signature.key)  # 4
+    if problem:
+        return refused(problem)
+    if decision.target != need.target:  # 5
+        return refused("it is for another repository, cluster, environment, branch or folder")
+    if (decision.approval_id, decision.subject) != (need.approval_id, need.commit):  # 6
+        return refused("it names a different commit than the approval")
+    return DecisionVerification(evidence, principal, approver=need.principal)
+
+
+def _form_problem(evidence: DecisionEvidence, decision: Decision | None, kind: DecisionKind) -> str:
+    if decision is None or decision.kind is not kind:
+        return f"it is not a {kind} commit"
+    if evidence.parents != (decision.ledger_head,) or not evidence.on_chain:
+        return "its parent is not the ledger entry that it names"
+    return ""
+
+
+def _permission_problem(principal: str, kind: DecisionKind, need: DecisionNeed, trust: TrustRoot, key: str) -> str:
+    names = trust.known_as({principal, *trust.names(key)})
+    own = need.principal.casefold() in names
+    if kind is DecisionKind.REVOKE:
+        may = own or trust.may_approve(principal) or principal in trust.ledger_signers
+        return "" if may else f"{principal} may not revoke what {need.principal} approved"
+    if own:
+        return f"{principal} gave the emergency approval, so another person has to countersign it"
+    return "" if trust.may_approve(principal) else f"{principal} is not an approver"
+
+
+def verify_revocations(
+    approvals: Iterable[ApprovalEvidence],
+    decisions: Iterable[DecisionEvidence],
+    trust: TrustRoot,
+    *,
+    target: ClusterTarget,
+    at: datetime,
+) -> tuple[DecisionVerification, ...]:
+    """Verify every revocation that names one of these approvals, at time `at` of the ledger."""
+    by_id: dict[str, list[DecisionEvidence]] = {}
+    for item in decisions:
+        if item.decision is not None and item.decision.kind is DecisionKind.REVOKE:
+            by_id.setdefault(item.decision.approval_id, []).append(item)
+    verified: list[DecisionVerification] = []
+    for evidence in approvals if by_id else ():
+        approval = evidence.approval
+        if approval is not None:
+            need = DecisionNeed(target, at, approval.approval_id, evidence.commit, approval.approved_by)
+            found = by_id.get(approval.approval_id, ())
+            verified.extend(verify_decision(item, DecisionKind.REVOKE, need, trust) for item in found)
+    return tuple(verified)
+
+
+def revoked_approvals(revocations: Iterable[DecisionVerification]) -> frozenset[tuple[str, str]]:
+    """The approvals that accepted revocations name, by id and approver.
+
+    Not by id alone: anybody can give an approval of their own the id of another one, and revoke that. Not by commit: the same
+    signature can be written in another form, which makes another commit.
+    """
+    return frozenset(
+        (each.evidence.decision.approval_id, each.approver)
+        for each in revocations
+        if each.accepted and each.evidence.decision is not None
+    )
+
+
+def verify_countersignatures(
+    debt: Debt, decisions: Iterable[DecisionEvidence], trust: TrustRoot, *, target: ClusterTarget, at: datetime
+) -> tuple[DecisionVerification, ...]:
+    """Verify every countersignature that names the approval of a debt, at time `at` of the ledger."""
+    need = DecisionNeed(target, at, debt.approval_id, debt.commit, debt.principal)
+    return tuple(
+        verify_decision(item, DecisionKind.COUNTERSIGN, need, trust)
+        for item in decisions
+        if item.decision is not None
+        and item.decision.kind is DecisionKind.COUNTERSIGN
+        and item.decision.approval_id == debt.approval_id
+    )
+
+
+def find_settlements(
+    debts: Iterable[Debt],
+    decisions: Sequence[DecisionEvidence],
+    trust: TrustRoot,
+    *,
+    target: ClusterTarget,
+    at: datetime,
+    recorded: Iterable[str] = (),
+) -> tuple[DebtSettlement, ...]:
+    """What settles open debts: for each, the accepted countersignature with the lowest id.
+
+    `recorded` are the ids that the state has records of: a countersignature is recorded under its own id, so it settles one
+    debt, once.
+    """
+    found: list[DebtSettlement] = []
+    used = set(recorded)
+    for debt in debts:
+        accepted = [
+            (each.evidence.decision.decision_id, each.evidence.commit, each.principal)
+            for each in verify_countersignatures(debt, decisions, trust, target=target, at=at)
+            if each.principal is not None and each.evidence.decision is not None
+        ]
+        for decision_id, commit, principal in sorted(accepted):
+            if decision_id not in used:
+                used.add(decision_id)
+                found.append(DebtSettlement(debt.approval_id, decision_id, commit, principal))
+                break
+    return tuple(found)
+
+
+# -- debts in the state ------------------------------------------------------------------------------------------------
+
+
+def debt_of(evidence: ApprovalEvidence) -> Debt | None:
+    """The debt that using an approval leaves; None for one that is not an emergency."""
+    approval, statement = evidence.approval, evidence.statement
+    if approval is None or statement is None or statement.via is not Via.BREAK_GLASS:
+        return None
+    reason = statement.emergency or _UNKNOWN
+    return Debt(approval.approval_id, evidence.commit, approval.resource, approval.approved_by, reason)
+
+
+def is_approval_record(record: Any) -> bool:
+    """Whether a record of the state is of a consumed approval, and not of a decision."""
+    return not isinstance(record, Mapping) or ("countersigns" not in record and "revokes" not in record)
+
+
+def open_debts(state: LedgerState) -> tuple[Debt, ...]:
+    """Debts without a countersignature, by approval id. A debt that cannot be read is open until it is settled."""
+    settled = {str(r["countersigns"]) for r in state.decided.values() if "countersigns" in r}
+    debts = []
+    for approval_id, record in sorted(state.decided.items()):
+        if "debt" in record and approval_id not in settled:
+            values = record["debt"] if isinstance(record["debt"], Mapping) else {}
+            found = (values.get(name) for name in ("commit", "resource", "principal", "reason"))
+            commit, resource, principal, reason = (text if isinstance(text, str) else _UNKNOWN for text in found)
+            debts.append(Debt(approval_id, commit, Address(resource), principal, reason))
+    return tuple(debts)
+
+
+def debt_form(debt: Debt) -> dict[str, str]:
+    """A debt as the state's record of its approval holds it."""
+    return {"commit": debt.commit, "resource": debt.resource, "principal": debt.principal, "reason": debt.reason}
+
+
+def with_debts(state: LedgerState, debts: Iterable[Debt]) -> LedgerState:
+    """The state with `debts` in the records of the approvals that left them."""
+    records = dict(state.approval_records)
+    for debt in debts:
+        records[debt.approval_id] = {**records.get(debt.approval_id, {}), "debt": debt_form(debt)}
+    return replace(state, approval_records=records) if records != state.approval_records else state
+
+
+def with_settled(state: LedgerState, settled: Iterable[DebtSettlement], at: str) -> LedgerState:
+    """The state with a record of each countersignature beside the debt that it settles."""
+    records = dict(state.approval_records)
+    for each in settled:
+        record = {
+            "consumed_at": at,
+            "consumed_by_operation": "countersign",
+            "countersigns": each.approval_id,
+            "principal": each.principal,
+        }
+        records.setdefault(each.countersignature, record)
+    return replace(state, approval_records=records) if records != state.approval_records else state

@@ -1,0 +1,368 @@
+"""Who the authors of a change are. Authors do not approve it, and a change with an unknown author is not approved at all.
+
+1. The commits that count for a change are those reachable from what is applied next and not from what was applied last which
+   declare its address differently from a parent (`approvals.counting`). A merge counts where it is not what merging gives,
+   and on the line of first parents wherever it brings a change of the address. Those that count have to explain the change:
+   applied one after the other to what was applied last, they give what is applied next. If they do not, all commits count.
+2. Each of them needs an origin, the first that there is of: (a) a good signature by a key that is trusted now and is not the
+   bot's; (b) a push certificate by such a key; (c) a push that the server recorded, or (d) one that the forge lists or
+   announced, by an account that the rules map to a person. The oldest push that brought a commit counts. (e) A commit on the
+   target that merging a known request gives, to the byte, stands for the commits of the request, and its own lines do not count.
+3. Everything else only adds people: author, committer and co-authors, the accounts that addresses of a forge name, all names of a
+   key that signed, trusted or not, who pushed, and who opened the request.
+4. A commit without an origin leaves the author of its changes unknown. So does a history too long to be read.
+5. (On a hosted forge, an approver needs an account there: `gitops.cluster.approvals.verify`.)
+6. While a forge does not answer, or does not say yet which request a commit merged, the authors of a change are pending: they
+   are unknown, and a run that would record that for a gated change ends instead.
+7. A change that no commit made, because what was found is not what was recorded, has no author: the adoption of an earlier
+   ledger, and the creation of a graph that the ledger records as vanished, where the declaration is what was applied. If it was
+   edited since, rules 1 to 6 hold.
+
+The same rules are in docs/trust.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from datetime import datetime
+from functools import cached_property
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING
+
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.ledger import UNKNOWN_AUTHOR, WITH_ORIGINS, EntryKind, LedgerEntry
+from gitops.cluster.model.origin import Authors, How, Origin
+from gitops.cluster.model.trust import TrustRoot
+from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import is_line
+from gitops.git.port import Commit, CommitSignature, GitReader
+
+if TYPE_CHECKING:
+    from gitops.cluster.approvals.counting import CountedCommits
+
+MOST_COMMITS = 20_000
+"""How many commits may wait to be applied before their authors count as unknown."""
+
+MOST_UNKNOWN = 20
+"""How many commits without an origin of one change are looked for."""
+
+_MOST_REPLAYED = 200
+_MOST_SHOWN = 3
+_MOST_NAMES = 500
+# What forges write for the authors of commits that they squash into one.
+_CO_AUTHOR = re.compile(r"^co-authored-by:[^<>\n]*<([^<>\n]+)>", re.IGNORECASE | re.MULTILINE)
+# https://docs.github.com/en/account-and-profile/reference/email-addresses-reference#your-noreply-email-address
+# https://docs.gitlab.com/user/profile/#use-an-automatically-generated-private-commit-email
+_MADE_UP = re.compile(r"([1-9][0-9]{0,17})([+-])[^@\s]*@(?:[^@\s]+\.)?noreply\.[^@\s]+", re.IGNORECASE | re.ASCII)
+_FORGES = {"+": "github", "-": "gitlab"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """The push that brought a commit: `by` whom, as the server knows them, and the `person` of the rules, None if unknown.
+
+    `people` are all names that count as authors because of it; `problem` says why the person is unknown.
+    """
+
+    how: How
+    by: str
+    person: str | None
+    people: frozenset[str] = frozenset()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownOrigins:
+    """What is known of commits besides git.
+
+    `pushed` gives the oldest push of a commit: several if it is not known which of them was first. `merged` are the commits of
+    rule 2 (e), with the head of their request. `missing` says why a commit without a push has none. `unsaid` are commits that
+    may have merged a request that the forge cannot show, each with the reason. `pending` says why nothing is known for now.
+    """
+
+    pushed: Callable[[str], tuple[Pushed, ...]] = lambda _: ()
+    merged: Mapping[str, str] = field(default_factory=dict)
+    missing: str = "no push of it is on record"
+    unsaid: Mapping[str, str] = field(default_factory=dict)
+    pending: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unapplied:
+    """The commits that are not applied: reachable from one of `heads`, not from `base`. `trust` is in force at `at`.
+
+    `tree` is the root tree that is applied next; None if it is not one tree, which no commits explain.
+    """
+
+    base: str
+    heads: tuple[str, ...]
+    trust: TrustRoot
+    at: datetime
+    tree: str | None
+
+
+class Origins:
+    """The authors of each change of one plan; `known` is asked once, when the first change needs it."""
+
+    def __init__(
+        self,
+        reader: GitReader,
+        unapplied: Unapplied,
+        counted: CountedCommits,
+        known: Callable[[], KnownOrigins] = KnownOrigins,
+        carried: Sequence[Origin] = (),
+        *,
+        explained: Callable[[Address], bool] = lambda _: True,
+    ) -> None:
+        """`carried` are the origins, from earlier entries, of changes that are not applied yet.
+
+        For addresses that are not `explained`, commits count as in entries before version 4.
+        """
+        self._reader = reader
+        self._unapplied = unapplied
+        self._counted = counted
+        self._ask = known
+        self._carried = tuple(carried)
+        self._explained = explained
+        self._found: dict[str, Origin] = {}
+        self._signatures: dict[str, CommitSignature] = {}
+
+    def authors_of(self, address: Address) -> Authors:
+        """The authors of the change of one address."""
+        earlier = tuple(each for each in self._carried if not each.resources or address in each.resources)
+        # Rule 4.
+        if len(self._commits) > MOST_COMMITS:
+            return authors(
+                [*earlier, Origin("0" * 40, How.UNKNOWN, f"more than {MOST_COMMITS} commits wait to be applied")]
+            )
+        found = self._judged_until(self._counting(address, carried=bool(earlier)))
+        if not earlier and not found:
+            return authors(
+                [Origin(self._unapplied.heads[-1], How.UNKNOWN, "the commit that made this change is unknown")]
+            )
+        return replace(authors([*earlier, *found]), pending=self._known.pending if found else "")
+
+    def _counting(self, address: Address, *, carried: bool) -> Sequence[Commit]:
+        """Rule 1."""
+        strict = self._explained(address)
+        counting: list[Commit] = []
+        unknown = 0
+        for commit in self._commits:
+            if self._counted.counts(commit, address) or (
+                strict and commit.id in self._line and self._counted.changes(commit, address)
+            ):
+                counting.append(commit)
+                unknown += self._origin(commit).how is How.UNKNOWN
+            if unknown >= MOST_UNKNOWN:
+                # More would say nothing new.
+                return counting
+        # A commit of rule 2 (e) stands for those of its request, which count themselves.
+        own = [commit for commit in counting if self._stands_for(commit) is None]
+        explained = bool(own) or carried
+        if strict and explained:
+            base, tree = self._reader.commit(self._unapplied.base).tree, self._unapplied.tree
+            explained = (
+                tree is not None
+                and len(own) <= _MOST_REPLAYED
+                and self._counted.explain(self._oldest_first(own), address, base, tree)
+            )
+        return counting if explained else self._commits
+
+    def _stands_for(self, commit: Commit) -> str | None:
+        """The head of the request that a commit merged, if it is here."""
+        head = self._merged.get(commit.id)
+        return None if head is None or self._reader.resolve(head) is None else head
+
+    def _oldest_first(self, some: Sequence[Commit]) -> Sequence[Commit]:
+        """Some commits, each after its ancestors, in an order that they and the history alone decide: an audit has it, too."""
+        bits = {commit.id: 1 << number for number, commit in enumerate(some)}
+        before: dict[str, int] = {}
+        for commit in self._parents_first if len(some) > 1 else ():
+            before[commit] = 0
+            for parent in self._parents[commit]:
+                before[commit] |= before[parent] | bits.get(parent, 0)
+        return sorted(some, key=lambda commit: (before.get(commit.id, 0).bit_count(), commit.id))
+
+    def touched(self) -> bool:
+        """Whether any of the commits changes the cluster, even if later ones take it back."""
+        reader, start = self._reader, self._unapplied.base
+        found = (c for head in self._unapplied.heads for c in reader.commits_between(start, head, most=MOST_COMMITS))
+        return any(map(self._counted.touches, found))
+
+    def _judged_until(self, commits: Iterable[Commit]) -> list[Origin]:
+        """The origins of commits, up to so many without one that more would say nothing new."""
+        found: list[Origin] = []
+        missing = 0
+        for commit in commits:
+            found.append(self._origin(commit))
+            missing += found[-1].how is How.UNKNOWN
+            if missing >= MOST_UNKNOWN:
+                break
+        return found
+
+    @cached_property
+    def _known(self) -> KnownOrigins:
+        return self._ask()
+
+    @cached_property
+    def _merged(self) -> Mapping[str, str]:
+        """The commits of rule 2 (e). A commit of the request itself never stands for the request."""
+        reader, known = self._reader, self._known.merged
+        return {
+            commit: head
+            for commit, head in known.items()
+            if reader.resolve(head) is None or not reader.is_ancestor(commit, head)
+        }
+
+    @cached_property
+    def _line(self) -> frozenset[str]:
+        """The commits on the lines of first parents."""
+        first = {commit.id: next(iter(commit.parents), "") for commit in self._commits}
+        line = set[str]()
+        for head in self._unapplied.heads:
+            at = head
+            while at in first and at not in line:
+                line.add(at)
+                at = first[at]
+        return frozenset(line)
+
+    @cached_property
+    def _parents(self) -> Mapping[str, Sequence[str]]:
+        known = {commit.id for commit in self._commits}
+        return {commit.id: [parent for parent in commit.parents if parent in known] for commit in self._commits}
+
+    @cached_property
+    def _parents_first(self) -> tuple[str, ...]:
+        return tuple(TopologicalSorter(self._parents).static_order())
+
+    @cached_property
+    def _commits(self) -> tuple[Commit, ...]:
+        # An auditor may not have the commits of a request that was squashed.
+        merged = (head for head in self._merged.values() if self._reader.resolve(head) is not None)
+        heads = dict.fromkeys((*self._unapplied.heads, *merged))
+        found: dict[str, Commit] = {}
+        for head in heads:
+            for commit in self._reader.commits_between(self._unapplied.base, head, most=MOST_COMMITS + 1):
+                found[commit.id] = commit
+        return tuple(found.values())
+
+    def _origin(self, commit: Commit) -> Origin:
+        if commit.id not in self._found:
+            self._found[commit.id] = self._judged(commit)
+        return self._found[commit.id]
+
+    def _judged(self, commit: Commit) -> Origin:
+        """Rules 2 and 3 for one commit."""
+        if commit.id in self._merged:
+            return Origin(commit.id, How.MERGE, self._merged[commit.id])
+        trust, pushed = self._unapplied.trust, self._known.pushed(commit.id)
+        signature = self._reader.signature(commit.id)
+        people = people_named_in(commit).union(*(push.people for push in pushed))
+        signer = None
+        if signature.good and signature.namespace == "git":
+            people |= trust.names(signature.key)
+            signer = person_of_key(trust, signature.key, self._unapplied.at)
+        if len(people) > _MOST_NAMES:
+            return Origin(commit.id, How.UNKNOWN, f"it names more than {_MOST_NAMES} people")
+        listed = tuple(sorted(people))
+        unsaid = self._known.unsaid.get(commit.id) or self._known.pending
+        if unsaid:
+            # Also of one that is signed: the authors of the request are not known.
+            return Origin(commit.id, How.UNKNOWN, unsaid, listed)
+        if signer is not None:
+            return Origin(commit.id, How.SIGNATURE, signer, listed)
+        if pushed and all(push.person for push in pushed):
+            return Origin(commit.id, pushed[0].how, pushed[0].by, listed)
+        why = next((push.problem for push in pushed if not push.person), self._known.missing)
+        return Origin(commit.id, How.UNKNOWN, f"{_signature_problem(signature)}, and {why}", listed)
+
+
+def authors(origins: Sequence[Origin]) -> Authors:
+    """The authors that origins give, and a line for each commit without one."""
+    people = frozenset(name for origin in origins for name in origin.people)
+    bad = [origin for origin in origins if origin.how is How.UNKNOWN]
+    unknown = [f"commit {each.commit[:12]}: {each.by}" for each in bad[:_MOST_SHOWN]]
+    if len(bad) > _MOST_SHOWN:
+        unknown.append(f"{len(bad) - _MOST_SHOWN} more commits")
+    return Authors(people, tuple(unknown), tuple(dict.fromkeys(origins)))
+
+
+def names_of_authors(origins: Sequence[Origin]) -> tuple[str, ...]:
+    """What an entry names as its authors: the people of its origins, and that one is unknown."""
+    named = {name for origin in origins for name in origin.people}
+    return tuple(sorted(named | {UNKNOWN_AUTHOR for origin in origins if origin.how is How.UNKNOWN}))
+
+
+def made_by_no_commit(change: Change, vanished: Container[Address] | None = None) -> bool:
+    """Rule 7. The planner gives a creation a digest before it only where the ledger records that the graph vanished.
+
+    `vanished` are the graphs that the ledger records so, where the change comes from an entry and not from the planner.
+    """
+    if change.action is Action.ADOPT:
+        return True
+    again = change.action is Action.CREATE and change.before is not None and change.before == change.after
+    return again and (vanished is None or change.address.graph_address in vanished)
+
+
+def may_approve(trust: TrustRoot, authors: Authors, at: datetime) -> tuple[str, ...]:
+    """The people whose approval would pass step 4 of a verification at time `at`, by their names in the rules."""
+    if authors.unknown:
+        return ()
+    involved = trust.known_as(authors.people | trust.ledger_signers)
+    found = set()
+    for signer in trust.signers:
+        principal = trust.principal(signer.key, at=at)
+        if principal is not None and trust.may_approve(principal) and not trust.known_as({principal}) & involved:
+            found.add(principal)
+    return tuple(sorted(found))
+
+
+def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
+    """The origins of what an entry leaves unapplied. The first release recorded none: then its authors are not all known."""
+    if entry.version < WITH_ORIGINS:
+        source = "0" * 40 if entry.source is None else entry.source.commit
+        why = "an entry of the first release, which recorded no origins, left the change unapplied"
+        people = tuple(name for name in entry.authors if name != UNKNOWN_AUTHOR)
+        return (Origin(source, How.UNKNOWN, why, people),)
+    applied = {change.resource for change in entry.changes if change.disposition == "applied"}
+    # An intent only announces what it lists.
+    done = applied if entry.kind is not EntryKind.INTENT else set[Address]()
+    return tuple(origin for origin in entry.origins if not origin.resources or not done.issuperset(origin.resources))
+
+
+def people_named_in(commit: Commit) -> frozenset[str]:
+    """Addresses of author, committer and co-authors, and the accounts (`github:583231`) that these addresses name."""
+    lines = (commit.author.email, commit.committer.email, *_CO_AUTHOR.findall(commit.message))
+    # The rules hold no name that is not one line, and an entry could not record it.
+    found = {email.strip() for email in lines if is_line(email.strip())}
+    accounts = {f"{_FORGES[made_up[2]]}:{made_up[1]}" for made_up in map(_MADE_UP.fullmatch, found) if made_up}
+    return frozenset(found | accounts)
+
+
+def person_of_key(trust: TrustRoot, key: str, at: datetime) -> str | None:
+    """The person whom a key speaks for at a time, None if it is not trusted then, or is a key of the ledger."""
+    person = trust.principal(key, at=at)
+    return None if person in trust.ledger_signers else person
+
+
+def person_of_account(trust: TrustRoot, account: str) -> str | None:
+    """The person of an account in the rules (`github:583231`, `local:alice`); None for another or the bot's."""
+    person = trust.account(account)
+    return None if person in trust.ledger_signers else person
+
+
+def names_of_accounts(trust: TrustRoot | None, accounts: Iterable[str], ids: Iterable[str] = ()) -> frozenset[str]:
+    """The accounts and the people that they may be: rule 3, so that an account is also compared without the name of its forge."""
+    given = frozenset(accounts)
+    wanted = given | {account.partition(":")[2] for account in given} | frozenset(ids)
+    known = () if trust is None else trust.accounts
+    return given | {name for account, name in known if account.partition(":")[2] in wanted}
+
+
+def _signature_problem(signature: CommitSignature) -> str:
+    if not signature.signed:
+        return "it is not signed"
+    return f"its signature does not count ({signature.problem or 'the key is not trusted now'})"

@@ -1,0 +1,403 @@
+"""Approvals: which changes are gated, what a digest-bound approval covers, and whether signed evidence counts.
+
+`verify_approval` works by numbered steps; each refusal has its own code, and a step that cannot be decided refuses:
+
+1. The commit has the form of an approval: one parent, which is an entry of this ledger and the head it names, exactly one
+   added document, and a message that repeats the content of the document.
+2. It is signed, and the signature is good over the raw commit in the namespace `git`. The same key signed the statement itself in
+   the namespace `gitops-approval`, so that no other signature of the approver makes an approval. Only statements of the first
+   release, in entries of the first release, need none.
+3. The key is trusted at this ledger position and belongs to the principal that the document names. An attestation is signed
+   by a ledger signer instead, and the document names the principal that owns the account.
+4. The principal may approve, and all authors of the change are known (`approvals.origins`) and are other people, under any
+   name or account. On a hosted forge the rules name the account of the principal there. Attestations count only for the kinds of
+   change that the rules list. In an emergency it is sufficient to be listed for emergencies.
+   Keys and rules themselves, and where a cluster is, are approved by signature alone.
+5. It is for this repository, cluster, environment, branch and folder.
+6. It is not revoked, not consumed, and not expired.
+7. It covers exactly this change: same folder, config, change and policy digests; what was reviewed on a forge is that folder. No
+   entry after the one that it names has changed the resource.
+8. It covers the data of the change (`gitops.cluster.approvals.data`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from gitops.cluster.approvals.data import data_refusal
+from gitops.cluster.model.address import Kind
+from gitops.cluster.model.approval import (
+    APPROVAL_NAMESPACE,
+    STATEMENT_VERSION,
+    Approval,
+    ApprovalEvidence,
+    ApprovalStatement,
+    ClusterTarget,
+    Via,
+)
+from gitops.cluster.model.change import Change, Tier
+from gitops.cluster.model.ledger import ENTRY_VERSION, UNKNOWN_AUTHOR, WITH_ORIGINS
+from gitops.cluster.model.trust import TrustRoot
+from gitops.core.canonical import canonical_digest
+from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics
+from gitops.git.port import CommitSignature
+
+REFUSALS = frozenset(
+    {
+        Code.APPROVAL_MALFORMED,
+        Code.APPROVAL_UNSIGNED,
+        Code.APPROVAL_SIGNATURE_INVALID,
+        Code.APPROVAL_SIGNER_UNKNOWN,
+        Code.APPROVAL_ACCOUNT_UNKNOWN,
+        Code.APPROVAL_SIGNER_NOT_ALLOWED,
+        Code.APPROVAL_SELF,
+        Code.APPROVAL_AUTHORS_UNKNOWN,
+        Code.APPROVAL_VIA_REFUSED,
+        Code.APPROVAL_WRONG_TARGET,
+        Code.APPROVAL_REVOKED,
+        Code.APPROVAL_SPENT,
+        Code.APPROVAL_EXPIRED,
+        Code.APPROVAL_STALE,
+        Code.APPROVAL_DATA_UNKNOWN,
+        Code.APPROVAL_OTHER_GRAPH,
+        Code.APPROVAL_DATA_GREW,
+        Code.APPROVAL_DATA_REPLACED,
+        Code.APPROVAL_QUORUM,
+    }
+)
+"""Why the approvals at hand do not open a gate, by the steps above and by the number of people."""
+
+HOSTED = frozenset({"github", "gitlab", "gitea"})
+"""The forges where people have accounts that are not names of the rules."""
+
+_APPROVAL_PATH = "__cluster/approvals/{}.json"
+_SHOWN_PATHS = 5
+# How far the clocks of an approver and of the bot may be apart.
+_SKEW = timedelta(hours=1)
+_Refusal = tuple[Code, str]
+
+
+def change_form(change: Change) -> dict[str, Any]:
+    """What a digest covers of a change: its identity and effect, not its disposition or evidence."""
+    return {
+        "address": change.address,
+        "action": change.action.value,
+        "before": change.before,
+        "after": change.after,
+        "binding_change": change.binding_change,
+        "steps": None if change.migration is None else change.migration.to_json(),
+    }
+
+
+def change_digest(change: Change) -> str:
+    """Identity of one change, 64 hex digits."""
+    return canonical_digest(change_form(change))
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalNeed:
+    """What an approval must match: the change, the folder and rules that it belongs to, and the ledger's position.
+
+    `version` is that of the entry which uses the approval. `digest` is that of the change, where its steps are not at hand;
+    `moved` says that an entry after the one that the approval names changed the resource. `at` is the time at that position;
+    `consumed` are the ids of consumed approvals, `revoked` the ids and approvers of revoked ones (None: any); `authors` are the
+    authors of the change, `unknown` says why there may be further ones. `forge` is the kind of the forge in use. `replaced` is as
+    in `data_refusal`.
+    """
+
+    target: ClusterTarget
+    cluster_tree: str
+    config_digest: str
+    policy_digest: str
+    change: Change
+    at: datetime
+    consumed: frozenset[str] = frozenset()
+    authors: frozenset[str] = frozenset()
+    revoked: frozenset[tuple[str, str | None]] = frozenset()
+    version: int = ENTRY_VERSION
+    digest: str | None = None
+    moved: bool = False
+    unknown: tuple[str, ...] = ()
+    forge: str = ""
+    replaced: int | str = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalVerification:
+    """Whether an approval is accepted: then `principal` gave it, else `diagnostics` has the first step that failed.
+
+    `names` are all names of that person, in lower case: approvals that share a name are from one person.
+    """
+
+    evidence: ApprovalEvidence
+    principal: str | None = None
+    names: frozenset[str] = frozenset()
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether every step passed."""
+        return not len(self.diagnostics)
+
+    @property
+    def is_emergency(self) -> bool:
+        """Whether it is accepted and sufficient by itself: an emergency, which leaves a debt."""
+        statement = self.evidence.statement
+        return self.accepted and statement is not None and statement.via is Via.BREAK_GLASS
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """Evidence that passed step 1, with what the further steps compare it to."""
+
+    evidence: ApprovalEvidence
+    approval: Approval
+    statement: ApprovalStatement
+    need: ApprovalNeed
+    trust: TrustRoot
+
+    def names(self) -> frozenset[str]:
+        """All names of the approver, once step 3 has passed."""
+        listed = frozenset[str]() if self.statement.via is Via.FORGE else self.trust.names(self.evidence.signature.key)
+        return self.trust.known_as({self.approval.approved_by, *listed})
+
+
+def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot) -> ApprovalVerification:
+    """Apply the numbered steps of this module to one piece of evidence.
+
+    The caller has to check that `need.change` is gated, and that there is a quorum (`select_quorum`).
+    """
+
+    def refuse(refusal: _Refusal) -> ApprovalVerification:
+        refused = Diagnostics()
+        code, message = refusal
+        refused.add(code, need.change.address, f"approval {_short(evidence.commit)}: {message}")
+        return ApprovalVerification(evidence, diagnostics=refused)
+
+    approval, statement = evidence.approval, evidence.statement
+    problem = evidence.problem or _form_problem(evidence, approval, statement)
+    if problem or approval is None or statement is None:
+        return refuse((Code.APPROVAL_MALFORMED, problem or "document or statement is missing"))
+    case = _Case(evidence, approval, statement, need, trust)
+    for step in (_signature, _signer, _permission, _target, _validity, _coverage, _data):
+        refusal = step(case)
+        if refusal is not None:
+            return refuse(refusal)
+    return ApprovalVerification(evidence, approval.approved_by, case.names())
+
+
+def _signature(case: _Case) -> _Refusal | None:
+    """Step 2."""
+    return signature_refusal(case.evidence, case.statement, case.need.version)
+
+
+def signature_refusal(
+    evidence: ApprovalEvidence, statement: ApprovalStatement, version: int = ENTRY_VERSION
+) -> tuple[Code, str] | None:
+    """Why step 2 refuses an approval for an entry of `version`: code and reason. None if it does not."""
+    signature = evidence.signature
+    if not signature.signed:
+        return Code.APPROVAL_UNSIGNED, "the commit carries no signature"
+    if not signature.good or signature.namespace != "git":
+        return Code.APPROVAL_SIGNATURE_INVALID, signature.problem or "the signature does not match the commit"
+    if version < WITH_ORIGINS:
+        return None
+    if statement.version < STATEMENT_VERSION:
+        early = "it was given with an earlier release, which did not record what it covers; approve again"
+        return Code.APPROVAL_STALE, early
+    problem = own_signature_problem(signature, evidence.own_signature)
+    return (Code.APPROVAL_SIGNATURE_INVALID, problem) if problem else None
+
+
+def own_signature_problem(commit: CommitSignature, own: CommitSignature | None) -> str:
+    """Why the signature of a statement or decision does not count beside that of its commit; empty if it does."""
+    if own is None or not own.good or own.namespace != APPROVAL_NAMESPACE:
+        return f"its statement is not signed in the namespace {APPROVAL_NAMESPACE}"
+    return "" if own.key == commit.key else "its statement and its commit are signed with different keys"
+
+
+def _signer(case: _Case) -> _Refusal | None:
+    """Step 3."""
+    signature, approval, trust = case.evidence.signature, case.approval, case.trust
+    principal = trust.principal(signature.key, at=case.need.at)
+    if principal is None:
+        return Code.APPROVAL_SIGNER_UNKNOWN, f"its {signature.key_type} key is not trusted"
+    grant = case.statement.grant
+    if grant is not None:
+        if principal not in trust.ledger_signers:
+            return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} does not sign attestations"
+        principal = trust.account(grant.account)
+        if principal is None:
+            return Code.APPROVAL_ACCOUNT_UNKNOWN, f"approvals.accounts lists no person for {grant.account}"
+    if principal != approval.approved_by:
+        return Code.APPROVAL_MALFORMED, f"signed by {principal} in the name of {approval.approved_by}"
+    return None
+
+
+def _permission(case: _Case) -> _Refusal | None:
+    """Step 4."""
+    principal, trust, change = case.approval.approved_by, case.trust, case.need.change
+    via = case.statement.via
+    if via is not Via.SIGNATURE and change.address.kind in (Kind.TRUST, Kind.CLUSTER):
+        return Code.APPROVAL_VIA_REFUSED, "keys, rules, and where a cluster is are approved by signature alone"
+    if via is Via.BREAK_GLASS:
+        if not trust.may_act_alone(principal):
+            return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not listed in approvals.break_glass"
+        return None
+    tier = change.tier or Tier.IRREVERSIBLE
+    if via is Via.FORGE and tier not in trust.via_forge:
+        return Code.APPROVAL_VIA_REFUSED, f"a review on the forge does not count for a change that is {tier}"
+    return person_refusal(principal, case.names(), case.need, trust)
+
+
+def person_refusal(
+    principal: str, names: frozenset[str], need: ApprovalNeed, trust: TrustRoot
+) -> tuple[Code, str] | None:
+    """Why a person may not approve a change together with others, by step 4: code and reason. None if they may.
+
+    `names` are all names of the person, in lower case.
+    """
+    if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
+        return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not an approver"
+    own = names & {author.casefold() for author in need.authors}
+    if own:
+        alias = "" if principal.casefold() in own else f", as {', '.join(sorted(own))}"
+        return Code.APPROVAL_SELF, f"{principal} is an author of the change{alias}"
+    if need.unknown or UNKNOWN_AUTHOR in need.authors:
+        why = "; ".join(need.unknown) or "they were not recorded"
+        return Code.APPROVAL_AUTHORS_UNKNOWN, f"{principal} may be one of the authors, who are unknown: {why}"
+    forge = need.forge
+    if forge in HOSTED and not any(name.startswith(f"{forge}:") for name in names):
+        line = f"approvals.accounts: {{'{forge}:NUMBER': {principal}}}"
+        return Code.APPROVAL_ACCOUNT_UNKNOWN, f"the rules name no account of {principal} on {forge}; add {line}"
+    return None
+
+
+def _target(case: _Case) -> _Refusal | None:
+    """Step 5."""
+    for part in fields(ClusterTarget):
+        approved, needed = getattr(case.statement.target, part.name), getattr(case.need.target, part.name)
+        if approved != needed:
+            return Code.APPROVAL_WRONG_TARGET, f"it is for {part.name} {approved!r}, this is {needed!r}"
+    return None
+
+
+def _validity(case: _Case) -> _Refusal | None:
+    """Step 6."""
+    identity = case.approval.approval_id
+    if not case.need.revoked.isdisjoint({(identity, case.approval.approved_by), (identity, None)}):
+        return Code.APPROVAL_REVOKED, f"{identity} was revoked"
+    if identity in case.need.consumed or case.approval.consumed_at is not None:
+        return Code.APPROVAL_SPENT, f"{identity} is already consumed"
+    problem = _time_problem(case)
+    return None if problem is None else (Code.APPROVAL_EXPIRED, problem)
+
+
+def _coverage(case: _Case) -> _Refusal | None:
+    """Step 7."""
+    grant, seen = case.statement.grant, case.evidence.reviewed_tree
+    if grant is not None and seen not in (None, grant.tree):
+        return Code.APPROVAL_MALFORMED, f"commit {_short(grant.commit)} does not have the cluster folder that it names"
+    if grant is not None and grant.tree != case.statement.cluster_tree:
+        return Code.APPROVAL_STALE, f"what was reviewed in {_short(grant.commit)} is not what would be applied"
+    difference = _difference(case)
+    if difference is None and case.need.moved and case.need.version >= WITH_ORIGINS:
+        difference = "the resource was changed after the entry that the approver saw; approve again"
+    return None if difference is None else (Code.APPROVAL_STALE, difference)
+
+
+def _data(case: _Case) -> _Refusal | None:
+    """Step 8; the first release knew nothing of data."""
+    if case.need.version < WITH_ORIGINS:
+        return None
+    return data_refusal(case.need.change, case.statement.seen, case.trust.data_growth, case.need.replaced)
+
+
+def _form_problem(
+    evidence: ApprovalEvidence, approval: Approval | None, statement: ApprovalStatement | None
+) -> str | None:
+    if approval is None or statement is None:
+        return "document or statement is missing"
+    if len(evidence.parents) != 1 or evidence.parents[0] != statement.ledger_head or not evidence.on_chain:
+        return "its parent is not the ledger entry that it names"
+    if evidence.changed_paths != (_APPROVAL_PATH.format(approval.approval_id),):
+        return "it changes more than its own document"
+    has, wants = (statement.grant, statement.emergency), (statement.via is Via.FORGE, statement.via is Via.BREAK_GLASS)
+    if tuple(part is not None for part in has) != wants:
+        return "it contradicts itself about whether a review, one person alone or a signature gave it"
+    same = statement.approval_id == approval.approval_id and statement.config_digest == approval.bound_config_digest
+    return None if same else "its message does not match its document"
+
+
+def _time_problem(case: _Case) -> str | None:
+    """An approval lasts from the earliest of its dates: a late date of its own, or of an attestation, does not extend it."""
+    grant, at = case.statement.grant, case.need.at
+    begins = [parse_timestamp(t) for t in (case.approval.created_at, *(() if grant is None else (grant.at,)))]
+    expires = parse_timestamp(case.statement.expires_at)
+    if expires is None or None in begins:
+        return "its times are not readable"
+    begin = min(b for b in begins if b is not None)
+    if begin > at + _SKEW:
+        return f"it is dated in the future, {begin.isoformat()}"
+    expires = min(expires, begin + case.trust.expires_after)
+    return f"it expired at {expires.isoformat()}" if at >= expires else None
+
+
+def _difference(case: _Case) -> str | None:
+    """What changed since the approval, the most helpful fact first; None when nothing did."""
+    approval, statement, need, change = case.approval, case.statement, case.need, case.need.change
+    if statement.cluster_tree != need.cluster_tree:
+        moved = case.evidence.moved
+        shown = ", ".join(moved[:_SHOWN_PATHS])
+        more = f" and {len(moved) - _SHOWN_PATHS} more" if len(moved) > _SHOWN_PATHS else ""
+        return f"the cluster folder changed: {shown}{more}" if shown else "the cluster folder changed"
+    if approval.resource != change.address or approval.operation is not change.action:
+        return f"it is for {approval.operation} {approval.resource}"
+    pairs = (
+        ("the configuration", statement.config_digest, need.config_digest),
+        ("the recorded state of the resource", approval.bound_before_digest, change.before),
+        ("the desired state of the resource", approval.bound_after_digest, change.after),
+        ("the change", statement.change_digest, need.digest or change_digest(change)),
+        ("the approval rules", statement.policy_digest, need.policy_digest),
+    )
+    for what, approved, now in pairs:
+        if approved != now:
+            return f"{what} changed (approved {_short(approved)}, now {_short(now)})"
+    return None
+
+
+def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVerification, ...]:
+    """The accepted approvals, one per person (the lowest approval id), in approval id order; emergencies do not count."""
+    accepted = sorted((v for v in verified if v.accepted and not v.is_emergency), key=_approval_id)
+    kept: list[ApprovalVerification] = []
+    for each in accepted:
+        names = each.names or {each.principal}
+        if all(names.isdisjoint(other.names or {other.principal}) for other in kept):
+            kept.append(each)
+    return tuple(kept)
+
+
+def select_quorum(verified: Sequence[ApprovalVerification], required: int) -> tuple[ApprovalVerification, ...]:
+    """The approvals that permit a change together: of `required` people, else one emergency; empty without a quorum.
+
+    An emergency that is not needed is not consumed.
+    """
+    people = one_per_person(verified)
+    if len(people) >= required:
+        return people[:required]
+    return tuple(sorted((v for v in verified if v.is_emergency), key=_approval_id)[:1])
+
+
+def _approval_id(verification: ApprovalVerification) -> str:
+    approval = verification.evidence.approval
+    return approval.approval_id if approval is not None else ""
+
+
+def _short(text: str | None) -> str:
+    return text[:12] if text else "none"

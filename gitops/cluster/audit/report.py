@@ -1,0 +1,114 @@
+"""The results of `gitops log` and `gitops audit`, and what an audit is given besides the ledger branch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from types import MappingProxyType
+
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Seen
+from gitops.cluster.model.ledger import ApprovalUse, DebtSettlement, LedgerEntry
+from gitops.cluster.model.trust import RuleChange
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class UsedApproval:
+    """An approval that an entry used; `result` is `good`, or the code of the step that refuses it.
+
+    `seen` is the graph that its approver saw, where the change is one of data.
+    """
+
+    use: ApprovalUse
+    result: str
+    seen: Seen | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsedCountersignature:
+    """A countersignature that an entry recorded; `result` is `good`, or the code of what is wrong with it."""
+
+    settlement: DebtSettlement
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One entry of the trail. `signature` is `good` or the code of what is wrong with it.
+
+    `entry` is None where the commit holds no entry that can be read. `owed` are the ids of the approvals whose debts are open
+    after the entry. `rules` is what the entry changes of keys and rules. `republished` are queries whose own text stayed while
+    their file changed.
+    """
+
+    commit: str
+    entry: LedgerEntry | None
+    approvals: tuple[UsedApproval, ...] = ()
+    signature: str = "good"
+    settlements: tuple[UsedCountersignature, ...] = ()
+    owed: tuple[str, ...] = ()
+    rules: tuple[RuleChange, ...] = ()
+    republished: frozenset[Address] = frozenset()
+
+    @property
+    def ok(self) -> bool:
+        """Whether signature, approvals and countersignatures hold."""
+        results = [each.result for each in self.approvals] + [each.result for each in self.settlements]
+        return self.signature == "good" and all(result == "good" for result in results)
+
+
+def _none() -> Mapping[str, str]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class AuditWitnesses:
+    """What is known of a ledger besides its branch: names, each with the commit of an entry or of a signed document.
+
+    `seen` are heads that this clone saw before, by where it noted them. `signed` are the branches with approvals and with
+    decisions about them, consumed or not. `copies` are the heads of other copies of the ledger, by the name of the copy.
+    """
+
+    seen: Mapping[str, str] = field(default_factory=_none)
+    signed: Mapping[str, str] = field(default_factory=_none)
+    copies: Mapping[str, str] = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFinding:
+    """A problem of an entry, given by its commit and number from 1, or of the whole chain (number 0 and the head)."""
+
+    commit: str
+    number: int
+    code: Code
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """Result of verifying a ledger branch from its first entry, or from the entry after number `since`, which was trusted.
+
+    The first `verified` of `entries` entries hold; those up to `since` were not checked. `findings` has the first entry that
+    does not hold, if there is one, and then what witnesses contradict. `notes` say what could not be checked, such as a source
+    commit that the repository does not have.
+    """
+
+    cluster: str
+    head: str
+    entries: int
+    verified: int
+    findings: tuple[AuditFinding, ...] = ()
+    notes: tuple[str, ...] = ()
+    since: int = 0
+
+    @property
+    def finding(self) -> AuditFinding | None:
+        """The first finding."""
+        return self.findings[0] if self.findings else None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every entry holds, and no witness contradicts the ledger."""
+        return not self.findings

@@ -1,0 +1,99 @@
+"""Where the cluster of a ledger is: part of step 1 and step 5 of the audit.
+
+1. Every entry is for the place that the entry before records. No later entry is of an older version than one before it.
+2. Only an entry of kind `scope` records another place. It changes nothing else: its one change is that of the cluster, from the
+   place before to the place after, and is approved.
+3. A ledger that is closed takes no entry that applies, announces or observes anything.
+4. The storage that a first entry or a `scope` entry records is what its source commit declares.
+
+The first release did not guard where a cluster is. What it moved is a note.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gitops.cluster.audit.walk import Walk
+from gitops.cluster.ledger.chain import VerifiedEntry
+from gitops.cluster.ledger.scope import declared_storage, recorded_scope
+from gitops.cluster.model.address import Kind, cluster_address
+from gitops.cluster.model.change import Action, Disposition
+from gitops.cluster.model.ledger import WITH_ORIGINS, EntryKind, LedgerEntry
+from gitops.cluster.model.scope import ClusterScope
+from gitops.core.codes import Code
+from gitops.core.errors import IntegrityError
+
+__all__ = ["check_place", "check_scope"]
+
+_WORKING = frozenset({EntryKind.APPLY, EntryKind.INTENT, EntryKind.REFRESH})
+
+
+def check_place(walk: Walk, entry: LedgerEntry) -> None:
+    """Rule 1. Raises IntegrityError `ledger_entry_invalid`."""
+    if walk.previous is None:
+        if entry.scope is not None and entry.scope.target != entry.target:
+            raise _invalid("the place of the first entry is not the one that it records")
+        return
+    before = walk.previous.entry
+    # Versions 1 and 2 are of one release, which wrote both.
+    if entry.version < before.version and before.version >= WITH_ORIGINS:
+        raise _invalid(f"version {entry.version} follows version {before.version}")
+    at = before.target if before.scope is None else before.scope.target
+    if entry.target == at:
+        return
+    if entry.version >= WITH_ORIGINS or entry.target.cluster != at.cluster:
+        raise _invalid("the entry is for another cluster, branch or folder")
+    walk.notes.append(
+        f"entry {entry.number}: the cluster is at another place than before, which the first release did not guard"
+    )
+
+
+def check_scope(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> None:
+    """Rules 2 to 4. Raises IntegrityError `ledger_change_unapproved`, `ledger_entry_invalid`, `ledger_source_mismatch`."""
+    entry, scope = found.entry, found.entry.scope
+    if entry.version < WITH_ORIGINS:
+        return
+    previous = walk.previous
+    before = scope if previous is None else recorded_scope(walk.reader, previous.entry, walk.open_tree)
+    if entry.kind is EntryKind.SCOPE:
+        _check_move(entry, before, scope, approved)
+    elif scope != before and not (scope is None and entry.kind not in _WORKING):
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the cluster was moved without an approval of that move")
+    elif entry.kind is not EntryKind.ADOPT and any(
+        c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.APPLIED for c in entry.changes
+    ):
+        raise _invalid("only an entry with no other change may change the cluster")
+    if before is not None and before.closed and entry.kind in _WORKING:
+        raise _invalid("an earlier entry closed the ledger")
+    if scope is not None and not scope.closed and (previous is None or entry.kind is EntryKind.SCOPE):
+        _check_storage(walk, entry, scope)
+
+
+def _check_move(
+    entry: LedgerEntry, before: ClusterScope | None, after: ClusterScope | None, approved: frozenset[str]
+) -> None:
+    """Rule 2."""
+    address = cluster_address(entry.target.cluster)
+    if before is None or after is None or len(entry.changes) != 1 or address not in approved:
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the cluster was moved without an approval of that move")
+    change = entry.changes[0]
+    closes = change.operation == Action.DELETE
+    moved = (change.resource, change.disposition, change.before, change.after)
+    due = (address, Disposition.APPLIED.value, before.digest, None if closes else after.digest)
+    right = after == replace(before, closed=True) if closes else after.home == before.home and not after.closed
+    if moved != due or not right:
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the approval is for another change of the cluster")
+
+
+def _check_storage(walk: Walk, entry: LedgerEntry, scope: ClusterScope) -> None:
+    """Rule 4, where the repository has the source commit."""
+    source = entry.source
+    if source is None or walk.reader.resolve(source.commit) is None:
+        return
+    tree = walk.reader.commit(source.commit).tree
+    if declared_storage(walk.reader, tree, scope.target.path, walk.open_tree) != scope.storage:
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit declares another storage")
+
+
+def _invalid(detail: str) -> IntegrityError:
+    return IntegrityError(Code.LEDGER_ENTRY_INVALID, detail)

@@ -1,0 +1,222 @@
+"""The audit trail for `gitops log`: every entry, with whether its signature and the approvals that it used are good.
+
+It does not check what entries say; that is the audit (`gitops.cluster.audit.verb`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from gitops.cluster.approvals.decisions import DecisionNeed, open_debts, verify_decision
+from gitops.cluster.approvals.origins import authors, made_by_no_commit
+from gitops.cluster.approvals.revocations import recorded_revocations
+from gitops.cluster.approvals.rule_changes import rule_changes
+from gitops.cluster.approvals.verify import ApprovalNeed, ApprovalVerification, verify_approval
+from gitops.cluster.audit.report import LogRecord, UsedApproval, UsedCountersignature
+from gitops.cluster.ledger import layout
+from gitops.cluster.ledger.chain import ENTRY, TrustCache, VerifiedEntry, read_verified_entry
+from gitops.cluster.ledger.documents import read_entry, read_state
+from gitops.cluster.ledger.evidence import read_decision_evidence, read_evidence
+from gitops.cluster.ledger.witnesses import LedgerEntries
+from gitops.cluster.model.address import Address, trust_address
+from gitops.cluster.model.approval import DecisionKind
+from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.ledger import (
+    WITH_ORIGINS,
+    ApprovalUse,
+    Debt,
+    DebtSettlement,
+    EntryChange,
+    LedgerEntry,
+    LedgerState,
+)
+from gitops.cluster.model.origin import Authors
+from gitops.cluster.plan.republished import republished_queries
+from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, IntegrityError
+from gitops.git.port import GitReader
+
+__all__ = [
+    "LedgerPosition",
+    "change_of",
+    "entry_time",
+    "read_trail",
+    "settlement_problem",
+    "state_of",
+    "verify_used_approval",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPosition:
+    """An entry of the ledger with the entries `chain`, and the state before it, empty for the first one.
+
+    `moved_since` says whether an entry between the given one and this one changed a resource; without it, that is not judged.
+    """
+
+    found: VerifiedEntry
+    chain: Container[str]
+    before: LedgerState
+    moved_since: Callable[[str, Address], bool] = lambda _entry, _resource: False
+
+
+def read_trail(reader: GitReader, head: str) -> Iterator[LogRecord]:
+    """The audit trail, newest entry first, each read when it is asked for; one that cannot be read is shown as such.
+
+    Raises GitopsError for a history that cannot be followed.
+    """
+    entries, known = LedgerEntries(reader, head), TrustCache()
+    at: str | None = head
+    while at is not None:
+        commit = reader.commit(at)
+        yield _record(reader, at, entries, known)
+        at = next(iter(commit.parents), None)
+
+
+def _record(reader: GitReader, commit_id: str, entries: LedgerEntries, known: TrustCache) -> LogRecord:
+    try:
+        found = read_verified_entry(reader, commit_id, known)
+        before = None if found.entry.previous is None else state_of(reader, found.entry.previous)
+        after = state_of(reader, commit_id)
+        debts_before = () if before is None else open_debts(before)
+        debts_after = () if after is None else open_debts(after)
+    except GitopsError as error:
+        return LogRecord(commit_id, _unverified_entry(reader, commit_id), (), error.code)
+    position = LedgerPosition(found, entries, before or LedgerState())
+    return LogRecord(
+        commit_id,
+        found.entry,
+        tuple(_used_approval(reader, use, position) for use in found.entry.approvals),
+        settlements=tuple(_used_countersignature(reader, each, debts_before, position) for each in found.entry.settled),
+        owed=tuple(debt.approval_id for debt in debts_after),
+        rules=rule_changes(trust_address(found.entry.target.cluster), found.before, found.after),
+        republished=_republished(reader, commit_id, found.entry),
+    )
+
+
+def _republished(reader: GitReader, commit_id: str, entry: LedgerEntry) -> frozenset[Address]:
+    """The queries that an entry publishes again with their own text, by the catalog of that entry."""
+
+    def read(query: Address, digest: str) -> bytes | None:
+        key = layout.blob_key(query, digest)
+        with suppress(GitopsError):
+            return reader.read(reader.commit(commit_id).tree, key) if key else None
+        return None
+
+    return republished_queries(((each.resource, each.before, each.after) for each in entry.changes), read)
+
+
+def _used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPosition) -> UsedApproval:
+    try:
+        verification = verify_used_approval(reader, use, position)
+    except GitopsError as error:
+        return UsedApproval(use, error.code)
+    result = "good" if verification.accepted else verification.diagnostics.codes()[0]
+    statement = verification.evidence.statement
+    return UsedApproval(use, result, None if statement is None else statement.seen)
+
+
+def _used_countersignature(
+    reader: GitReader, each: DebtSettlement, debts: Sequence[Debt], position: LedgerPosition
+) -> UsedCountersignature:
+    debt = next((d for d in debts if d.approval_id == each.approval_id), None)
+    good = debt is not None and not settlement_problem(reader, each, debt, position)
+    return UsedCountersignature(each, "good" if good else Code.LEDGER_DEBT_MISMATCH)
+
+
+def _unverified_entry(reader: GitReader, commit_id: str) -> LedgerEntry | None:
+    """The document of an entry that does not verify, where it can be read."""
+    try:
+        content = reader.read(reader.commit(commit_id).tree, ENTRY)
+        return None if content is None else read_entry(content)
+    except GitopsError:
+        return None
+
+
+def state_of(reader: GitReader, commit_id: str) -> LedgerState | None:
+    """The state document of an entry. Raises IntegrityError when it is not valid."""
+    content = reader.read(reader.commit(commit_id).tree, layout.STATE)
+    return None if content is None else read_state(content)
+
+
+def verify_used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPosition) -> ApprovalVerification:
+    """Verify an approval that an entry used, by the steps of a plan at the position of the entry.
+
+    Raises IntegrityError `ledger_entry_invalid` when the entry does not list the change that it was used for.
+    """
+    entry, before = position.found.entry, position.found.before
+    listed = next((c for c in entry.changes if c.resource == use.resource), None)
+    if listed is None:
+        raise IntegrityError(
+            Code.LEDGER_ENTRY_INVALID, f"it uses an approval for {use.resource}, which it does not change"
+        )
+    evidence = read_evidence(reader, "", use.commit, position.chain)
+    named = (
+        Authors()
+        if made_by_no_commit(change_of(listed), position.before.vanished)
+        else authors([each for each in entry.origins if not each.resources or use.resource in each.resources])
+    )
+    need = ApprovalNeed(
+        target=entry.target,
+        cluster_tree="" if entry.source is None else entry.source.tree,
+        config_digest=entry.config_digest or "",
+        policy_digest=before.digest_in(entry.version),
+        change=change_of(listed),
+        at=entry_time(entry),
+        consumed=frozenset(position.before.approval_records),
+        revoked=recorded_revocations(position.before),
+        authors=frozenset(entry.authors) if entry.version < WITH_ORIGINS else named.people,
+        version=entry.version,
+        digest=listed.digest,
+        moved=evidence.statement is not None and position.moved_since(evidence.statement.ledger_head, listed.resource),
+        unknown=() if entry.version < WITH_ORIGINS else named.unknown,
+        forge=entry.forge or "",
+    )
+    verification = verify_approval(evidence, need, before)
+    approval, statement = evidence.approval, evidence.statement
+    if not verification.accepted or approval is None or statement is None:
+        return verification
+    if (verification.principal, approval.approval_id, statement.via) != (use.principal, use.approval_id, use.via):
+        detail = f"the entry names approval {use.approval_id} of {use.principal} ({use.via}), its commit says otherwise"
+        verification.diagnostics.add(Code.APPROVAL_MALFORMED, use.resource, detail)
+    return verification
+
+
+def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt, position: LedgerPosition) -> str:
+    """Why a countersignature that an entry recorded does not settle `debt`, by the steps of a plan; empty if it does."""
+    entry, before = position.found.entry, position.found.before
+    evidence = read_decision_evidence(reader, "", settlement.commit, position.chain)
+    need = DecisionNeed(entry.target, entry_time(entry), debt.approval_id, debt.commit, debt.principal, entry.version)
+    verification = verify_decision(evidence, DecisionKind.COUNTERSIGN, need, before)
+    decision = evidence.decision
+    if not verification.accepted or decision is None:
+        return verification.problem or "it contains no decision"
+    if (verification.principal, decision.decision_id) != (settlement.principal, settlement.countersignature):
+        return f"the entry names {settlement.countersignature} of {settlement.principal}, its commit says otherwise"
+    return ""
+
+
+def entry_time(entry: LedgerEntry) -> datetime:
+    """The time of an entry; one that cannot be read is before everything."""
+    return parse_timestamp(entry.at) or datetime.min.replace(tzinfo=UTC)
+
+
+def change_of(listed: EntryChange) -> Change:
+    """A change as an entry lists it. Raises IntegrityError `ledger_entry_invalid` for an unknown operation."""
+    try:
+        action = Action(listed.operation)
+    except ValueError:
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"the operation {listed.operation!r} does not exist") from None
+    return Change(
+        listed.resource,
+        action,
+        listed.before,
+        listed.after,
+        binding_change=listed.binding_change,
+        seen=listed.seen,
+        tier=listed.tier,
+    )

@@ -1,0 +1,264 @@
+"""The offline audit: from the first entry on, every entry must hold under the keys and rules of its position.
+
+Per entry, in order; the first step that fails is the finding, and nothing after it is checked:
+
+1. The entry follows the one before: parents, number, time, target.
+2. It is signed by a ledger key in force before it, at its own time.
+3. Its records of changesets are what their events give, and its message is the one of its document and its events.
+4. Its approvals, emergencies and countersignatures hold, as `cluster.audit.approvals` says, and the revocations that it takes
+   in, as `gitops.cluster.audit.revocations` says.
+5. Keys and rules after it are those that it names, and moved only by an approved change.
+6. Its state is readable, and moved only as `gitops.cluster.audit.state` allows.
+7. Every catalog blob that its state names exists with its digest.
+8. Its source commit continues the one before and has the folder, the configuration, the keys and the authors that the entry
+   names (where the repository has the commit), and a converged state is what that commit declares.
+9. Its migrations have the gates that their steps need, as `cluster.audit.migrations` says, where sources have the schema texts.
+10. Its policies have the gates that what they permit more needs, as `gitops.cluster.audit.policies` says.
+
+Then the ledger as a whole is compared with what witnesses know of it (`gitops.cluster.audit.heads`).
+
+A source commit that the repository does not have is a note, since a ledger can be kept apart from its sources; anything else
+that is missing is a finding. Each entry is read once, and the work per entry does not grow with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+
+from gitops.cluster.audit.adoption import check_adoption
+from gitops.cluster.audit.approvals import approved_addresses, check_approvals, check_debt_records
+from gitops.cluster.audit.heads import find_contradictions
+from gitops.cluster.audit.migrations import check_migrations
+from gitops.cluster.audit.policies import check_policies, check_strategies
+from gitops.cluster.audit.report import AuditFinding, AuditReport, AuditWitnesses
+from gitops.cluster.audit.revocations import check_revocation_records, check_revocations, revocation_notes
+from gitops.cluster.audit.scope import check_place, check_scope
+from gitops.cluster.audit.source import check_source
+from gitops.cluster.audit.state import StateTransition, check_transition
+from gitops.cluster.audit.trail import state_of
+from gitops.cluster.audit.walk import (
+    SourceRules,
+    TreeOpener,
+    Walk,
+    announced_operations,
+    entry_ids,
+    start_after,
+)
+from gitops.cluster.ledger.chain import REVOCATIONS, VerifiedEntry, read_verified_entry
+from gitops.cluster.ledger.evidence import read_decision_evidence
+from gitops.cluster.ledger.layout import blob_key
+from gitops.cluster.ledger.record_check import check_records
+from gitops.cluster.ledger.trailers import commit_message
+from gitops.cluster.ledger.witnesses import Anchor, WitnessedLedger
+from gitops.cluster.model.address import Address, trust_address
+from gitops.cluster.model.approval import DecisionEvidence
+from gitops.cluster.model.kinds import rules_of
+from gitops.cluster.model.ledger import WITH_ORIGINS, EntryKind, LedgerState
+from gitops.core.canonical import digest
+from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, IntegrityError
+from gitops.git.port import GitReader
+
+__all__ = ["AuditScope", "TreeOpener", "audit"]
+
+_RESOURCES = "__cluster/resources"
+_FIRST_RELEASE = (
+    "entries of the first release are verified by its rules: they record authors without the origins of commits, approvals of a "
+    "graph by its name and not of its data, and statements without a signature of their own"
+)
+
+
+def _no_anchor(first: VerifiedEntry) -> None:
+    """The first entry of the cluster is not known, so a chain that does not join the ledger at hand proves nothing."""
+    raise IntegrityError(Code.LEDGER_DIVERGED, f"{first.commit.id[:12]} has no anchor")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditScope:
+    """What an audit covers: the entries after `since` (None: all), and what `witnesses` know besides the branch.
+
+    `anchor` checks whether the first entry of another ledger is one of this cluster. `verified` is called with every entry that
+    holds, in order.
+    """
+
+    since: str | None = None
+    witnesses: AuditWitnesses = field(default_factory=AuditWitnesses)
+    anchor: Anchor = _no_anchor
+    verified: Callable[[VerifiedEntry], None] = lambda _: None
+
+
+def audit(
+    reader: GitReader, head: str, cluster: str, open_tree: TreeOpener, scope: AuditScope | None = None
+) -> AuditReport:
+    """Verify the ledger branch that ends in `head`. Never raises for what the repository holds or does not hold.
+
+    A chain that cannot be walked to its first entry, or that has no entry `since`, gives a finding with number 0 at `head`.
+    What `scope.verified` raises is raised.
+    """
+    scope = scope or AuditScope()
+    try:
+        chain = entry_ids(reader, head)
+    except GitopsError as error:
+        return AuditReport(cluster, head, 0, 0, (AuditFinding(head, 0, error.code, error.detail),))
+    numbers = {commit: number for number, commit in enumerate(chain, start=1)}
+    walk = Walk(reader, open_tree, cluster, numbers, _revocations(reader, scope, numbers), SourceRules(reader))
+    findings, start = _start(walk, scope, head)
+    verified = start
+    for number, commit in enumerate(chain[start:] if not findings else (), start=start + 1):
+        try:
+            found = _check_entry(walk, commit, number)
+        except GitopsError as error:
+            findings.append(AuditFinding(commit, number, error.code, error.detail))
+            break
+        verified = number
+        scope.verified(found)
+    if not findings:
+        walk.notes += revocation_notes(walk, frozenset(scope.witnesses.signed.values()))
+    if not findings and walk.previous is not None:
+        last = walk.previous.entry
+        if cluster not in (last.target.cluster, *last.new_names):
+            detail = f"its last entry is for cluster {last.target.cluster}"
+            findings.append(AuditFinding(head, last.number, Code.LEDGER_ENTRY_INVALID, detail))
+    repository = None if walk.previous is None else walk.previous.entry.target.repository
+    ledger = WitnessedLedger(cluster, head, numbers, scope.anchor, repository)
+    for each in find_contradictions(reader, ledger, numbers, scope.witnesses):
+        if isinstance(each, str):
+            walk.notes.append(each)
+        else:
+            findings.append(each)
+    return AuditReport(cluster, head, len(chain), verified, tuple(findings), tuple(walk.notes), start)
+
+
+def _start(walk: Walk, scope: AuditScope, head: str) -> tuple[list[AuditFinding], int]:
+    """The number of the entry after which the walk starts, and the findings that prevent it."""
+    if scope.since is None:
+        return [], 0
+    number = walk.numbers.get(scope.since)
+    if number is None:
+        detail = f"the audit should start after {scope.since[:12]}, which is not an ancestor of head {head[:12]}"
+        return [AuditFinding(head, 0, Code.LEDGER_DIVERGED, detail)], 0
+    try:
+        start_after(walk, scope.since, approved_addresses)
+    except GitopsError as error:
+        return [AuditFinding(scope.since, number, error.code, error.detail)], number
+    return [], number
+
+
+def _revocations(
+    reader: GitReader, scope: AuditScope, numbers: Mapping[str, int]
+) -> Mapping[str, tuple[DecisionEvidence, ...]]:
+    found: dict[str, tuple[DecisionEvidence, ...]] = {}
+    for ref, commit in scope.witnesses.signed.items():
+        evidence = read_decision_evidence(reader, ref, commit, numbers) if ref.startswith(REVOCATIONS) else None
+        if evidence is not None and evidence.decision is not None:
+            approval = evidence.decision.approval_id
+            found[approval] = (*found.get(approval, ()), evidence)
+    return found
+
+
+def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
+    found = read_verified_entry(walk.reader, commit_id, walk.known)  # 1 (parents) and 2
+    _check_order(walk, found, number)  # 1
+    before = None if walk.previous is None else walk.previous.commit.tree
+    recorded = check_records(walk.reader, before, found.commit.tree)  # 3
+    if found.commit.message != commit_message(found.entry, recorded):  # 3
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the commit message is not the one of the entry")
+    approved = check_approvals(walk, found)  # 4
+    check_revocations(walk, found)  # 4
+    _check_repair(walk, found)  # 4
+    check_adoption(walk, found, approved)  # 4
+    _check_trust(found, approved)  # 5
+    check_scope(walk, found, approved)  # 5
+    state = state_of(walk.reader, commit_id)
+    if state is None:
+        raise IntegrityError(Code.LEDGER_STATE_MISMATCH, "the entry has no state document")
+    check_transition(StateTransition(found.entry, walk.state, state, approved, walk.announced))  # 6
+    check_debt_records(walk, found, state)  # 4, of the state
+    check_revocation_records(walk, found, state)  # 4, of the state
+    _check_blobs(walk, found, state)  # 7
+    check_source(walk, found, state, recorded)  # 8
+    check_migrations(walk, found)  # 9
+    check_policies(walk, found, state)  # 10
+    check_strategies(walk, found)
+    for operation, begun in announced_operations(walk.reader, found, approved).items():
+        walk.announced.setdefault(operation, begun)
+    walk.previous, walk.state = found, state
+    _note_vanished(walk, found, state)
+    if found.entry.version < WITH_ORIGINS and _FIRST_RELEASE not in walk.notes:
+        walk.notes.append(_FIRST_RELEASE)
+    walk.moved |= dict.fromkeys(found.entry.moved, number)
+    walk.settle(found.entry, state)
+    return found
+
+
+def _note_vanished(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
+    """Graphs that an observation found gone are in its entry and in the state after it; each is a note."""
+    entry = found.entry
+    if entry.kind is EntryKind.REFRESH and entry.version >= WITH_ORIGINS and set(entry.vanished) != state.vanished:
+        raise IntegrityError(Code.LEDGER_STATE_MISMATCH, "the entry does not list the graphs that vanished")
+    for graph in entry.vanished:
+        walk.notes.append(f"entry {entry.number}: {graph} vanished, without a delete")
+
+
+def _check_order(walk: Walk, found: VerifiedEntry, number: int) -> None:
+    """Step 1."""
+    entry, previous = found.entry, walk.previous
+    if entry.previous != (None if previous is None else previous.commit.id) or entry.number != number:
+        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} has number {entry.number} in its document")
+    at, before = parse_timestamp(entry.at), None if previous is None else parse_timestamp(previous.entry.at)
+    if at is None or (before is not None and at < before):
+        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} is dated before the one it follows")
+    check_place(walk, entry)
+
+
+def _check_repair(walk: Walk, found: VerifiedEntry) -> None:
+    """A repair changes nothing, and is a note; no other entry names commits that were removed."""
+    entry = found.entry
+    repairs = entry.kind is EntryKind.REPAIR
+    if (entry.quarantined and not repairs) or (repairs and (entry.changes or entry.number == 1)):
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "a repair is an entry that changes nothing else")
+    if repairs:
+        removed = ", ".join(commit[:12] for commit in entry.quarantined) or "none"
+        walk.notes.append(f"entry {entry.number}: the branch was repaired by {entry.actor}; commits removed: {removed}")
+
+
+def _check_trust(found: VerifiedEntry, approved: frozenset[str]) -> None:
+    """Step 5."""
+    entry = found.entry
+    before, after = found.before.digest_in(entry.version), found.after.digest_in(entry.version)
+    if (entry.policy_digest, entry.trust_digest) != (before, after):
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry names a digest that its keys and rules do not have")
+    if before == after:
+        return
+    address = trust_address(entry.target.cluster)
+    moves = [(c.before, c.after) for c in entry.changes if c.resource == address]
+    if entry.kind is not EntryKind.APPLY or address not in approved or moves != [(before, after)]:
+        raise IntegrityError(
+            Code.LEDGER_CHANGE_UNAPPROVED, "keys or rules were changed without an approval of that change"
+        )
+
+
+def _check_blobs(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
+    """Step 7; blobs that neither the folder nor the state changed were checked with the entry before."""
+    folder = walk.reader.subtree(found.commit.tree, _RESOURCES)
+    same = folder == walk.blobs
+    for text, path in _blob_paths(state):
+        if same and walk.state.resources.get(text) == state.resources[text]:
+            continue
+        content = None if path is None else walk.reader.read(found.commit.tree, path)
+        if content is None or digest(content) != state.resources[text].digest:
+            detail = f"the blob of {text} does not have digest {state.resources[text].digest}"
+            raise IntegrityError(Code.LEDGER_BLOB_MISMATCH, detail)
+    walk.blobs = folder
+
+
+def _blob_paths(state: LedgerState) -> Sequence[tuple[Address, str | None]]:
+    """The resources whose texts are in the catalog, each with the path of its text; None for a name that cannot be one."""
+    return [
+        (address, blob_key(address, resource.digest))
+        for address, resource in sorted(state.resources.items())
+        if rules_of(address).catalog_suffix
+    ]

@@ -1,0 +1,253 @@
+"""What may happen to a changeset: a record and one event give the next record, or a refusal.
+
+A record is nothing but its events, one after the other. A reader that replays them gets the same record, so the rules below hold
+for the program that runs a changeset, for one that continues it after a crash, and for everyone who verifies it later.
+
+| from | event | to | only if |
+| --- | --- | --- | --- |
+| | created | preparing | the key is new |
+| preparing | prepared | prepared | every member that is staged is ready |
+| prepared | committed | committed | every member that does not wait for the commit is ready |
+| committed | drained | drained | |
+| drained | finalized | finalized | every member is canonical, and every removal is deleted |
+| preparing, prepared | rolling back | rolling back | no pivot is done |
+| rolling back | failed | failed | no pivot is done |
+
+A boundary is passed once, also by a changeset without members. What has ended does not change. In a changeset that is not atomic,
+members may have failed or been skipped where the table says ready or canonical: it lands what it can.
+Source: the state tables of the design note on schema changesets, and what reading its first implementation taught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import groupby
+from types import MappingProxyType
+
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.changeset import (
+    BLOCKING,
+    Changeset,
+    ChangesetEvent,
+    ChangesetState,
+    Committed,
+    Created,
+    Drained,
+    Failed,
+    Finalized,
+    Member,
+    Prepared,
+    RemovalState,
+    Removed,
+    RollingBack,
+    Runtime,
+    RuntimeState,
+    RuntimeUpdated,
+    Staged,
+)
+from gitops.cluster.model.plan import Effect
+from gitops.core.codes import Code
+from gitops.core.errors import ConflictError
+
+_OF_A_MEMBER = (RuntimeUpdated, Staged)
+_LEFT = frozenset({RuntimeState.FAILED, RuntimeState.SKIPPED})
+_DOING = frozenset({RuntimeState.PROVISIONING, RuntimeState.READY})
+
+# What a member may become before the commit, while the changeset is rolled back, and after the commit.
+_PROVISIONED = frozenset(
+    {RuntimeState.PROVISIONING, RuntimeState.READY, RuntimeState.FAILED, RuntimeState.SKIPPED, RuntimeState.PENDING}
+)
+_ALLOWED: Mapping[ChangesetState, frozenset[RuntimeState]] = MappingProxyType(
+    {
+        ChangesetState.PREPARING: _PROVISIONED,
+        ChangesetState.PREPARED: _PROVISIONED,
+        ChangesetState.ROLLING_BACK: frozenset({RuntimeState.COMPENSATED, RuntimeState.READY, RuntimeState.FAILED}),
+        ChangesetState.COMMITTED: frozenset({RuntimeState.PROVISIONING, RuntimeState.CANONICAL, RuntimeState.FAILED}),
+        ChangesetState.DRAINED: frozenset({RuntimeState.PROVISIONING, RuntimeState.CANONICAL, RuntimeState.FAILED}),
+    }
+)
+
+
+def follow(record: Changeset | None, event: ChangesetEvent) -> Changeset:
+    """The record after an event; `record` is None before the first one.
+
+    Raises ConflictError `changeset_state_invalid` for an event that may not happen now.
+    """
+    what = event.happening
+    if isinstance(what, Created):
+        if record is not None:
+            raise _refusal(record, "it was created before")
+        return replace(what.record, updated_at=event.at)
+    if isinstance(what, _OF_A_MEMBER):
+        return _follow_members(record, (event,))
+    record = _going_on(record, event)
+    match what:
+        case Prepared():
+            _expect(record, ChangesetState.PREPARING)
+            _complete(record, _before_pivot(record), RuntimeState.READY)
+            record = _reach(record, ChangesetState.PREPARED, event.at)
+        case Committed():
+            _expect(record, ChangesetState.PREPARED)
+            _complete(record, _before_commit(record), RuntimeState.READY)
+            record = _commit(_reach(record, ChangesetState.COMMITTED, event.at))
+        case Drained():
+            _expect(record, ChangesetState.COMMITTED)
+            record = _reach(record, ChangesetState.DRAINED, event.at)
+            record = _removals(record, {RemovalState.DRAINING: RemovalState.DEPROVISIONING})
+        case Removed():
+            _expect(record, ChangesetState.DRAINED)
+            record = _remove(record, what)
+        case Finalized():
+            _expect(record, ChangesetState.DRAINED)
+            _complete(record, record.members, RuntimeState.CANONICAL)
+            if record.atomic and any(removal.state is not RemovalState.DELETED for removal in record.removals):
+                raise _refusal(record, "what it removes is not deleted yet")
+            record = _reach(record, ChangesetState.FINALIZED, event.at)
+            record = replace(record, result=what.result, needs_attention=False)
+        case RollingBack():
+            _expect(record, ChangesetState.PREPARING, ChangesetState.PREPARED)
+            if pivot_done(record):
+                raise _refusal(record, "a change that cannot be taken back is done, so it can only go on")
+            record = replace(record, state=ChangesetState.ROLLING_BACK, error=what.error)
+        case Failed():
+            _expect(record, ChangesetState.ROLLING_BACK)
+            record = replace(record, state=ChangesetState.FAILED, orphaned=what.orphaned)
+    return replace(record, updated_at=event.at)
+
+
+def follow_all(record: Changeset | None, events: Iterable[ChangesetEvent]) -> Changeset:
+    """The record after events of one changeset, as `follow` gives it one by one; work grows with events and members.
+
+    Raises as `follow`, also where there is neither a record nor an event.
+    """
+    for of_members, found in groupby(events, key=lambda event: isinstance(event.happening, _OF_A_MEMBER)):
+        group = tuple(found)
+        record = _follow_members(record, group) if of_members else reduce(follow, group, record)
+    if record is None:
+        raise ConflictError(Code.CHANGESET_STATE_INVALID, "it has no events")
+    return record
+
+
+def replay(events: Iterable[ChangesetEvent]) -> Changeset:
+    """The record that these events give, from the first to the newest. Raises as `follow_all`."""
+    return follow_all(None, events)
+
+
+def pivot_done(record: Changeset) -> bool:
+    """Whether a change that cannot be taken back was carried out: from then on the changeset only goes forward."""
+    return any(m.effect is Effect.PIVOT and m.runtime.state is RuntimeState.READY for m in record.members)
+
+
+def unfinished(record: Changeset) -> tuple[Address, ...]:
+    """What a changeset that is committed has still to do: deletes of what left the cluster, then drops of schemas."""
+    if record.ended or record.state in BLOCKING:
+        return ()
+    left = [removal.address for removal in record.removals if removal.state is not RemovalState.DELETED]
+    drops = (member.address for member in record.members if member.runtime.state is not RuntimeState.CANONICAL)
+    return (*left, *drops)
+
+
+def _going_on(record: Changeset | None, event: ChangesetEvent) -> Changeset:
+    """The record, if something may happen to it."""
+    if record is None or record.key != event.changeset:
+        raise ConflictError(Code.CHANGESET_STATE_INVALID, "its first event does not create it", path=event.changeset)
+    if record.ended:
+        raise _refusal(record, "it has ended")
+    return record
+
+
+def _follow_members(record: Changeset | None, events: Sequence[ChangesetEvent]) -> Changeset:
+    """The record after events that are about its members, and leave its state as it is."""
+    record = _going_on(record, events[0])
+    members = {member.address: member for member in record.members}
+    removed = {removal.address for removal in record.removals}
+    attention = record.needs_attention
+    for event in events:
+        _going_on(record, event)
+        what = event.happening
+        if isinstance(what, Staged):
+            _expect(record, ChangesetState.PREPARING, ChangesetState.PREPARED)
+            _member(record, members, what.address)
+        elif isinstance(what, RuntimeUpdated):
+            failed = what.runtime.state is RuntimeState.FAILED
+            late = failed and record.state not in BLOCKING
+            if what.address not in removed:
+                member = _member(record, members, what.address)
+                _check_runtime(record, member, what.runtime.state)
+                members[what.address] = replace(member, runtime=what.runtime)
+            elif not late:
+                raise _refusal(record, f"the removal of {what.address} cannot become {what.runtime.state}")
+            attention |= late
+    return replace(record, members=tuple(members.values()), needs_attention=attention, updated_at=events[-1].at)
+
+
+def _member(record: Changeset, members: Mapping[Address, Member], address: Address) -> Member:
+    if address not in members:
+        raise _refusal(record, f"{address} is not one of its members")
+    return members[address]
+
+
+def _check_runtime(record: Changeset, member: Member, state: RuntimeState) -> None:
+    """Refuse what a member may not become now."""
+    waits = member.effect is Effect.FINISH and record.state in BLOCKING
+    allowed = frozenset({RuntimeState.SKIPPED}) if waits else _ALLOWED[record.state]
+    left = member.runtime.state in _LEFT and record.state not in BLOCKING and not member.finishes
+    if state not in allowed or left:
+        raise _refusal(record, f"{member.address} cannot become {state}")
+    if member.effect is Effect.PIVOT and record.state is ChangesetState.PREPARING and state in _DOING:
+        raise _refusal(record, f"{member.address} cannot be taken back, so it waits until everything else is prepared")
+
+
+def _before_pivot(record: Changeset) -> list[Member]:
+    return [member for member in record.members if member.effect is Effect.STAGE and not member.lifted]
+
+
+def _before_commit(record: Changeset) -> list[Member]:
+    return [member for member in record.members if member.effect in (Effect.STAGE, Effect.PIVOT)]
+
+
+def _complete(record: Changeset, members: Iterable[Member], wanted: RuntimeState) -> None:
+    """Refuse to go on unless all of these members are as wanted; one that is not atomic leaves failed ones behind."""
+    accepted = {wanted} if record.atomic else {wanted, *_LEFT}
+    open_ones = [member.address for member in members if member.runtime.state not in accepted]
+    if open_ones:
+        raise _refusal(record, f"{open_ones[0]} is not {wanted}")
+
+
+def _reach(record: Changeset, state: ChangesetState, at: str) -> Changeset:
+    return replace(record, state=state, barriers=replace(record.barriers, **{state.value: at}))
+
+
+def _commit(record: Changeset) -> Changeset:
+    """What is ready becomes canonical with the commit; what comes after it stays as it is."""
+    members = []
+    for member in record.members:
+        landed = not member.finishes and member.runtime.state not in _LEFT
+        runtime: Runtime = member.runtime
+        members.append(replace(member, runtime=replace(runtime, state=RuntimeState.CANONICAL)) if landed else member)
+    return _removals(replace(record, members=tuple(members)), {RemovalState.PLANNED: RemovalState.DRAINING})
+
+
+def _removals(record: Changeset, moves: Mapping[RemovalState, RemovalState]) -> Changeset:
+    moved = tuple(replace(removal, state=moves.get(removal.state, removal.state)) for removal in record.removals)
+    return replace(record, removals=moved)
+
+
+def _remove(record: Changeset, what: Removed) -> Changeset:
+    if all(removal.address != what.address for removal in record.removals):
+        raise _refusal(record, f"{what.address} is not one of its removals")
+    moved = (
+        replace(each, state=RemovalState.DELETED) if each.address == what.address else each for each in record.removals
+    )
+    return replace(record, removals=tuple(moved))
+
+
+def _expect(record: Changeset, *states: ChangesetState) -> None:
+    if record.state not in states:
+        raise _refusal(record, f"it is {record.state}, not {' or '.join(states)}")
+
+
+def _refusal(record: Changeset, why: str) -> ConflictError:
+    return ConflictError(Code.CHANGESET_STATE_INVALID, why, path=record.key)

@@ -1,0 +1,93 @@
+"""The merges that wait to be applied, and which of them comes next.
+
+The queue is not stored: it is the branch. What waits are its commits along first parents that are not applied; what was tried is
+known from the changesets. From both follows the next step, whatever became of events and runs.
+
+1. A merge that does not touch the cluster is left out.
+2. A step ends where a merge ends: with the commit that merged a request, or with the newest one of a push. The commits of a
+   rebase belong to one merge, and what is between them was never reviewed as a whole.
+3. The oldest merge comes first. One that failed is not repeated: the plan of the next one is the difference to what is applied,
+   so it brings in both.
+4. A merge whose folder cannot be loaded, or that does what the newest commit does not want any more, comes with the next
+   one. What the branch has taken back is not done on the way.
+5. With `coalesce` everything that waits is one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from gitops.cluster.model.address import Address
+from gitops.core.dataclass import dataclass
+
+__all__ = ["Step", "WaitingCommit", "next_step", "whole_line"]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCommit:
+    """A commit of the branch that is not applied; `touches` says whether it changes the cluster, its keys or its rules."""
+
+    id: str
+    touches: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A commit to apply, and the merges that it brings in, the oldest first.
+
+    `tried` are commits before it that were tried already, `left` is how many commits that touch the cluster wait behind it.
+    """
+
+    commit: str
+    covers: tuple[str, ...]
+    tried: frozenset[str] = frozenset()
+    left: int = 0
+
+
+def next_step(
+    line: Sequence[WaitingCommit],
+    tried: Collection[str],
+    *,
+    coalesce: bool,
+    ends_merge: Callable[[str], bool],
+    differs: Callable[[str], frozenset[Address] | None],
+) -> Step | None:
+    """The next step; None if nothing that touches the cluster waits.
+
+    `line` are the commits that are not applied, the oldest first. Everything up to the newest one of `tried` was tried already.
+    `ends_merge` says whether a merge or a push ends with a commit, and `differs` what the folder of one declares differently from
+    what is applied, None if it cannot be loaded.
+    """
+    first = 1 + max((number for number, each in enumerate(line) if each.id in tried), default=-1)
+    begin = next((number for number in range(first, len(line)) if line[number].touches), None)
+    if begin is None:
+        return None
+    end = len(line) - 1
+    if not coalesce:
+        end = next(
+            (n for n in range(begin, end) if ends_merge(line[n].id) and _stands(line[n], line[-1], differs)), end
+        )
+    return Step(
+        line[end].id,
+        _covered(line[: end + 1]),
+        frozenset(each.id for each in line[:first]),
+        sum(each.touches for each in line[end + 1 :]),
+    )
+
+
+def whole_line(line: Sequence[WaitingCommit], head: str) -> Step:
+    """The step for a run in which nothing new waits: the newest merge again, or the `head` if all merges are applied."""
+    touching = [each.id for each in line if each.touches]
+    return Step(touching[-1] if touching else head, tuple(touching), frozenset(each.id for each in line))
+
+
+def _stands(commit: WaitingCommit, newest: WaitingCommit, differs: Callable[[str], frozenset[Address] | None]) -> bool:
+    """Rule 4, for one commit."""
+    own = differs(commit.id)
+    wanted = None if own is None else differs(newest.id)
+    return own is not None and (wanted is None or own <= wanted)
+
+
+def _covered(line: Sequence[WaitingCommit]) -> tuple[str, ...]:
+    """The commits that touch the cluster, and the last one, which stands for the merge that it ends."""
+    return tuple(each.id for number, each in enumerate(line, start=1) if each.touches or number == len(line))

@@ -1,0 +1,87 @@
+"""From the events of a run to its record, and whether a record of a run fits that of its changeset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gitops.cluster.model.changeset import Changeset, RemovalState, RuntimeState
+from gitops.cluster.model.node_kind import BARRIER_KIND, LOOKS
+from gitops.cluster.model.plan import NodeOutcome
+from gitops.cluster.model.run_event import RunEvent
+from gitops.cluster.model.run_record import RunNode, RunRecord
+
+_ENDS = frozenset(f"node_{how}" for how in ("finished", "failed", "cancelled", "indeterminate"))
+_NO_CHANGES = tuple(f"{kind}." for kind in (BARRIER_KIND, *LOOKS))
+
+
+class RunLog:
+    """An observer that keeps the record of a run; of several runs, that of the newest."""
+
+    def __init__(self) -> None:
+        """No run has begun."""
+        self._workers = 1
+        self._nodes: list[RunNode] = []
+
+    def __call__(self, event: RunEvent) -> None:
+        """Take the next event."""
+        if event.type == "apply_started":
+            self._began, self._workers, self._nodes = event.at, event.facts["limit"], []
+            self._ready: dict[str, tuple[int, str | None]] = {}
+            self._started: dict[str, tuple[int, int]] = {}
+            self._waited: dict[str, tuple[str, ...]] = {}
+        if (name := event.node) is None:
+            return
+        at = int((event.at - self._began).total_seconds() * 1000)
+        if event.type == "node_ready":
+            # What makes a node ready is the end of the last of those that it depends on, whose event is the one before.
+            self._ready[name] = at, self._nodes[-1].id if event.facts["dependencies"] else None
+        elif event.type == "node_lock_wait":
+            self._waited[name] = event.facts["holders"]
+        elif event.type == "node_started":
+            self._started[name] = at, event.facts["worker"]
+        elif event.type in _ENDS or event.type == "node_skipped":
+            ready, after = self._ready.get(name, (None, None))
+            began, worker = self._started.get(name, (None, None))
+            after = event.facts["cause"] if event.type == "node_skipped" else after
+            waited = self._waited.get(name, ())
+            self._nodes.append(RunNode(name, ready, began, at, worker, after, waited, event.facts["outcome"]))
+
+    def record(self) -> RunRecord:
+        """The record of the run so far: nodes that have not ended yet are left out."""
+        return RunRecord(self._workers, tuple(self._nodes))
+
+
+def longest(record: RunRecord, most: int) -> RunRecord:
+    """The record with its `most` nodes that took longest, in their order."""
+    chosen = sorted(record.nodes, key=lambda node: (-node.duration, node.id))[:most]
+    kept = {node.id for node in chosen}
+    return replace(record, nodes=tuple(node for node in record.nodes if node.id in kept))
+
+
+def contradiction(run: RunRecord, record: Changeset) -> str | None:
+    """Why this cannot be the run of the changeset, whose record is that after the run; None where it can."""
+    if not (record.ended or record.needs_attention):
+        return f"the changeset is {record.state}, so its run is not over"
+    states: dict[str, RuntimeState] = {member.address: member.runtime.state for member in record.members}
+    removals: dict[str, RemovalState] = {removal.address: removal.state for removal in record.removals}
+    seen: set[str] = set()
+    for node in run.nodes:
+        name, failed = node.id, node.outcome.failed
+        if name in seen:
+            return f"{name} ended twice"
+        seen.add(name)
+        if node.outcome is NodeOutcome.DRY_RUN:
+            return f"{name} was not carried out: this was a dry run"
+        if not name.startswith(_NO_CHANGES) and name not in states and name not in removals:
+            return f"{name} is not a change of the changeset"
+        if not _in_order(node) or (node.worker or 0) > run.workers:
+            return f"{name} cannot have run at these times on worker {node.worker}"
+        done = states.get(name) is RuntimeState.CANONICAL or removals.get(name) is RemovalState.DELETED
+        if (failed and done) or (node.outcome.succeeded and states.get(name) is RuntimeState.FAILED):
+            return f"{name} is {node.outcome} in the run, and {states.get(name) or removals[name]} in the record"
+    return None
+
+
+def _in_order(node: RunNode) -> bool:
+    times = [at for at in (node.ready, node.started, node.finished) if at is not None]
+    return times == sorted(times) and (node.started is None) is (node.worker is None)

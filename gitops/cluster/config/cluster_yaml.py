@@ -1,0 +1,365 @@
+"""`cluster.yaml` from its bytes: what it declares, with every problem of its form and of its head.
+
+What is declared (files, graphs that policies name) is checked by the loader.
+
+1. Key sets are exact at every level. A plain scalar in place of text counts as its text, except inside `queries`.
+2. No value after `metadata:`, `state:`, `graphs:`, `policies:`, `applies_to:`, `restores:` or `compute:` is an empty collection;
+   a written null is not.
+3. Null for `name`, `backend`, `lock` and `storage` means absent.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from gitops.cluster.config.declaration import (
+    CONFIG_FILE,
+    DeclaredCluster,
+    DeclaredCompute,
+    DeclaredGraph,
+    DeclaredPolicy,
+    DeclaredQuery,
+    DeclaredRestore,
+    Header,
+    QueryRegistry,
+    QuerySources,
+    Text,
+    read_config,
+)
+from gitops.cluster.config.source import SourceTree
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
+from gitops.database.language.suggest import did_you_mean
+from gitops.database.language.yaml import (
+    ScalarType,
+    YamlError,
+    YamlFault,
+    YamlList,
+    YamlMap,
+    YamlNode,
+    YamlScalar,
+    integer,
+    is_absent,
+    parse_yaml,
+    shown,
+    to_plain,
+)
+from gitops.database.storage.address import StorageRootError, parse_storage
+
+_BACKEND = "cluster"
+_TOP = "begin with the line version: 1, and continue with keys such as graphs:"
+_RESERVED = ("apply", "env_file", "providers", "pipelines", "embeddings", "ui", "aliases", "bindings")
+# More digits than any version will ever have.
+_MAX_VERSION_DIGITS = 18
+_FAULT_CODES = {
+    YamlFault.SYNTAX: Code.INVALID_CLUSTER_YAML,
+    YamlFault.DUPLICATE_KEY: Code.DUPLICATE_YAML_KEY,
+    YamlFault.ALIAS: Code.YAML_ALIAS_REFUSED,
+    YamlFault.LIMIT: Code.YAML_LIMIT_EXCEEDED,
+}
+
+
+def load_header(tree: SourceTree) -> tuple[Header | None, Diagnostics]:
+    """Steps 1 to 5 of a load: `cluster.yaml` alone. The header is None when there is any error."""
+    cluster, found = read_cluster(tree)
+    return (None if cluster is None else header_of(cluster, found)), found
+
+
+def read_cluster(tree: SourceTree) -> tuple[DeclaredCluster | None, Diagnostics]:
+    """Steps 1 to 4 of a load: the parsed file, None when one of them failed; and the problems."""
+    data, found = read_config(tree)
+    return (None, found) if data is None else parse_cluster(data)
+
+
+def header_of(cluster: DeclaredCluster, found: Diagnostics) -> Header | None:
+    """Step 5 of a load; None if it found a problem, which is added to `found`."""
+    before = len(found)
+    if cluster.version != 1:
+        message = f"version {cluster.version} is not supported; this release reads version 1"
+        found.add(Code.UNSUPPORTED_CLUSTER_CONFIG_VERSION, "version", message, source=cluster.version_source)
+    if cluster.name is not None and not cluster.name.value.strip():
+        found.add(Code.EMPTY_METADATA_NAME, "metadata.name", "the name is blank", source=cluster.name.source)
+    if cluster.backend is not None and cluster.backend.value != _BACKEND:
+        message = f"the backend '{shown(cluster.backend.value)}' is not supported"
+        found.add(Code.UNSUPPORTED_STATE_BACKEND, "state.backend", message, source=cluster.backend.source)
+    storage = None
+    try:
+        storage = declared_storage(cluster)
+    except StorageRootError as error:
+        source = None if cluster.storage is None else cluster.storage.source
+        found.add(Code.INVALID_STORAGE_ROOT, "storage", str(error), source=source)
+    if len(found) > before:
+        return None
+    name = None if cluster.name is None else cluster.name.value
+    return Header(name, storage, lock=cluster.lock is not False)
+
+
+def declared_storage(cluster: DeclaredCluster) -> str | None:
+    """The storage root as declared, None for the default. Raises StorageRootError."""
+    return None if cluster.storage is None else parse_storage(cluster.storage.value).text
+
+
+def parse_cluster(data: bytes) -> tuple[DeclaredCluster | None, Diagnostics]:
+    """Read the bytes of `cluster.yaml`.
+
+    Returns None with every finding: repeated and reserved keys first, and only if there are none the shape
+    (`invalid_cluster_yaml`, one for each place).
+    """
+    cluster, found = _parsed(data)
+    return cluster, Diagnostics(found)
+
+
+# One run reads the same file as it is declared, and again to compare it with what is applied.
+@lru_cache(maxsize=2)
+def _parsed(data: bytes) -> tuple[DeclaredCluster | None, tuple[Diagnostic, ...]]:
+    found = Diagnostics()
+    try:
+        root: YamlNode | None = parse_yaml(data)
+    except YamlError as error:
+        root = error.root
+        for problem in error.problems:
+            place = SourceRef(CONFIG_FILE, problem.line, problem.column)
+            found.add(
+                _FAULT_CODES[problem.fault], problem.path or CONFIG_FILE, problem.message, source=place, fix=problem.fix
+            )
+    keys = [key for key, _ in root.entries] if isinstance(root, YamlMap) else []
+    # Each once: one given twice is a repeated key besides.
+    first = {key.text: key for key in reversed(keys) if key.text in _RESERVED}
+    for key in keys:
+        if first.get(key.text) is key:
+            message = f"the key {key.text} is reserved and has no meaning"
+            found.add(Code.FUTURE_PHASE_FIELD, key.text, message, source=SourceRef(CONFIG_FILE, key.line, key.column))
+    if root is None or found.has_errors:
+        return None, tuple(found)
+    cluster = _ClusterReader(found).cluster(root)
+    return cluster, tuple(found)
+
+
+def _is_null(node: YamlNode) -> bool:
+    return isinstance(node, YamlScalar) and node.type is ScalarType.NULL
+
+
+def _what(node: YamlNode) -> str:
+    if isinstance(node, YamlScalar):
+        if node.type is ScalarType.NULL:
+            return "null" if node.text else "nothing"
+        return f"the {node.type.value} '{shown(node.text)}'"
+    return "a mapping" if isinstance(node, YamlMap) else "a list"
+
+
+class _ClusterReader:
+    """Reads nodes into declarations; what does not fit is reported and read as if it were empty."""
+
+    def __init__(self, found: Diagnostics) -> None:
+        self._found = found
+
+    def _wrong(self, node: YamlNode, path: str, message: str, *, fix: str | None = None) -> None:
+        place, message = SourceRef(CONFIG_FILE, node.line, node.column), f"{path}: {message}" if path else message
+        self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, message, source=place, fix=fix)
+
+    def cluster(self, root: YamlNode) -> DeclaredCluster | None:
+        """The document, None if a problem was reported."""
+        allowed = ("version", "metadata", "storage", "state", "graphs", "policies", "restores", "compute")
+        top = self._fields(root, "", allowed, required=("version",))
+        metadata = self._fields(top.get("metadata"), "metadata", ("name",))
+        state = self._fields(top.get("state"), "state", ("backend", "lock"))
+        version = top.get("version", root)
+        cluster = DeclaredCluster(
+            version=self._version(version) if "version" in top else 0,
+            version_source=SourceRef(CONFIG_FILE, version.line, version.column),
+            name=self._optional_text(metadata.get("name"), "metadata.name"),
+            storage=self._optional_text(top.get("storage"), "storage"),
+            backend=self._optional_text(state.get("backend"), "state.backend"),
+            lock=self._lock(state.get("lock")),
+            graphs=tuple(self._graph(key, node) for key, node in self._named(top.get("graphs"), "graphs")),
+            policies=tuple(self._policy(key, node) for key, node in self._named(top.get("policies"), "policies")),
+            restores=tuple(self._restore(key, node, top) for key, node in self._named(top.get("restores"), "restores")),
+            compute=self._compute(top.get("compute")),
+        )
+        return None if self._found.has_errors else cluster
+
+    def _graph(self, key: YamlScalar, node: YamlNode) -> DeclaredGraph:
+        path = f"graphs.{shown(key.text)}"
+        fields = self._fields(node, path, ("schema", "queries"), required=("schema",), name=key)
+        schema = self._text(fields.get("schema"), f"{path}.schema")
+        queries = fields.get("queries")
+        return DeclaredGraph(
+            _text(key), schema, QueryRegistry() if queries is None else self._queries(queries, f"{path}.queries")
+        )
+
+    def _queries(self, node: YamlNode, path: str) -> QueryRegistry | QuerySources:
+        if _is_null(node):
+            self._wrong(node, path, f"expected a mapping, a path or a list of paths, got {_what(node)}")
+            return QueryRegistry()
+        if isinstance(node, YamlScalar):
+            return QuerySources((self._strict_text(node, path),), single=True)
+        if isinstance(node, YamlList):
+            items = tuple(self._strict_text(item, f"{path}[{index}]") for index, item in enumerate(node.items))
+            return QuerySources(items, single=False)
+        entries = []
+        for key, value in self._named(node, path):
+            below = f"{path}.{shown(key.text)}"
+            name = self._strict_text(key, below)
+            fields = self._fields(value, below, ("file",), required=("file",), name=key)
+            if "file" in fields:
+                entries.append(DeclaredQuery(name, self._strict_text(fields["file"], f"{below}.file")))
+        return QueryRegistry(tuple(entries))
+
+    def _policy(self, key: YamlScalar, node: YamlNode) -> DeclaredPolicy:
+        path = f"policies.{shown(key.text)}"
+        required = ("file", "applies_to")
+        fields = self._fields(node, path, required, required=required, name=key)
+        file = self._text(fields.get("file"), f"{path}.file")
+        targets: tuple[Text, ...] = ()
+        listed = fields.get("applies_to")
+        if isinstance(listed, YamlList):
+            targets = tuple(self._text(item, f"{path}.applies_to[{index}]") for index, item in enumerate(listed.items))
+        elif listed is not None and not is_absent(listed):
+            message = f"expected a list of graph references, got {_what(listed)}"
+            self._wrong(listed, f"{path}.applies_to", message, fix="write a list, such as [cluster] or [GRAPH]")
+        return DeclaredPolicy(_text(key), file, targets)
+
+    def _restore(self, key: YamlScalar, node: YamlNode, top: dict[str, YamlNode]) -> DeclaredRestore:
+        path = f"restores.{shown(key.text)}"
+        graphs = top.get("graphs")
+        if not isinstance(graphs, YamlMap) or key.text not in {graph.text for graph, _ in graphs.entries}:
+            self._wrong(key, path, "no such graph is declared", fix="write the id of a graph of this file")
+        fields = self._fields(node, path, ("version", "types"), required=("version", "types"), name=key)
+        version, types = fields.get("version"), fields.get("types")
+        number = 0
+        if (
+            isinstance(version, YamlScalar)
+            and version.type is ScalarType.INT
+            and len(version.text) <= _MAX_VERSION_DIGITS
+        ):
+            number = integer(version.text)
+        if version is not None and number < 1:
+            fix = "write the number of a version of the graph: gitops graph log GRAPH"
+            self._wrong(version, f"{path}.version", f"expected a number from 1, got {_what(version)}", fix=fix)
+        names: tuple[Text, ...] = ()
+        if isinstance(types, YamlList) and types.items:
+            names = tuple(self._strict_text(item, f"{path}.types[{at}]") for at, item in enumerate(types.items))
+        elif types is not None:
+            fix = "write the types whose rows come back, such as types: [Person]"
+            self._wrong(types, f"{path}.types", f"expected a list of types, got {_what(types)}", fix=fix)
+        return DeclaredRestore(_text(key), number, names)
+
+    def _compute(self, node: YamlNode | None) -> DeclaredCompute | None:
+        if node is None or is_absent(node):
+            return None
+        # Most folders have no compute clusters: their forms take time to build.
+        from gitops.cluster.config.compute import compute_form, place_of, read_compute
+        from gitops.cluster.config.rule_forms import Refused
+        from gitops.cluster.config.rule_problems import REQUIRED
+
+        for key, below in node.entries if isinstance(node, YamlMap) else ():
+            if key.text in ("targets", "strategies") and isinstance(below, YamlMap):
+                self._named(below, f"compute.{key.text}")
+        try:
+            return DeclaredCompute(compute_form(read_compute(to_plain(node))), node)
+        except Refused as refused:
+            for place, message in refused.problems:
+                path, source = place_of(node, place, message)
+                above, _, name = path.rpartition(".")
+                fix = f"add the line {name}: VALUE, indented below {above}" if message == REQUIRED else None
+                self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, f"{path}: {message}", source=source, fix=fix)
+            return None
+
+    def _entries(
+        self, node: YamlNode | None, path: str, first: str = "NAME"
+    ) -> tuple[tuple[YamlScalar, YamlNode], ...] | None:
+        """The entries of a mapping, none where nothing at all is; None if it is something else, which is reported.
+
+        `first` is a key that may stand in it.
+        """
+        if isinstance(node, YamlMap):
+            return node.entries
+        if node is None or is_absent(node):
+            return ()
+        fix = f"write {first}: VALUE in the line below {path.rpartition('.')[2]}, indented" if path else _TOP
+        self._wrong(node, path, f"expected a mapping{'' if path else ' at the top'}, got {_what(node)}", fix=fix)
+        return None
+
+    def _named(self, node: YamlNode | None, path: str) -> list[tuple[YamlScalar, YamlNode]]:
+        """The entries under names of the user's, by name.
+
+        Names that differ in case only are reported: graphs and applied texts have folders of their names.
+        """
+        entries = sorted(self._entries(node, path) or (), key=lambda entry: entry[0].text)
+        first: dict[str, str] = {}
+        for key, _ in entries:
+            other = first.setdefault(key.text.lower(), key.text)
+            if other != key.text:
+                place = SourceRef(CONFIG_FILE, key.line, key.column)
+                self._found.add(
+                    Code.NAME_DIFFERS_IN_CASE,
+                    f"{path}.{shown(key.text)}",
+                    f"'{shown(key.text)}' and '{shown(other)}' differ in case only",
+                    source=place,
+                )
+        return entries
+
+    def _fields(
+        self,
+        node: YamlNode | None,
+        path: str,
+        allowed: tuple[str, ...],
+        *,
+        required: tuple[str, ...] = (),
+        name: YamlScalar | None = None,
+    ) -> dict[str, YamlNode]:
+        """The known fields of a mapping. One that is nothing at all is reported at the `name` that it stands under."""
+        entries = self._entries(node, path, allowed[0])
+        prefix = f"{path}." if path else ""
+        fields: dict[str, YamlNode] = {}
+        for key, value in entries or ():
+            if key.text in allowed:
+                fields[key.text] = value
+                continue
+            known = did_you_mean(key.text, allowed) or f"known here: {', '.join(allowed)}"
+            self._wrong(key, f"{prefix}{shown(key.text)}", f"unknown key; {known}", fix="correct or delete the key")
+        place = node if name is None or isinstance(node, YamlMap) else name
+        for field in required:
+            if entries is not None and place is not None and field not in fields:
+                line = "version: 1" if field == "version" else f"{field}: VALUE, indented below {path}"
+                self._wrong(place, f"{prefix}{field}", "this key is required", fix=f"add the line {line}")
+        return fields
+
+    def _version(self, node: YamlNode) -> int:
+        if isinstance(node, YamlScalar) and node.type is ScalarType.INT and len(node.text) <= _MAX_VERSION_DIGITS:
+            number = integer(node.text)
+            if number >= 0:
+                return number
+        self._wrong(node, "version", f"expected a small whole number, got {_what(node)}", fix="write version: 1")
+        return 0
+
+    def _lock(self, node: YamlNode | None) -> bool | None:
+        if node is None or _is_null(node):
+            return None
+        if isinstance(node, YamlScalar) and node.type is ScalarType.BOOL:
+            return node.text.lower() == "true"
+        self._wrong(node, "state.lock", f"expected true or false, got {_what(node)}")
+        return None
+
+    def _optional_text(self, node: YamlNode | None, path: str) -> Text | None:
+        return None if node is None or _is_null(node) else self._text(node, path)
+
+    def _text(self, node: YamlNode | None, path: str) -> Text:
+        """Text, or any other plain scalar as its text; null is refused. The absence of a required key is reported already."""
+        if node is None:
+            return Text("", 0, 0)
+        if not isinstance(node, YamlScalar) or _is_null(node):
+            self._wrong(node, path, f"expected text, got {_what(node)}")
+            return Text("", node.line, node.column)
+        return _text(node)
+
+    def _strict_text(self, node: YamlNode, path: str) -> Text:
+        """Text only: other scalars are refused, as inside `queries`."""
+        if isinstance(node, YamlScalar) and node.type not in (ScalarType.TEXT, ScalarType.NULL):
+            self._wrong(node, path, f"expected text, got {_what(node)}; put it in quotes")
+            return Text("", node.line, node.column)
+        return self._text(node, path)
+
+
+def _text(node: YamlScalar) -> Text:
+    return Text(node.text, node.line, node.column)

@@ -1,0 +1,134 @@
+"""A cluster folder at a commit as a SourceTree: read from git objects, never checked out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gitops.cluster.config.source import (
+    EntryKind,
+    Meter,
+    SourceError,
+    SourceLimits,
+    checked_listing,
+    folder_for_file,
+    normalize,
+    shown_part,
+)
+from gitops.core.codes import Code
+from gitops.git.port import EntryType, GitReader, TreeEntry
+
+__all__ = ["CommitTree"]
+
+_REFUSED = {EntryType.SYMLINK: Code.SOURCE_SYMLINK, EntryType.SUBMODULE: Code.SOURCE_SUBMODULE}
+
+
+class CommitTree:
+    """The files under one git tree. Always confined: a change request chooses paths, so none may lead out."""
+
+    def __init__(
+        self, reader: GitReader, tree_id: str, *, root: str | None = None, limits: SourceLimits | None = None
+    ) -> None:
+        """`tree_id` is the tree of the cluster folder itself, `root` its name for people (default: the id)."""
+        self._reader = reader
+        self._tree = tree_id
+        self._root = root or tree_id
+        self._meter = Meter(limits)
+        self._levels: dict[str, dict[str, TreeEntry]] = {}
+
+    @property
+    def root(self) -> str:
+        """The given display name, else the tree id."""
+        return self._root
+
+    @property
+    def identity(self) -> str:
+        """One for all commits: their stamps are ids of contents."""
+        return f"commits {self._root}"
+
+    @property
+    def limits(self) -> SourceLimits:
+        """As given."""
+        return self._meter.limits
+
+    def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
+        """The ids of blobs and trees; the id of a tree also proves that nothing below it changed."""
+        return [self._stamp(place, kind) for place in places]
+
+    def object_id(self, place: str) -> str | None:
+        """Kind and id of the blob or tree at a normalized path."""
+        try:
+            entry = self._find(place)
+        except SourceError:
+            return None
+        return None if entry is None else f"{entry.type} {entry.id}"
+
+    def reopened(self) -> CommitTree:
+        """The same tree."""
+        return CommitTree(self._reader, self._tree, root=self._root, limits=self._meter.limits)
+
+    def _stamp(self, place: str, kind: EntryKind) -> str | None:
+        try:
+            if self.kind(place) is not kind:
+                return None
+            entry = self._find(place)
+        except SourceError:
+            return None
+        return None if entry is None else entry.id
+
+    def kind(self, path: str) -> EntryKind:
+        """What is at `path`."""
+        entry = self._find(normalize(path, confined=True))
+        if entry is None:
+            return EntryKind.ABSENT
+        return EntryKind.DIR if entry.type is EntryType.TREE else EntryKind.FILE
+
+    def read(self, path: str) -> bytes:
+        """The content of the regular file at `path`."""
+        place = normalize(path, confined=True)
+        entry = self._find(place)
+        if entry is None:
+            raise SourceError(Code.SOURCE_MISSING, f"{place} does not exist", path=place)
+        if entry.type is EntryType.TREE:
+            raise folder_for_file(place)
+        # The size is known before the content is loaded.
+        self._meter.admit(place, self._reader.size(entry.id))
+        data = self._reader.read(self._tree, place)
+        if data is None:
+            raise SourceError(Code.SOURCE_UNREADABLE, f"{place} cannot be read as a file", path=place)
+        return data
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names in the folder at `path`."""
+        place = normalize(path, confined=True)
+        entry = self._find(place)
+        if entry is None:
+            raise SourceError(Code.SOURCE_MISSING, f"{place} does not exist", path=place)
+        if entry.type is not EntryType.TREE:
+            raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is not a folder", path=place)
+        return checked_listing(place, self._level(entry.id), self._meter.limits)
+
+    def _find(self, place: str) -> TreeEntry | None:
+        """The entry at a normalized path; refuses a link or submodule anywhere on the way."""
+        entry = TreeEntry(".", EntryType.TREE, self._tree)
+        if place == ".":
+            return entry
+        for name in place.split("/"):
+            if entry.type is not EntryType.TREE:
+                return None
+            found = self._level(entry.id).get(name)
+            if found is None:
+                return None
+            if found.type in _REFUSED:
+                what = "symbolic link" if found.type is EntryType.SYMLINK else "submodule"
+                raise SourceError(_REFUSED[found.type], f"{shown_part(name, place)} is a {what}", path=place)
+            entry = found
+        return entry
+
+    def _level(self, tree_id: str) -> dict[str, TreeEntry]:
+        level = self._levels.get(tree_id)
+        if level is None:
+            entries = self._reader.entries(tree_id)
+            level = self._levels[tree_id] = {e.name: e for e in entries}
+            if len(level) != len(entries):
+                raise SourceError(Code.SOURCE_NAME_UNSAFE, f"tree {tree_id} has a name twice", path=".")
+        return level

@@ -1,0 +1,102 @@
+"""The languages, for one load: each text compiled once, each problem reported at its place.
+
+The languages take long to import. A load that finds everything recorded or known to be sound does not import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from gitops.cluster.config.reader import SourceFile
+from gitops.core.codes import REGISTRY, Code
+from gitops.core.diagnostics import Diagnostic, Diagnostics
+from gitops.database.language.query import CheckedQuery, Query, check_query, parse_queries
+from gitops.database.language.query.codes import QUERY_CODES
+from gitops.database.language.schema import Schema, compile_schema
+from gitops.database.language.text import LanguageError, Stage
+
+T = TypeVar("T")
+
+_SCHEMA_CODES = {Stage.PARSE: Code.SCHEMA_PARSE_ERROR, Stage.CATALOG: Code.SCHEMA_CATALOG_ERROR}
+
+
+class LanguageCompiler:
+    """Compiles for one load; every problem goes to `found`."""
+
+    def __init__(self, found: Diagnostics) -> None:
+        self._found = found
+        self._schemas: dict[str, Schema | LanguageError] = {}
+        self._queries: dict[str, tuple[Query, ...] | LanguageError] = {}
+        self._parsed_before: set[str] = set()
+        self._reported_schemas: set[str] = set()
+
+    def schema(self, file: SourceFile, at: str) -> Schema | None:
+        """The compiled schema, or None with its problems reported for the config path `at`."""
+        result = _once(self._schemas, file, compile_schema)
+        # For further graphs with the same schema, one problem is enough.
+        limit = 1 if file.digest in self._reported_schemas else None
+        self._reported_schemas.add(file.digest)
+        if not isinstance(result, LanguageError):
+            unknown = REGISTRY[Code.SCHEMA_ANNOTATION_UNKNOWN]
+            for each in result.warnings[:limit]:
+                place, fix = file.at(each.span), each.fix or unknown.fix
+                self._found.extend([Diagnostic(unknown.code, unknown.severity, at, each.message, place, fix)])
+            return result
+        self._report(result, file, at, _SCHEMA_CODES, limit)
+        return None
+
+    def queries(self, file: SourceFile) -> tuple[Query, ...] | LanguageError:
+        """The queries that a file declares, in its order, or why it does not parse (not reported)."""
+        return _once(self._queries, file, parse_queries)
+
+    def check(self, query: Query, file: SourceFile, schema: Schema, at: str) -> CheckedQuery | None:
+        """The checked query of a file, or None with its problems reported for the config path `at`."""
+        try:
+            return check_query(query, schema.catalog)
+        except LanguageError as error:
+            self.report_query(error, file, at)
+            return None
+
+    def are_sound(self, queries: Iterable[Query], schema: Schema) -> bool:
+        """Whether queries check against a schema; reports nothing."""
+        try:
+            for query in queries:
+                check_query(query, schema.catalog)
+        except LanguageError:
+            return False
+        return True
+
+    def report_query(self, error: LanguageError, file: SourceFile, at: str) -> None:
+        """Report the problems of a query file."""
+        self._report(error, file, at, QUERY_CODES)
+
+    def drop_trees(self) -> None:
+        """Drop the parsed queries: they are the bulk of a load's memory, and graphs rarely share a file.
+
+        A file that was needed again is kept, so that none is parsed more than twice.
+        """
+        for name in self._queries.keys() - self._parsed_before:
+            del self._queries[name]
+            self._parsed_before.add(name)
+
+    def _report(
+        self, error: LanguageError, file: SourceFile, at: str, codes: Mapping[Stage, Code], limit: int | None = None
+    ) -> None:
+        """Report problems with the code of their stage, the first `limit` of them."""
+        for problem in error.problems[:limit]:
+            entry = REGISTRY[codes[problem.stage]]
+            place, fix = file.at(problem.span), problem.fix or entry.fix
+            self._found.extend([Diagnostic(entry.code, entry.severity, at, problem.rendered(), place, fix)])
+
+
+def _once(
+    results: dict[str, T | LanguageError], file: SourceFile, compile_text: Callable[[bytes], T]
+) -> T | LanguageError:
+    """What a text compiles to, or why it does not; the same for every file of the same content."""
+    if file.digest not in results:
+        try:
+            results[file.digest] = compile_text(file.data)
+        except LanguageError as error:
+            results[file.digest] = error
+    return results[file.digest]

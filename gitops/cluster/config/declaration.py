@@ -1,0 +1,239 @@
+"""What `cluster.yaml` declares: typed, every value with its place, nothing resolved and no other file read.
+
+The same content has a plain JSON form, which the configuration digest covers and the compile cache keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from gitops.cluster.config.source import EntryKind, SourceError, SourceMovedError, SourceTree
+from gitops.cluster.model.address import Address
+from gitops.core.canonical import compact, digest
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics, SourceRef
+
+if TYPE_CHECKING:
+    from gitops.database.language.yaml import YamlNode
+
+CONFIG_FILE = "cluster.yaml"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text value and its place in `cluster.yaml`, counted from 1."""
+
+    value: str
+    line: int
+    column: int
+
+    @property
+    def source(self) -> SourceRef:
+        """The place, for a diagnostic."""
+        return SourceRef(CONFIG_FILE, self.line, self.column)
+
+
+class Placed(Protocol):
+    """What has a place that is found when it is asked for."""
+
+    @property
+    def source(self) -> SourceRef:
+        """The place, for a diagnostic."""
+
+
+def source_of(place: Placed | SourceRef) -> SourceRef:
+    """The place itself: only when it is reported, since lines have to be counted to find it."""
+    return place if isinstance(place, SourceRef) else place.source
+
+
+class DeclaredQuery(NamedTuple):
+    """`<name>: {file: <path>}`."""
+
+    name: Text
+    file: Text
+
+
+class QueryRegistry(NamedTuple):
+    """The map form of `queries`: each name with its file, in name order."""
+
+    entries: tuple[DeclaredQuery, ...] = ()
+
+
+class QuerySources(NamedTuple):
+    """The other forms: folders and files, of which every declaration counts. `single` means a text and not a list."""
+
+    items: tuple[Text, ...]
+    single: bool
+
+
+class DeclaredGraph(NamedTuple):
+    """One entry of `graphs`."""
+
+    id: Text
+    schema: Text
+    queries: QueryRegistry | QuerySources
+
+
+class DeclaredPolicy(NamedTuple):
+    """One entry of `policies`; `applies_to` as written."""
+
+    name: Text
+    file: Text
+    applies_to: tuple[Text, ...]
+
+
+class DeclaredRestore(NamedTuple):
+    """One entry of `restores`, under the id of its graph."""
+
+    graph: Text
+    version: int
+    types: tuple[Text, ...]
+
+
+class DeclaredCompute(NamedTuple):
+    """The section `compute` in the JSON form of `gitops.cluster.config.compute`, and as it stands in the document."""
+
+    form: Mapping[str, Any]
+    section: YamlNode
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredCluster:
+    """The whole document. `graphs`, `policies` and `restores` are in order of their names, by code point."""
+
+    version: int
+    version_source: SourceRef
+    name: Text | None = None
+    storage: Text | None = None
+    backend: Text | None = None
+    lock: bool | None = None
+    graphs: tuple[DeclaredGraph, ...] = ()
+    policies: tuple[DeclaredPolicy, ...] = ()
+    restores: tuple[DeclaredRestore, ...] = ()
+    compute: DeclaredCompute | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What `status` and `force-unlock` need of `cluster.yaml`. `storage` is as in DesiredState: for `parse_storage`."""
+
+    name: str | None = None
+    storage: str | None = None
+    lock: bool = True
+
+
+def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
+    """Steps 1 and 2 of a load: the bytes of the file, None when one of them failed; and the problems."""
+    found = Diagnostics()
+    try:
+        if (kind := tree.kind(".")) is EntryKind.DIR:
+            return tree.read(CONFIG_FILE), found
+        why = "does not exist" if kind is EntryKind.ABSENT else "is a file"
+        found.add(Code.CONFIG_DIR_NOT_FOUND, tree.root, f"the folder {tree.root} {why}")
+    except SourceError as error:
+        code = error.code if error.is_refusal else Code.CLUSTER_CONFIG_READ_ERROR
+        here = error.code != Code.SOURCE_MISSING or tree.root == "."
+        message = error.detail if here else f"{tree.root} does not contain {CONFIG_FILE}"
+        found.add(code, CONFIG_FILE, message, source=SourceRef(CONFIG_FILE), fix=error.fix)
+    return None, found
+
+
+def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
+    """The configuration as JSON values, keys in declaration order, every key present, absent values null or `{}`.
+
+    Only `restores` and `compute` are left out where there are none: the digest of a folder without them is what it always was.
+    """
+
+    def value(text: Text | None) -> str | None:
+        return None if text is None else text.value
+
+    def queries(declared: QueryRegistry | QuerySources) -> Any:
+        if isinstance(declared, QueryRegistry):
+            return {query.name.value: {"file": query.file.value} for query in declared.entries}
+        return declared.items[0].value if declared.single else [item.value for item in declared.items]
+
+    form: dict[str, Any] = {
+        "version": cluster.version,
+        "metadata": {"name": value(cluster.name)},
+        "storage": value(cluster.storage),
+        "state": {"backend": value(cluster.backend), "lock": cluster.lock},
+        "graphs": {g.id.value: {"schema": g.schema.value, "queries": queries(g.queries)} for g in cluster.graphs},
+        "policies": {
+            p.name.value: {"file": p.file.value, "applies_to": [t.value for t in p.applies_to]}
+            for p in cluster.policies
+        },
+    }
+    if cluster.restores:
+        form["restores"] = {
+            r.graph.value: {"version": r.version, "types": sorted(t.value for t in r.types)} for r in cluster.restores
+        }
+    if cluster.compute is not None:
+        form["compute"] = cluster.compute.form
+    return form
+
+
+def config_digest(form: Mapping[str, Any], digests: Mapping[Address, str]) -> str:
+    """The configuration digest: one value for everything that a cluster folder declares.
+
+    It covers `form`, as `config_form` makes it, and `digests`, address to digest, of all desired resources: the input is
+    `cluster-config NUL <compact JSON of the form> NUL`, then `<address> NUL <digest> NUL` by address. So formatting, comments
+    and key order of `cluster.yaml` do not matter; the spelling of paths and every byte of every referenced file do.
+    """
+    pairs = "".join([f"{address}\0{digests[address]}\0" for address in sorted(digests)])
+    return digest(b"cluster-config\0" + compact(form) + b"\0" + pairs.encode())
+
+
+class _TextOfForm(Text):
+    """A text of the JSON form, which has no places: the document is asked when one is needed."""
+
+    def __init__(self, value: str, position: int, document: Callable[[], Sequence[Text]]) -> None:
+        super().__init__(value, 0, 0)
+        object.__setattr__(self, "_place", (position, document))
+
+    @property
+    def source(self) -> SourceRef:
+        position, document = self.__dict__["_place"]
+        texts = document()
+        if len(texts) <= position or texts[position].value != self.value:
+            raise SourceMovedError
+        found: SourceRef = texts[position].source
+        return found
+
+
+def texts_of(declared: DeclaredGraph | DeclaredPolicy | None) -> Sequence[Text]:
+    """All texts of a declaration, in the order of the document as it is sorted; none where there is no declaration."""
+    if declared is None:
+        return ()
+    if isinstance(declared, DeclaredPolicy):
+        return (declared.name, declared.file, *declared.applies_to)
+    queries = declared.queries
+    below = chain.from_iterable(queries.entries) if isinstance(queries, QueryRegistry) else queries.items
+    return (declared.id, declared.schema, *below)
+
+
+def graph_from_form(name: str, form: Mapping[str, Any], document: Callable[[], Sequence[Text]]) -> DeclaredGraph:
+    """The declaration of a graph from its JSON form. `document` gives its texts as the document has them, for their places.
+
+    A place raises SourceMovedError if the document does not have that text.
+    """
+    positions = count()
+
+    def text(value: str) -> Text:
+        return _TextOfForm(value, next(positions), document)
+
+    queries, graph, schema = form["queries"], text(name), text(form["schema"])
+    if isinstance(queries, dict):
+        entries = tuple(DeclaredQuery(text(query), text(fields["file"])) for query, fields in queries.items())
+        return DeclaredGraph(graph, schema, QueryRegistry(entries))
+    single = isinstance(queries, str)
+    items = tuple(text(item) for item in ([queries] if single else queries))
+    return DeclaredGraph(graph, schema, QuerySources(items, single=single))
+
+
+def policy_from_form(name: str, form: Mapping[str, Any], document: Callable[[], Sequence[Text]]) -> DeclaredPolicy:
+    """The declaration of a policy from its JSON form; the rest is as in `graph_from_form`."""
+    texts = [_TextOfForm(value, n, document) for n, value in enumerate((name, form["file"], *form["applies_to"]))]
+    return DeclaredPolicy(texts[0], texts[1], tuple(texts[2:]))

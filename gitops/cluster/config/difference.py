@@ -1,0 +1,152 @@
+"""What two states of a cluster folder declare differently, at the cost of what differs.
+
+Only graphs and policies are loaded that are declared differently, or of which a file differs. All others have the same digests in
+both, so they need not be read. Strategies have no files: where the section differs, all of them are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from gitops.cluster.config.cluster_yaml import parse_cluster
+from gitops.cluster.config.declaration import DeclaredCluster, QueryRegistry, Text, config_form, read_config
+from gitops.cluster.config.loader import ResourceLoader
+from gitops.cluster.config.reader import SourceReader
+from gitops.cluster.config.source import SourceError, SourceTree, normalize, parents
+from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.resource import Resource
+from gitops.cluster.model.restore import restore_resources
+from gitops.core.diagnostics import Diagnostics
+from gitops.database.language.query import query_texts
+
+_PAGE = 4096
+
+
+class Differences:
+    """Compares folders two by two; a `cluster.yaml` that several of them have is parsed once.
+
+    `effort` grows with the work that was done: some 4 KiB of `cluster.yaml`, or one resource, count one.
+    """
+
+    def __init__(self) -> None:
+        self._clusters: dict[bytes, DeclaredCluster | None] = {}
+        self.effort = 0
+
+    def addresses(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address]:
+        """Addresses that two folders declare differently, or only one of them does; of a file of queries, those that differ.
+
+        `paths` are the normalized paths of all files that differ. A folder whose `cluster.yaml` cannot be read declares
+        nothing that could be compared; other problems are reported by the plan of that folder.
+        """
+        found, before, after = self._compare(old, new, paths, Diagnostics())
+        texts: dict[bytes, Mapping[str, bytes]] = {}
+
+        def text(resources: Mapping[Address, Resource], address: Address) -> bytes | None:
+            resource = resources.get(address)
+            content = None if resource is None or address.kind is not Kind.QUERY else resource.content
+            if content is None:
+                return None
+            if content not in texts:
+                texts[content] = query_texts(content)
+            return texts[content].get(address.name)
+
+        same = {each for each in found if (own := text(before, each)) is not None and own == text(after, each)}
+        return frozenset(found - same)
+
+    def certain(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address] | None:
+        """The same with every query of a file that differs; None where a problem of either folder hides what it declares."""
+        problems = Diagnostics()
+        found, _, _ = self._compare(old, new, paths, problems)
+        readable = self._cluster(old) is not None and self._cluster(new) is not None
+        return found if readable and not problems.has_errors else None
+
+    def _compare(
+        self, old: SourceTree, new: SourceTree, paths: Collection[str], problems: Diagnostics
+    ) -> tuple[frozenset[Address], Mapping[Address, Resource], Mapping[Address, Resource]]:
+        """What differs, and what was loaded of both folders."""
+        before, after = self._cluster(old), self._cluster(new)
+        if before is None or after is None:
+            return frozenset(), {}, {}
+        touched = frozenset(paths) | {folder for path in paths for folder in parents(path)}
+        differing: set[tuple[str, str]] = set()
+        # The same text is one declaration, and most commits leave it as it is.
+        if before is not after:
+            old_forms, new_forms = _forms(before), _forms(after)
+            differing = {key for key in old_forms.keys() | new_forms.keys() if old_forms.get(key) != new_forms.get(key)}
+        old_contents = _contents(old, before, differing, touched, problems)
+        new_contents = _contents(new, after, differing, touched, problems)
+        declared = old_contents.keys() | new_contents.keys()
+        self.effort += len(old_contents) + len(new_contents)
+        found = frozenset(each for each in declared if _form(old_contents, each) != _form(new_contents, each))
+        return found, old_contents, new_contents
+
+    def _cluster(self, tree: SourceTree) -> DeclaredCluster | None:
+        data, _ = read_config(tree)
+        if data is None:
+            return None
+        if data not in self._clusters:
+            self._clusters[data], _ = parse_cluster(data)
+            self.effort += 1 + len(data) // _PAGE
+        return self._clusters[data]
+
+
+def _forms(cluster: DeclaredCluster) -> Mapping[tuple[str, str], object]:
+    """Every declaration by kind and name, without places."""
+    form = config_form(cluster)
+    forms: dict[tuple[str, str], object] = {("graph", name): graph for name, graph in form["graphs"].items()}
+    for name, policy in form["policies"].items():
+        # What a policy is bound to also depends on which graphs there are.
+        bound: set[Any] = form["graphs"].keys() & {text.removeprefix("graph.") for text in policy["applies_to"]}
+        forms["policy", name] = policy, bound
+    for name, restore in form.get("restores", {}).items():
+        forms["restore", name] = restore
+    if "compute" in form:
+        forms["compute", ""] = form["compute"]
+    return forms
+
+
+def _contents(
+    tree: SourceTree,
+    cluster: DeclaredCluster,
+    differing: Collection[tuple[str, str]],
+    touched: Collection[str],
+    problems: Diagnostics,
+) -> Mapping[Address, Resource]:
+    """What is declared differently or of which a file is touched, by address."""
+    loader = ResourceLoader(SourceReader(tree, problems))
+    for graph in cluster.graphs:
+        queries = graph.queries
+        files = [query.file for query in queries.entries] if isinstance(queries, QueryRegistry) else queries.items
+        if ("graph", graph.id.value) in differing or _are_touched([graph.schema, *files], touched):
+            loader.graph(graph)
+    declared = {graph.id.value for graph in cluster.graphs}
+    for policy in cluster.policies:
+        if ("policy", policy.name.value) in differing or _are_touched([policy.file], touched):
+            loader.policy(policy, declared)
+    strategies = {}
+    if cluster.compute is not None and ("compute", "") in differing:
+        from gitops.cluster.config.compute import compute_resources, read_compute
+
+        strategies = compute_resources(read_compute(cluster.compute.form))
+    restores = config_form(cluster).get("restores", {})
+    changed = {graph: form for graph, form in restores.items() if ("restore", graph) in differing}
+    return {**loader.resources, **restore_resources(changed), **strategies}
+
+
+def _form(resources: Mapping[Address, Resource], address: Address) -> tuple[str, Collection[str]] | None:
+    """Digest and bindings of a resource, None where it is not."""
+    resource = resources.get(address)
+    return None if resource is None else (resource.digest, resource.applies_to or ())
+
+
+def _are_touched(written: Iterable[Text], touched: Collection[str]) -> bool:
+    """Whether any of these files or folders was touched; an invalid path was not."""
+    for text in written:
+        try:
+            place = normalize(text.value, confined=True)
+        except SourceError:
+            continue
+        if place in touched or (place == "." and touched):
+            return True
+    return False

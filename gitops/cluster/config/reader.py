@@ -1,0 +1,189 @@
+"""The files of one load: each read at most once, within bounds, with every problem reported at its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import NamedTuple
+
+from gitops.cluster.config.declaration import Placed, source_of
+from gitops.cluster.config.source import SourceError, SourceMovedError, SourceTree, normalize
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.database.language.suggest import did_you_mean
+from gitops.database.language.text import SourceText, Span
+
+# Several graphs may list one file, so the bounds of the tree do not bound the work of a load: queries, and bytes of query
+# files, count once for each graph. Ten times the largest cluster that is planned for.
+MAX_QUERIES = 100_000
+MAX_QUERY_BYTES = 256 * 1024 * 1024
+# A suggestion compares with every known name, and a hostile folder may be wrong very often.
+_MAX_HINTS = 100
+# https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md#the-pointer
+_LFS = b"version https://git-lfs.github.com/spec/"
+
+
+class SourceFile:
+    """One file: `path` is normalized, `digest` covers its bytes, `broken` is the span of bytes that are not UTF-8."""
+
+    __slots__ = ("_data", "_text", "broken", "digest", "path", "size")
+
+    def __init__(self, path: str, data: bytes | Callable[[], bytes], recorded: tuple[str, int] = ("", 0)) -> None:
+        """A file that was read; or how to read one that was UTF-8 text when its digest and size were `recorded`."""
+        self.path = path
+        self._data = data
+        self.broken: Span | None = None
+        self._text: SourceText | None = None
+        self.digest, self.size = recorded if callable(data) else (digest(data), len(data))
+        if not callable(data):
+            try:
+                data.decode()
+            except UnicodeDecodeError as error:
+                self.broken = Span(error.start, error.end)
+
+    @property
+    def data(self) -> bytes:
+        """The bytes. Raises SourceMovedError if they are not those that were recorded."""
+        if callable(self._data):
+            self._data = self._data()
+        return self._data
+
+    @property
+    def content(self) -> bytes | Callable[[], bytes]:
+        """What a Resource holds: the bytes, or how to get those of a recorded file, which is still read only once."""
+        return (lambda: self.data) if callable(self._data) else self._data
+
+    def at(self, span: Span) -> SourceRef:
+        """The place of the start of a span."""
+        if self._text is None:
+            self._text = SourceText(self.data)
+        line, column = self._text.position(span.start)
+        return SourceRef(self.path, line, column)
+
+
+class FileSpan(NamedTuple):
+    """A span of a file as a place: its line is counted when it is reported."""
+
+    file: SourceFile
+    span: Span
+
+    @property
+    def source(self) -> SourceRef:
+        """The place, for a diagnostic."""
+        return self.file.at(self.span)
+
+
+class SourceReader:
+    """Reads for one load; every problem goes to `found`.
+
+    `files` is what was asked for so far, by normalized path. `queries` and `query_bytes` were admitted so far; `full` says that
+    there were too many.
+    """
+
+    def __init__(
+        self, tree: SourceTree, found: Diagnostics, recorded: Callable[[str], tuple[str, int] | None] | None = None
+    ) -> None:
+        """`recorded` gives digest and size of a file that is known to be unchanged, by normalized path, or None."""
+        self.tree = tree
+        self.found = found
+        self.files: dict[str, SourceFile | SourceError] = {}
+        self.queries = 0
+        self.query_bytes = 0
+        self.full = False
+        self._recorded = recorded
+        self._hints = _MAX_HINTS
+
+    def read(self, path: str) -> SourceFile | SourceError:
+        """The file at a path as declared, whatever its bytes are, or why there is none.
+
+        A declared path never leads out of the folder, whatever the tree would read: otherwise the folder of another person could
+        have a message quote any file of this machine.
+        """
+        try:
+            place = normalize(path, confined=True)
+        except SourceError as error:
+            return error
+        if place not in self.files:
+            known = None if self._recorded is None else self._recorded(place)
+            try:
+                self.files[place] = (
+                    SourceFile(place, _own_bytes(self.tree, place))
+                    if known is None
+                    else SourceFile(place, partial(_read_again, self.tree, place, known[0]), known)
+                )
+            except SourceError as error:
+                self.files[place] = error
+        return self.files[place]
+
+    def file(self, path: str, at: str, place: Placed | SourceRef, *, missing: Code) -> SourceFile | None:
+        """The file at a path as written, which must be UTF-8.
+
+        Otherwise None, reported for the config path `at`: as `missing`, or with the code of a refusal of the tree.
+        """
+        found = self.read(path)
+        if not path.strip():
+            found = SourceError(Code.SOURCE_MISSING, "the path is blank", fix="write the path of a file of this folder")
+        if isinstance(found, SourceError):
+            self.report(found, at, place, otherwise=missing)
+            return None
+        if found.broken is not None:
+            where = found.at(found.broken)
+            message = f"{found.path} is not UTF-8 at byte {found.broken.start}"
+            self.found.add(missing, at, message, source=where, fix="save the file as UTF-8")
+            return None
+        return found
+
+    def report(self, error: SourceError, at: str, place: Placed | SourceRef, *, otherwise: Code) -> None:
+        """Report an error of the tree: a refusal with its own code, an absent or unreadable file as `otherwise`."""
+        message = error.detail
+        if error.code == Code.SOURCE_MISSING and error.path:
+            message += self._beside(error.path)
+        code = error.code if error.is_refusal else otherwise
+        self.found.add(code, at, message, source=source_of(place), fix=error.fix)
+
+    def _beside(self, place: str) -> str:
+        """What to append to a message about a file that does not exist: the nearest name in its folder."""
+        folder, _, name = place.rpartition("/")
+        try:
+            return self.hint(name, self.tree.names(folder or "."))
+        except SourceError:
+            return ""
+
+    def hint(self, name: str, known: Collection[str]) -> str:
+        """What to append to a message about an unknown name: the nearest known one, for the first such messages only."""
+        self._hints -= 1
+        near = did_you_mean(name, known) if self._hints >= 0 else None
+        return f"; {near}" if near else ""
+
+    def admit(self, at: str, place: Placed | SourceRef, *, queries: int = 0, size: int = 0) -> bool:
+        """Count queries and bytes of query files of one graph; False, and reported once, if there are too many."""
+        self.queries += queries
+        self.query_bytes += size
+        if not self.full and (self.queries > MAX_QUERIES or self.query_bytes > MAX_QUERY_BYTES):
+            self.full = True
+            message = (
+                f"all graphs together list more than {MAX_QUERIES} queries or {MAX_QUERY_BYTES} bytes of query files; "
+                "the others are not read"
+            )
+            self.found.add(Code.SOURCE_TOO_LARGE, at, message, source=source_of(place))
+        return not self.full
+
+
+def _own_bytes(tree: SourceTree, place: str) -> bytes:
+    """The bytes of a file. Raises SourceError, also for a pointer of Git LFS: what counts is what git has."""
+    data = tree.read(place)
+    if data.startswith(_LFS):
+        raise SourceError(Code.SOURCE_LFS_POINTER, f"{place} is a Git LFS pointer, and not the text itself", path=place)
+    return data
+
+
+def _read_again(tree: SourceTree, place: str, expected: str) -> bytes:
+    """The bytes of a recorded file. Raises SourceMovedError if they are not those that were recorded."""
+    try:
+        data = tree.read(place)
+    except SourceError:
+        raise SourceMovedError from None
+    if digest(data) != expected:
+        raise SourceMovedError
+    return data

@@ -1,0 +1,225 @@
+"""The graphs of a cluster folder that a ledger vouches for: those that an apply read and compiled without any problem.
+
+A graph that is as it was is neither read nor compiled. It is as it was if these are the same:
+
+1. its declaration in `cluster.yaml`, and what git has at each path that the declaration names, by kind and object id. The id of a
+   folder covers everything below it, so that no file of the graph has to be named;
+2. the digests of its resources, which the state of the ledger records;
+3. the compiler: the sources of the languages and of the loader, and the Python that runs them.
+
+One digest covers 1 and 2; the compiler is recorded once for all graphs. What a record says of other files, of another declaration
+or for another state has another digest, so it is not believed. Only a verified entry of a ledger is asked for a record.
+
+Where the state still has the resources of the record, and the folder was compared with the one that the record is about, no
+digest is made: a graph is as it was if neither `cluster.yaml` nor a path that its declaration names differs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from gitops.cluster.config.declaration import CONFIG_FILE
+from gitops.cluster.config.source import SourceError, StampedTree, normalize, parents
+from gitops.cluster.model.address import Address, Kind, graph_address, schema_address
+from gitops.cluster.model.resource import graph_composite
+from gitops.core.canonical import digest
+from gitops.core.dataclass import dataclass
+
+Digests: TypeAlias = Mapping[Address, str]
+"""The digests of resources, in the order of their addresses."""
+
+
+class SoundGraph(NamedTuple):
+    """One graph without problems: the digest of what it is made of, and how many files and bytes that is."""
+
+    digest: str
+    files: int
+    size: int
+
+
+class PlainFolder(NamedTuple):
+    """The git tree of a cluster folder without links, submodules and unsafe names, and the most folders that it can have."""
+
+    tree: str
+    folders: int
+
+
+class FolderDifference(NamedTuple):
+    """Where a cluster folder differs from an earlier tree of it: paths of entries of another kind or id, added and removed ones.
+
+    Folders that are in both trees are compared entry by entry; below every other place of `places`, which are in `whole`, all
+    counts as different.
+    """
+
+    places: frozenset[str]
+    whole: frozenset[str]
+
+    def covers(self, place: str) -> bool:
+        """Whether something at or below a normalized path differs."""
+        if place == ".":
+            return bool(self.places)
+        return place in self.places or any(above in self.whole for above in parents(place))
+
+
+class ComparedFolder(NamedTuple):
+    """A plain folder, and where it differs from the one that the record of a ledger is about; None if they were not compared."""
+
+    plain: PlainFolder
+    difference: FolderDifference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SoundRecord:
+    """What one applied folder is known for: that it is plain, and its graphs that had no problems, by their ids.
+
+    `compiler` is the digest of the program that found this out, `basis` that of the graphs, of the resources in the state and of
+    the limit of a file: with these, the state has just what the folder gave for each of the graphs.
+    """
+
+    compiler: str
+    folder: PlainFolder
+    graphs: Mapping[str, SoundGraph]
+    basis: str = ""
+
+
+def sound_record(
+    vouched: VouchedGraphs, sound: Mapping[str, SoundGraph], given: Digests, recorded: Digests
+) -> SoundRecord:
+    """The record of a folder whose load found `sound` graphs and resources of the digests `given`.
+
+    Graphs of which the state has `recorded` others are left out: what it says of them is not what the folder gave.
+    """
+    behind = {address.graph for address, value in given.items() if recorded.get(address) != value}
+    behind |= {address.graph for address in recorded.keys() - given.keys()}
+    graphs = {graph: each for graph, each in sound.items() if graph not in behind}
+    return SoundRecord(vouched.compiler, vouched.folder, graphs, _basis(graphs, recorded, vouched.tree))
+
+
+class ContentTree(StampedTree, Protocol):
+    """A tree whose files and folders have ids of their content."""
+
+    def object_id(self, place: str) -> str | None:
+        """Kind and id of what is at a normalized path, of a folder with all that is below it.
+
+        None where nothing is, or where the tree would refuse to read it.
+        """
+
+    def reopened(self) -> ContentTree:
+        """The same folder, of which nothing has been read yet."""
+
+
+class VouchedGraph(NamedTuple):
+    """A graph that need not be read: its record, and the digests of all its resources."""
+
+    record: SoundGraph
+    digests: Mapping[Address, str]
+
+
+class LedgerGraphs:
+    """What one verified entry has of graphs: its record, None if it has none, and the digests of its state."""
+
+    def __init__(self, record: SoundRecord | None, recorded: Mapping[Address, str]) -> None:
+        """`recorded` are the digests of all resources."""
+        self.record = record
+        self.recorded = recorded
+        self._composites: dict[str, str | None] = {}
+
+    @cached_property
+    def digests(self) -> Mapping[str, Mapping[Address, str]]:
+        """The recorded digests by graph, of what its declaration has. A restore is declared beside it, and read in any case."""
+        found: dict[str, dict[Address, str]] = {}
+        for address, value in self.recorded.items():
+            graph = address.graph
+            if graph is not None and not (address.startswith(Kind.RESTORE) and address.kind is Kind.RESTORE):
+                found.setdefault(graph, {})[address] = value
+        return found
+
+    def composite(self, graph: str) -> str | None:
+        """The recorded digest of a graph, None if it is not that of the recorded resources; found once for a whole run."""
+        if graph not in self._composites:
+            self._composites[graph] = _composite(graph, self.digests[graph])
+        return self._composites[graph]
+
+
+class VouchedGraphs:
+    """The graphs of the folder `tree` that a ledger vouches for."""
+
+    def __init__(self, tree: ContentTree, compiler: str, ledger: LedgerGraphs, folder: ComparedFolder) -> None:
+        """`compiler` is the one of this program; `folder` says that the folder itself is plain, and where it differs."""
+        self.tree = tree
+        self.compiler = compiler
+        self.folder = folder.plain
+        self._ledger = ledger
+        self._graphs = {} if ledger.record is None or ledger.record.compiler != compiler else ledger.record.graphs
+        self._difference = folder.difference
+
+    @cached_property
+    def _same_declarations(self) -> FolderDifference | None:
+        """Where the folder differs, if the state has the resources of the record, and graphs are declared as they were."""
+        difference, record = self._difference, self._ledger.record
+        if record is None or difference is None or difference.covers(CONFIG_FILE):
+            return None
+        return difference if record.basis == _basis(record.graphs, self._ledger.recorded, self.tree) else None
+
+    def find(self, graph: str, form: Mapping[str, Any]) -> VouchedGraph | None:
+        """What is vouched for of a graph with this declaration, as in `config_form`; None if it has to be loaded."""
+        record = self._graphs.get(graph)
+        if record is None or graph not in self._ledger.digests:
+            return None
+        difference = self._same_declarations
+        if difference is not None:
+            if any(place is None or difference.covers(place) for place in _places(form)):
+                return None
+        elif (composite := self._ledger.composite(graph)) is None or record.digest != self._made_of(
+            graph, form, composite
+        ):
+            return None
+        return VouchedGraph(record, self._ledger.digests[graph])
+
+    def digest(self, graph: str, form: Mapping[str, Any], digests: Mapping[Address, str]) -> str | None:
+        """The digest of what a graph is made of, by its declaration as in `config_form` and the digests of its resources.
+
+        None if a path that it names cannot be read, or if the digest of the graph is not that of its resources.
+        """
+        composite = _composite(graph, digests)
+        return None if composite is None else self._made_of(graph, form, composite)
+
+    def _made_of(self, graph: str, form: Mapping[str, Any], composite: str) -> str | None:
+        found = [None if place is None else self.tree.object_id(place) for place in _places(form)]
+        # Any text may stand in a declaration, also one that UTF-8 cannot write: this form of JSON has all of them in ASCII.
+        made_of = json.dumps([graph, form, found, composite, self.tree.limits.file_bytes]).encode()
+        return None if None in found else digest(made_of)
+
+
+def _places(form: Mapping[str, Any]) -> Iterator[str | None]:
+    """The normalized paths that the declaration of a graph names; None for one that is refused."""
+    listed = form["queries"]
+    if isinstance(listed, dict):
+        listed = [query["file"] for query in listed.values()]
+    for path in (form["schema"], *([listed] if isinstance(listed, str) else listed)):
+        try:
+            yield normalize(path, confined=True)
+        except SourceError:
+            yield None
+
+
+def _basis(graphs: Mapping[str, SoundGraph], recorded: Digests, tree: ContentTree) -> str:
+    """One digest of a record's graphs, of the recorded resources, and of the limit by which files are read."""
+    made_of = (
+        str(tree.limits.file_bytes),
+        *graphs,
+        *(g.digest for g in graphs.values()),
+        *recorded,
+        *recorded.values(),
+    )
+    return digest("\n".join(made_of).encode(errors="surrogatepass"))
+
+
+def _composite(graph: str, digests: Mapping[Address, str]) -> str | None:
+    """The digest of a graph among those of its resources, None if it is not theirs."""
+    queries = {address.name: value for address, value in digests.items() if address.kind is Kind.QUERY}
+    found = graph_composite(graph, digests.get(schema_address(graph), ""), queries)
+    return found if digests.get(graph_address(graph)) == found else None

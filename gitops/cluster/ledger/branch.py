@@ -1,0 +1,316 @@
+"""The ledger as a branch: the same tree as a ledger folder, in a signed, linear chain of commits that everybody can verify.
+
+`gitops.cluster.ledger.chain` describes the files of an entry and the rules by which entries are verified.
+
+Rules of this module:
+
+1. The branch changes only by compare-and-swap on the remote, so that a conflict writes nothing.
+2. Only a head that `gitops.cluster.ledger.heads` accepts is read.
+3. The program's own entry is verified like every other before it is pushed: one that fails verification would end the ledger.
+4. Blobs and changed sidecars wait in memory for the next entry: objects that no ref names are not durable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gitops.cluster.approvals.documents import write_approval
+from gitops.cluster.ledger import layout
+from gitops.cluster.ledger.anchor import StorageAnchor
+from gitops.cluster.ledger.branch_reader import BranchReader
+from gitops.cluster.ledger.chain import (
+    ENTRY,
+    SOUND,
+    TRUST,
+    VerifiedEntry,
+    first_entry,
+    ledger_ref,
+    read_verified_entry,
+    trust_files,
+)
+from gitops.cluster.ledger.changesets import write_index
+from gitops.cluster.ledger.documents import write_entry, write_intent, write_sound, write_state
+from gitops.cluster.ledger.git_lock import GitLock, LockRefs, push_own
+from gitops.cluster.ledger.heads import BranchSettings
+from gitops.cluster.ledger.port import (
+    BlobCondition,
+    BlobReading,
+    LedgerView,
+    LedgerWrite,
+)
+from gitops.cluster.ledger.readings import (
+    blob_reading,
+    check_write,
+    conflict_error,
+    state_cas,
+)
+from gitops.cluster.ledger.records import Recording
+from gitops.cluster.ledger.trailers import commit_message
+from gitops.cluster.ledger.writings import (
+    approval_documents,
+    approval_key,
+    consumed_approval,
+    intent_key,
+    intent_keys,
+    next_entry,
+    replacement_files,
+    require_entry,
+    sidecar_error,
+)
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import Approval
+from gitops.cluster.model.changeset import EventDraft
+from gitops.cluster.model.ledger import EntryKind, Intent, LedgerEntry, LockInfo, LockObservation
+from gitops.core.canonical import digest
+from gitops.core.clock import Clock, timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.core.faults import Faults, NoFaults, around
+from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, RefUpdate
+
+__all__ = ["BranchLedger", "BranchSettings"]
+
+Files = Mapping[str, bytes | None]
+"""Path in the ledger to content; None removes the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A signed entry that is not pushed yet, with the staged files and the events that it contains."""
+
+    found: VerifiedEntry
+    staged: Files
+    recorded: Recording | None
+
+
+class BranchLedger(BranchReader):
+    """A LedgerStore over a branch of a git remote; safe for the threads of one run."""
+
+    def __init__(
+        self, store: GitStore, remote: GitRemote, place: BranchSettings, clock: Clock, faults: Faults | None = None
+    ) -> None:
+        """`store` holds the objects, `remote` has the refs that count."""
+        self._faults = faults or NoFaults()
+        super().__init__(store, remote, place, self._faults)
+        self._clock = clock
+        places = LockRefs(place.lock_ref, place.fallback_lock_ref, place.remember_lock_ref, place.lock_proven)
+        self._lock = GitLock(store, remote, places, self._faults)
+        self._guard = threading.Lock()
+        self._staged: dict[str, bytes | None] = {}
+
+    @property
+    def lock_path(self) -> str:
+        """The lock ref."""
+        return self._lock.ref
+
+    def observe_lock(self) -> LockObservation:
+        """Whether the lock ref exists, and what its commit says."""
+        return self._lock.observe()
+
+    def blob(self, address: Address, digest: str) -> BlobReading:
+        """The catalog blob at the head, or one that waits for the next entry."""
+        key = layout.blob_key(address, digest)
+        if key is None:
+            return blob_reading(None, digest)
+        content = self._staged.get(key)
+        try:
+            return blob_reading(self._read(key) if content is None else content, digest)
+        except GitopsError as error:
+            return BlobReading(BlobCondition.UNREADABLE, detail=error.detail)
+
+    def acquire(self, info: LockInfo) -> None:
+        """Take the lock by creating its ref. Raises ConflictError `state_lock_held`, RemoteError `state_lock_error`."""
+        self._lock.acquire(info, self._place.author)
+
+    def release(self, lock_id: str) -> None:
+        """Delete the lock ref if it still has this id."""
+        self._lock.release(lock_id)
+
+    def break_lock(self, lock_id: str) -> None:
+        """Delete the lock ref with exactly this id."""
+        self._lock.break_lock(lock_id)
+
+    def begin(
+        self,
+        view: LedgerView,
+        intents: Sequence[Intent],
+        entry: LedgerEntry | None,
+        events: Sequence[EventDraft] = (),
+        retire: Sequence[str] = (),
+    ) -> LedgerView:
+        """Push one entry with all intents of an operation and the approvals that they use, before its first side effect."""
+        due, recorded = require_entry(entry), self._recorded(view, events)
+        if not (intents or retire or recorded):
+            return view
+        try:
+            files = approval_documents(self._store, due.approvals) | {intent_key(i): write_intent(i) for i in intents}
+            draft = self._draft(view, due, {**dict.fromkeys(intent_keys(retire)), **files}, recorded)
+        except BugError:
+            raise
+        except GitopsError as error:
+            raise GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, error.detail, path=self._ref) from error
+        try:
+            return self._publish(view, draft)
+        except RemoteError as error:
+            raise error.during(Code.RECOVERY_SIDECAR_WRITE_ERROR, self._ref) from error
+
+    def arm(self, intent: Intent) -> None:
+        """Check that the intent was announced: `begin` made it durable."""
+        key = intent_key(intent)
+        try:
+            announced = self._read(key) is not None
+        except GitopsError as error:
+            raise sidecar_error(intent, error.detail) from error
+        if not announced:
+            raise sidecar_error(intent, "the operation was not announced")
+
+    def amend(self, intent: Intent) -> None:
+        """Stage the changed intent for the next entry."""
+        self._stage(intent_key(intent), write_intent(intent))
+
+    def disarm(self, operation_id: str) -> None:
+        """Drop the sidecar with the next entry."""
+        for key in intent_keys([operation_id]):
+            self._stage(key, None)
+
+    def retire(
+        self,
+        view: LedgerView,
+        operation_ids: Sequence[str],
+        entry: LedgerEntry | None,
+        events: Sequence[EventDraft] = (),
+    ) -> LedgerView:
+        """Push an entry that only removes settled sidecars and records events."""
+        due, recorded = require_entry(entry), self._recorded(view, events)
+        return self._publish(view, self._draft(view, due, dict.fromkeys(intent_keys(operation_ids)), recorded))
+
+    def put_blob(self, address: Address, content: bytes) -> str:
+        """Stage a catalog blob for the next entry; one that the head holds intact is reused."""
+        found = digest(content)
+        key = layout.blob_key(address, found)
+        if key is None:
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "the address has no catalog blob", path=address)
+        try:
+            content.decode()
+            if self._read(key) != content:
+                self._stage(key, content)
+        except UnicodeDecodeError as error:
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, f"not UTF-8: {error}", path=address) from error
+        except GitopsError as error:
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, error.detail, path=address) from error
+        return found
+
+    def record_approval(self, approval: Approval) -> None:
+        """Refused: approvals for a branch ledger are signed commits on branches of their own."""
+        raise GitopsError(
+            Code.APPROVAL_WRITE_ERROR,
+            "approve with a signed commit: gitops approve ADDRESS --request N",
+            path=approval.resource,
+        )
+
+    def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
+        """Push one entry with state, blobs, retired sidecars, consumed approvals and, if given, new keys and rules."""
+        check_write(view, write)
+        files: dict[str, bytes | None] = dict.fromkeys(intent_keys(write.retire))
+        files[layout.STATE] = state = write_state(write.state)
+        files |= {SOUND: write_sound(write.sound)} if write.sound else {}
+        now = timestamp(self._clock.now())
+        files |= {approval_key(a): write_approval(consumed_approval(a, write.state, now)) for a in write.consumed}
+        if write.trust_files is not None:
+            held = () if view.head is None else trust_files(self._store, view.head)
+            files |= {f"{TRUST}/{path}": new for path, new in replacement_files(held, write.trust_files).items()}
+        written = LedgerView(found=True, state=write.state, cas=state_cas(state), sound=write.sound or view.sound)
+        recorded = self._recorded(view, write.events)
+        return self._publish(view, self._draft(view, require_entry(write.entry), files, recorded), written)
+
+    def _stage(self, key: str, content: bytes | None) -> None:
+        with self._guard:
+            self._staged[key] = content
+
+    def _recorded(self, view: LedgerView, events: Sequence[EventDraft]) -> Recording | None:
+        """What these events give after what the entry of `view` holds; None where nothing is to be recorded."""
+        recording = self._changesets_at(view.head).recording(events) if events else None
+        return recording if recording is not None and recording.events else None
+
+    def _draft(self, view: LedgerView, entry: LedgerEntry, files: Files, recorded: Recording | None = None) -> _Draft:
+        """Sign the entry that follows `view`. Raises GitopsError `ledger_not_writable` for one that would not verify."""
+        if view.found and view.entry is None:
+            raise BugError("an entry on top of one that was not accepted")
+        with self._guard:
+            staged = dict(self._staged)
+        if recorded is not None:
+            entry = replace(entry, changeset=recorded.events[-1].changeset)
+            files = {**files, **recorded.files, layout.INDEX: write_index(recorded.index)}
+        # The files of the caller replace staged ones: a retired sidecar is not amended again.
+        with around(self._faults, "ledger.branch", "sign"):
+            found = self._sign(view, next_entry(entry, view), {**staged, **files}, recorded)
+        return _Draft(found, staged, recorded)
+
+    def _publish(self, view: LedgerView, draft: _Draft, written: LedgerView | None = None) -> LedgerView:
+        """Push a signed entry on top of `view`; what was `written`, else what stays as it was, is not read again.
+
+        Raises ConflictError `state_cas_mismatch`, RemoteError `state_write_error`, GitopsError `ledger_not_writable`.
+        """
+        found, staged = draft.found, draft.staged
+        seen = self._heads.known().seen
+        try:
+            with around(self._faults, "ledger.branch", "push"):
+                moved = RefUpdate(self._ref, view.head or ZERO, found.commit.id)
+                # Under a new name the ledger goes on as another branch, from this entry on.
+                begun = [RefUpdate(ledger_ref(name), ZERO, moved.new) for name in found.entry.new_names]
+                push_own(self._remote, moved, *begun)
+        except ConflictError as error:
+            raise conflict_error() from error
+        except RemoteError as error:
+            raise error.during(Code.STATE_WRITE_ERROR, self._ref) from error
+        except GitopsError as error:
+            raise GitopsError(Code.LEDGER_NOT_WRITABLE, error.detail, path=self._ref) from error
+        with self._guard:
+            self._staged = {k: v for k, v in self._staged.items() if k not in staged or staged[k] is not v}
+        if found.entry.former is None:
+            self._heads.published(seen, found.commit.id)
+        else:
+            self._heads.accept(found.commit.id)
+        if draft.recorded is not None:
+            known = self._changesets_at(view.head)
+            known.advance(draft.recorded)
+            self._records = (found.commit.id, known)
+        self._write_anchor(found)
+        # Only `commit` writes the state and the record of sound graphs, which take long to read.
+        newest = written or (view if view.found else self._view_at(found))
+        self._last = self._kept(replace(newest, head=found.commit.id, entry=found.entry, trust=found.after), found)
+        return self._last
+
+    def _write_anchor(self, found: VerifiedEntry) -> None:
+        """Write the anchor of a published entry beside the graphs, where this machine has their storage."""
+        file, entry = self._place.anchor_file, found.entry
+        if file is None or entry.former is not None:
+            return
+        # The entry is published: a storage that fails now leaves an anchor that is behind. The next writer reads it first.
+        with contextlib.suppress(RemoteError), around(self._faults, "ledger.anchor", "write"):
+            known = file.read() if entry.number > 1 and entry.kind is not EntryKind.ADOPT else None
+            genesis = first_entry(self._store, found.commit.id).commit.id if known is None else known.genesis
+            target = entry.target
+            digest = found.after.digest
+            file.write(StorageAnchor(target.cluster, target.repository, genesis, found.commit.id, entry.number, digest))
+
+    def _sign(
+        self, view: LedgerView, entry: LedgerEntry, files: Files, recorded: Recording | None = None
+    ) -> VerifiedEntry:
+        """Write the commit of an entry, and verify it before it is pushed."""
+        if self._place.signing_key is None:
+            raise GitopsError(Code.SIGNING_KEY_MISSING, "entries of a branch ledger are signed", path=self._ref)
+        base = None if view.head is None else self._store.commit(view.head).tree
+        tree = self._store.write_files(base, {**files, ENTRY: write_entry(entry)})
+        before = () if view.head is None else (view.head,)
+        author = replace(self._place.author, time=int(self._clock.now().timestamp()))
+        commit = NewCommit(tree, (*before, *entry.carried), author, commit_message(entry, recorded))
+        oid = self._store.write_commit(commit, signing_key=self._place.signing_key)
+        try:
+            return read_verified_entry(self._store, oid)
+        except IntegrityError as error:
+            raise GitopsError(Code.LEDGER_NOT_WRITABLE, error.detail, path=self._ref) from error

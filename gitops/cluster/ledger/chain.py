@@ -1,0 +1,273 @@
+"""Names and files of a ledger branch, and the rules by which its entries are verified.
+
+    entry.json                     the entry
+    sound.json                     the graphs that need not be read again: a release without it reads everything
+    trust/<path>                   the keys and rules in force after it
+    __cluster/...                  state, catalog blobs, recovery sidecars, consumed approvals
+
+The first parent of an entry is the entry before; further parents are the approval commits that it consumed, and the
+countersignatures that it recorded.
+
+Rules:
+
+1. The parents of an entry are exactly the entry before and the commits that it names; the first entry has no parent.
+2. It is signed by a ledger signer of the keys in force before it (of its own keys, for the first entry), at the entry's
+   own time.
+3. Numbers count up by one and times never decrease, so an entry cannot be dated back to when its key was still good.
+4. A head is accepted when all of this holds for every entry back to one that was accepted before. Otherwise one forged entry
+   could bring the keys that make the next one look good. A chain without an accepted entry brings all of its keys itself, so
+   its first entry must also be anchored: in a source commit of the target branch with the same keys.
+
+Whether an entry agrees with state, source and approvals is not checked here, but by the audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from gitops.cluster.ledger.documents import read_entry
+from gitops.cluster.ledger.port import ledger_time
+from gitops.cluster.model.ledger import LedgerEntry
+from gitops.cluster.model.trust import TrustRoot
+from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, IntegrityError
+from gitops.git.port import Commit, GitReader
+
+__all__ = [
+    "APPROVALS",
+    "BRANCHES",
+    "COUNTERSIGNATURES",
+    "ENTRY",
+    "LEDGERS",
+    "QUARANTINE",
+    "REVOCATIONS",
+    "SIGNED",
+    "SOUND",
+    "TRUST",
+    "VerifiedEntry",
+    "approvals_prefix",
+    "countersignatures_prefix",
+    "entry_trust",
+    "first_entry",
+    "is_continuation",
+    "ledger_ref",
+    "newest_entries",
+    "quarantine_ref",
+    "read_verified_entry",
+    "revocations_prefix",
+    "split_chain",
+    "trust_files",
+    "verify_chain",
+]
+
+ENTRY = "entry.json"
+SOUND = "sound.json"
+TRUST = "trust"
+BRANCHES = "refs/heads/gitops/"
+LEDGERS = "refs/heads/gitops/ledger/"
+APPROVALS = "refs/heads/gitops/approvals/"
+REVOCATIONS = "refs/heads/gitops/revocations/"
+COUNTERSIGNATURES = "refs/heads/gitops/countersignatures/"
+QUARANTINE = "refs/heads/gitops/quarantine/"
+SIGNED = (APPROVALS, REVOCATIONS, COUNTERSIGNATURES)
+"""The folders of create-only branches with signed commits, each with one folder per cluster."""
+
+_MOST_SPLIT = 100_000
+
+TrustCache = dict[str, TrustRoot]
+"""Tree id of the folder of keys and rules to its content: most entries share one."""
+
+
+def ledger_ref(cluster: str) -> str:
+    """Full name of the branch that holds the ledger of a cluster."""
+    return LEDGERS + cluster
+
+
+def approvals_prefix(cluster: str) -> str:
+    """Prefix of the create-only branches that carry the approvals of a cluster."""
+    return f"{APPROVALS}{cluster}/"
+
+
+def quarantine_ref(cluster: str, commit: str) -> str:
+    """The branch that keeps a commit that a repair removed from the ledger of a cluster."""
+    return f"{QUARANTINE}{cluster}/{commit}"
+
+
+def revocations_prefix(cluster: str) -> str:
+    """Prefix of the create-only branches that carry the revocations of a cluster."""
+    return f"{REVOCATIONS}{cluster}/"
+
+
+def countersignatures_prefix(cluster: str) -> str:
+    """Prefix of the create-only branches that carry the countersignatures of a cluster."""
+    return f"{COUNTERSIGNATURES}{cluster}/"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedEntry:
+    """An entry that passed rules 1 and 2, with its commit, the keys and rules before it, and those after it."""
+
+    commit: Commit
+    entry: LedgerEntry
+    before: TrustRoot
+    after: TrustRoot
+
+
+def trust_files(reader: GitReader, commit_id: str) -> dict[str, bytes]:
+    """The files of keys and rules that an entry holds, by their path in the repository."""
+    files: dict[str, bytes] = {}
+    root = reader.subtree(reader.commit(commit_id).tree, TRUST)
+    if root is not None:
+        for path in reader.changed_paths(None, root):
+            content = reader.read(root, path)
+            if content is not None:
+                files[path] = content
+    return files
+
+
+def entry_trust(reader: GitReader, commit_id: str) -> TrustRoot:
+    """The keys and rules in force after an entry. Raises GitopsError as `trust_root` does."""
+    # The hook of every push imports this module, and most pushes bring no entry.
+    from gitops.cluster.config.trust_root import trust_root
+
+    return trust_root(trust_files(reader, commit_id))
+
+
+def entry_signer(reader: GitReader, commit_id: str, key: str, now: datetime) -> str | None:
+    """The owner of a key by the rules after an entry, at the time that its ledger has `now`. Raises as `read_entry`."""
+    content = reader.read(reader.commit(commit_id).tree, ENTRY)
+    return entry_trust(reader, commit_id).principal(key, at=ledger_time(now, read_entry(content or b"")))
+
+
+def read_verified_entry(reader: GitReader, commit_id: str, known: TrustCache | None = None) -> VerifiedEntry:
+    """Read an entry and check its own links and signature: rules 1 and 2 of this module.
+
+    `known` is a cache for callers that read many entries. Raises IntegrityError `ledger_entry_invalid`,
+    `ledger_chain_broken`, `ledger_signature_invalid`.
+    """
+    known = {} if known is None else known
+    commit = reader.commit(commit_id)
+    content = reader.read(commit.tree, ENTRY)
+    if content is None:
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"{commit_id[:12]} has no {ENTRY}", path=commit_id)
+    entry = read_entry(content)
+    if commit.parents != (() if entry.previous is None else (entry.previous, *entry.carried)):
+        detail = f"the parents of {commit_id[:12]} are not the entry before and the approvals that it names"
+        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)
+    before = _trust_after(reader, entry.previous or commit_id, known)
+    _check_signature(reader, commit_id, entry, before)
+    return VerifiedEntry(commit, entry, before, _trust_after(reader, commit_id, known))
+
+
+def verify_chain(reader: GitReader, head: str, seen: str | None) -> VerifiedEntry:
+    """The entry at `head`, after every entry back to `seen`, which was verified before, or to the first: rules 1 to 4.
+
+    Raises IntegrityError `ledger_diverged` when the chain of `head` does not lead to `seen`, else as `read_verified_entry`.
+    """
+    known: TrustCache = {}
+    newest = later = read_verified_entry(reader, head, known)
+    while later.commit.id != seen and later.entry.previous is not None:
+        earlier = read_verified_entry(reader, later.entry.previous, known)
+        _check_succession(earlier.entry, later.entry, later.commit.id)
+        later = earlier
+    if seen is not None and later.commit.id != seen:
+        raise IntegrityError(
+            Code.LEDGER_DIVERGED, f"head {head[:12]} does not continue {seen[:12]}, which was seen here", path=head
+        )
+    return newest
+
+
+def first_entry(reader: GitReader, head: str) -> VerifiedEntry:
+    """The entry that a ledger begins with. `head` is the newest entry of a chain that was verified."""
+    at = head
+    while parents := reader.commit(at).parents:
+        at = parents[0]
+    return read_verified_entry(reader, at)
+
+
+def split_chain(
+    reader: GitReader, head: str, seen: str | None, check_first: Callable[[VerifiedEntry], None]
+) -> tuple[VerifiedEntry | None, tuple[str, ...], str]:
+    """The newest entry up to which all hold, the commits above it (newest first), and what is wrong with the lowest of these.
+
+    It begins with `seen` where that is part of the history, else with the first commit, which has to pass `check_first`. Raises
+    GitopsError for objects that cannot be read.
+    """
+    line = [head]
+    while line[-1] != seen and len(line) < _MOST_SPLIT and (parents := reader.commit(line[-1]).parents):
+        line.append(parents[0])
+    good: VerifiedEntry | None = None
+    known: TrustCache = {}
+    for position, commit in enumerate(reversed(line)):
+        try:
+            found = read_verified_entry(reader, commit, known)
+            if good is not None and found.entry.previous != good.commit.id:
+                raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, "it does not follow the entry before")
+            if good is not None:
+                _check_succession(good.entry, found.entry, commit)
+            elif commit != seen:
+                check_first(found)
+        except GitopsError as error:
+            return good, tuple(line[: len(line) - position]), error.detail
+        good = found
+    return good, (), ""
+
+
+def is_continuation(reader: GitReader, head: str, old: str) -> bool:
+    """Whether commit `old` is on the first-parent chain of `head`. Works in shallow repositories too."""
+    at: str | None = head
+    while at is not None and at != old:
+        at = next(iter(reader.commit(at).parents), None)
+    return at == old
+
+
+def _trust_after(reader: GitReader, commit_id: str, known: TrustCache) -> TrustRoot:
+    """Keys and rules after an entry; ones that cannot be used make the entry invalid."""
+    tree = reader.subtree(reader.commit(commit_id).tree, TRUST) or ""
+    if tree not in known:
+        try:
+            known[tree] = entry_trust(reader, commit_id)
+        except GitopsError as error:
+            detail = f"the keys and rules of {commit_id[:12]} cannot be used: {error.detail}"
+            raise IntegrityError(Code.LEDGER_ENTRY_INVALID, detail, path=commit_id) from error
+    return known[tree]
+
+
+def _check_signature(reader: GitReader, commit_id: str, entry: LedgerEntry, before: TrustRoot) -> None:
+    """Rule 2."""
+    signature = reader.signature(commit_id)
+    moment = parse_timestamp(entry.at)
+    signer = None if moment is None else before.principal(signature.key, at=moment)
+    if not signature.good or signer not in before.ledger_signers:
+        why = signature.problem or ("it is not signed" if not signature.signed else "its key may not sign the ledger")
+        raise IntegrityError(Code.LEDGER_SIGNATURE_INVALID, f"{commit_id[:12]}: {why}", path=commit_id)
+
+
+def _check_succession(earlier: LedgerEntry, later: LedgerEntry, commit_id: str) -> None:
+    """Rule 3."""
+    if later.number != earlier.number + 1:
+        detail = f"entry {later.number} follows entry {earlier.number}"
+        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)
+    at, before = parse_timestamp(later.at), parse_timestamp(earlier.at)
+    if at is None or before is None or at < before:
+        detail = f"entry {later.number} is dated before the one it follows"
+        raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)
+
+
+def newest_entries(reader: GitReader, refs: Mapping[str, str]) -> dict[str, LedgerEntry]:
+    """The newest entry of each ledger by its name, unverified: it says where to look, and the ledger is verified there.
+
+    An entry that cannot be read is left out.
+    """
+    found: dict[str, LedgerEntry] = {}
+    for ref, head in refs.items():
+        try:
+            content = reader.read(reader.commit(head).tree, ENTRY)
+            if content is not None:
+                found[ref.removeprefix(LEDGERS)] = read_entry(content)
+        except GitopsError:
+            continue
+    return found

@@ -1,0 +1,338 @@
+"""The documents of changesets.
+
+`changesets/<key>.json` is the record of one changeset, as it is after its newest event. `events/<key>.jsonl` holds its
+events, one canonical JSON object to a line. Replaying the events gives the record. `changesets/index.json` says in one
+read which changesets are not ended, and the number of the newest event. `changesets/ended.jsonl` has one line for each record
+that has ended and is still kept, in the order in which they ended; `changesets/archive.jsonl` has one for each that is not.
+
+What an event says stands in `data`; its other members are the same for every event. Readers refuse what is not declared here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from gitops.cluster.model import changeset as model
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.ledger import is_changeset_key
+from gitops.cluster.model.plan import Effect
+from gitops.core.canonical import canonical
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.documents.codec import Document
+from gitops.core.documents.forms import (
+    BOOLEAN,
+    DIGEST,
+    LINE,
+    OBJECT,
+    OBJECT_ID,
+    TEXT,
+    TIME,
+    Form,
+    Member,
+    Members,
+    enum,
+    integer,
+    list_of,
+    map_of,
+    nullable,
+    one_of,
+    optional,
+    record,
+    text_form,
+    variants,
+)
+from gitops.core.documents.json_bytes import MalformedError
+from gitops.core.errors import IntegrityError
+
+__all__ = [
+    "ChangesetIndex",
+    "event_type",
+    "read_archive",
+    "read_ended",
+    "read_events",
+    "read_index",
+    "read_record",
+    "write_archive",
+    "write_ended",
+    "write_events",
+    "write_index",
+    "write_record",
+]
+
+T = TypeVar("T")
+
+_ADDRESS = Form(lambda value: Address(LINE.read(value)))
+_KEY = text_form(is_changeset_key, "the key of a changeset")
+
+_RUNTIME = record(
+    model.Runtime,
+    {
+        "state": enum(model.RuntimeState),
+        "attempts": integer(),
+        "started_at": nullable(TIME),
+        "updated_at": nullable(TIME),
+        "outputs": OBJECT,
+        "error": nullable(TEXT),
+    },
+)
+_MEMBER = record(
+    model.Member,
+    {
+        "address": _ADDRESS,
+        "action": enum(Action),
+        "class": Member(enum(Effect), "effect"),
+        "lifted": BOOLEAN,
+        "expanded": optional(nullable(DIGEST), written=False),
+        "before": nullable(DIGEST),
+        "after": nullable(DIGEST),
+        "binding_change": BOOLEAN,
+        "runtime": _RUNTIME,
+    },
+)
+_REMOVAL = record(
+    model.Removal,
+    {"address": _ADDRESS, "digest": DIGEST, "state": enum(model.RemovalState), "approval": nullable(LINE)},
+)
+_ORPHANS = list_of(record(model.Orphan, {"address": _ADDRESS, "reason": LINE}))
+_RESULT = record(
+    model.ChangesetResult,
+    {
+        "state_revision": integer(),
+        "converged": BOOLEAN,
+        "no_change": BOOLEAN,
+        "counts": map_of(integer(), key=str),
+        "duration_ms": integer(),
+        "failed": list_of(_ADDRESS),
+    },
+)
+_BARRIERS = ("prepared", "committed", "drained", "finalized")
+_RECORD: Members = {
+    "key": _KEY,
+    "cluster": LINE,
+    "kind": enum(model.ChangesetKind),
+    "attempt": integer(1),
+    "part": text_form(lambda text: text.replace("/", "").isdecimal() and text.count("/") == 1, "a part such as 1/2"),
+    "state": enum(model.ChangesetState),
+    "phase": one_of("provisioning", "committed", "failed"),
+    "error": nullable(TEXT),
+    "created_at": TIME,
+    "updated_at": TIME,
+    "atomic": BOOLEAN,
+    "source": record(
+        model.ChangesetSource,
+        {
+            "branch": nullable(LINE),
+            "merge_commit": nullable(OBJECT_ID),
+            "previous_commit": nullable(OBJECT_ID),
+            "pull_request": nullable(integer(1)),
+            "actor": nullable(LINE),
+        },
+    ),
+    "base": record(
+        model.ChangesetBase,
+        {
+            "state_revision": integer(),
+            "state_cas": nullable(LINE),
+            "applied_digest": DIGEST,
+            "config_digest": nullable(DIGEST),
+        },
+    ),
+    "desired": {"config_digest": Member(DIGEST, "desired_digest")},
+    "plan": record(model.PlanFacts, {"digest": DIGEST, "nodes": integer(), "edges": integer(), "layers": integer()}),
+    "changes": Member(list_of(_MEMBER), "members"),
+    "removals": list_of(_REMOVAL),
+    "excluded": list_of(record(model.Excluded, {"address": _ADDRESS, "disposition": LINE, "reason": nullable(LINE)})),
+    "barriers": record(model.Barriers, {name: nullable(TIME) for name in _BARRIERS}),
+    "orphaned": _ORPHANS,
+    "needs_attention": BOOLEAN,
+    "retry_of": nullable(_KEY),
+    "covers": list_of(OBJECT_ID),
+    "result": nullable(_RESULT),
+}
+
+
+def _changeset(*, phase: str, **members: Any) -> model.Changeset:
+    """A record whose phase, which is for simple readers, agrees with its state."""
+    found = model.Changeset(**members)
+    if found.phase != phase:
+        raise MalformedError(f"a changeset that is {found.state} is not in the phase {phase}", "phase")
+    return found
+
+
+_CHANGESET = record(_changeset, _RECORD)
+CHANGESET = Document(versions={1: _CHANGESET}, code=Code.CHANGESET_INVALID, read_back=True)
+
+# -- events/<key>.jsonl ------------------------------------------------------------------------------------------------
+
+_UPDATE: Members = {"address": _ADDRESS, "runtime": _RUNTIME}
+
+_KINDS: dict[str, tuple[type[Any], Members]] = {
+    "changeset_created": (model.Created, {"record": _CHANGESET}),
+    "changeset_prepared": (model.Prepared, {"ready": list_of(_ADDRESS), "pending_approvals": list_of(_ADDRESS)}),
+    "changeset_committed": (
+        model.Committed,
+        {
+            "state_revision": integer(),
+            "previous_revision": integer(),
+            "addresses": list_of(_ADDRESS),
+            "converged": BOOLEAN,
+        },
+    ),
+    "changeset_drained": (model.Drained, {"waited_ms": integer(), "evidence": LINE}),
+    "changeset_finalized": (model.Finalized, {"result": _RESULT}),
+    "changeset_rolling_back": (
+        model.RollingBack,
+        {
+            "error": TEXT,
+            "failed_address": Member(nullable(_ADDRESS), "failed"),
+            "policy": Member(one_of("rollback", "keep"), "on_failure"),
+        },
+    ),
+    "changeset_failed": (model.Failed, {"error": TEXT, "orphaned": _ORPHANS}),
+    "resource_staged": (model.Staged, {"address": _ADDRESS, "digest": DIGEST}),
+    "resource_runtime_updated": (model.RuntimeUpdated, _UPDATE),
+    "resource_removed": (model.Removed, {"address": _ADDRESS}),
+    "approval_required": (model.ApprovalRequired, {"address": _ADDRESS, "digest": DIGEST}),
+    "approval_consumed": (
+        model.ApprovalConsumed,
+        {"address": _ADDRESS, "approval": LINE, "actor": nullable(LINE), "digest": DIGEST},
+    ),
+    "recovery_swept": (model.RecoverySwept, {"id": LINE, "address": _ADDRESS, "outcome": LINE}),
+}
+_HAPPENING = variants("type", {name: (kind, {"data": members}) for name, (kind, members) in _KINDS.items()})
+_ENVELOPE: Form[Any] = record(dict, {"seq": integer(1), "at": TIME, "cluster": LINE, "changeset": _KEY})
+
+
+_TYPES = {kind: name for name, (kind, _) in _KINDS.items()}
+
+
+def event_type(happening: model.Happening) -> str:
+    """The name of what happened, as it stands in the document of an event."""
+    return _TYPES[type(happening)]
+
+
+def _read_event(value: Any) -> model.ChangesetEvent:
+    members = dict(OBJECT.read(value))
+    what = {name: members.pop(name) for name in ("type", "data") if name in members}
+    return model.ChangesetEvent(**_ENVELOPE.read(members), happening=_HAPPENING.read(what))
+
+
+def _write_event(event: model.ChangesetEvent) -> dict[str, Any]:
+    return {**_ENVELOPE.write(event), **_HAPPENING.write(event.happening)}
+
+
+EVENT = Document(versions={1: Form(_read_event, _write_event)}, version_name="v", code=Code.CHANGESET_INVALID)
+
+
+def _read_lines(document: Document[T], data: bytes) -> tuple[T, ...]:
+    """The documents of a file with one to a line. Raises IntegrityError `changeset_invalid`."""
+    if data and not data.endswith(b"\n"):
+        raise IntegrityError(Code.CHANGESET_INVALID, "the last line is cut off")
+    return tuple(map(document.read, data.splitlines()))
+
+
+def _write_lines(document: Document[T], values: Iterable[T]) -> bytes:
+    return b"".join(canonical(document.form(value)) + b"\n" for value in values)
+
+
+def read_events(data: bytes) -> tuple[model.ChangesetEvent, ...]:
+    """The events of one changeset. Raises IntegrityError `changeset_invalid`."""
+    return _read_lines(EVENT, data)
+
+
+def write_events(events: Iterable[model.ChangesetEvent]) -> bytes:
+    """Events as lines of canonical JSON, to be appended to those that were written before."""
+    return _write_lines(EVENT, events)
+
+
+# -- changesets/ended.jsonl, changesets/archive.jsonl ------------------------------------------------------------------
+
+ENDED = Document(
+    versions={
+        1: record(
+            model.EndedChangeset,
+            {
+                "key": _KEY,
+                "state": enum(model.ChangesetState),
+                "at": TIME,
+                "first": integer(1),
+                "last": integer(1),
+                "commits": list_of(OBJECT_ID),
+            },
+        )
+    },
+    version_name="v",
+    code=Code.CHANGESET_INVALID,
+)
+
+
+def read_ended(data: bytes) -> tuple[model.EndedChangeset, ...]:
+    """The lines of the ended changesets that are kept, the oldest end first. Raises IntegrityError `changeset_invalid`."""
+    return _read_lines(ENDED, data)
+
+
+def write_ended(ended: Iterable[model.EndedChangeset]) -> bytes:
+    """Lines to be appended to those that were written before."""
+    return _write_lines(ENDED, ended)
+
+
+def read_archive(data: bytes) -> tuple[model.Changeset, ...]:
+    """The records of an archive, without their members. Raises IntegrityError `changeset_invalid`."""
+    return _read_lines(CHANGESET, data)
+
+
+def write_archive(records: Iterable[model.Changeset]) -> bytes:
+    """Lines to be appended: each record without what it lists, which grows with what a changeset does."""
+    return _write_lines(
+        CHANGESET, (replace(each, members=(), removals=(), excluded=(), orphaned=()) for each in records)
+    )
+
+
+# -- changesets/index.json ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesetIndex:
+    """What is open: the changeset that keeps others from being created, and those that still clean up, the oldest first.
+
+    `seq` is the number of the newest event, `covered` the newest commit that a changeset has brought in, or tried to. A store
+    that cannot write several files at once has the events of its newest write in `newest`, as lines, or where they are many in a
+    file of their own, `batch` being its digest: they are recorded when the index is, and their files follow. With `committing`
+    these events come after `seq`, and happen with the state document of that digest: they are recorded as soon as the state is
+    that document, and never were if it is another one.
+    """
+
+    seq: int = 0
+    active: str | None = None
+    open: tuple[str, ...] = ()
+    covered: str | None = None
+    committing: str | None = None
+    newest: tuple[str, ...] = ()
+    batch: str | None = None
+
+
+INDEX = Document(
+    versions={
+        1: record(
+            ChangesetIndex,
+            {
+                "seq": integer(),
+                "active": nullable(_KEY),
+                "open": list_of(_KEY),
+                "covered": nullable(OBJECT_ID),
+                "committing": nullable(DIGEST),
+                "newest": list_of(TEXT),
+                "batch": nullable(DIGEST),
+            },
+        )
+    },
+    code=Code.CHANGESET_INVALID,
+)
+read_record = CHANGESET.read
+write_record = CHANGESET.write
+read_index = INDEX.read
+write_index = INDEX.write

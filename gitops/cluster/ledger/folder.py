@@ -1,0 +1,392 @@
+"""The ledger as a `__cluster/` folder of an object store: a local folder, or an object storage prefix.
+
+Rules of this module:
+
+1. `state.json` is the publish point. Blobs and sidecars are written before it; then consumed approvals are marked, and when
+   all of them are, sidecars are removed: as long as a sidecar is there, recovery marks the approvals of its delete.
+2. The state is replaced only if its bytes still are those that the caller's view saw.
+3. The lock is one object that is created exclusively; removing it takes its id, and it never expires.
+4. Steps after the publish point may fail without an error: recovery finds the sidecar and settles it. An approval is consumed if
+   its document is marked or the state records its id: after the loss of the state, the documents remain.
+5. The events of changesets are recorded by the rules of `gitops.cluster.ledger.folder_changesets`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from gitops.cluster.approvals.documents import write_approval
+from gitops.cluster.ledger import layout
+from gitops.cluster.ledger.documents import write_intent, write_lock, write_state
+from gitops.cluster.ledger.folder_changesets import FolderChangesets
+from gitops.cluster.ledger.port import (
+    ApprovalListing,
+    BlobCondition,
+    BlobReading,
+    IntentListing,
+    LedgerView,
+    LedgerWrite,
+)
+from gitops.cluster.ledger.readings import (
+    FoundDocument,
+    approval_listing,
+    blob_reading,
+    check_write,
+    conflict_error,
+    intent_listing,
+    is_same_state,
+    lock_held_message,
+    lock_observation,
+    state_cas,
+    unreadable_view,
+    view_of,
+)
+from gitops.cluster.ledger.records import ChangesetReader, ChangesetRecords
+from gitops.cluster.model.address import Address, graph_address
+from gitops.cluster.model.approval import Approval
+from gitops.cluster.model.changeset import EventDraft
+from gitops.cluster.model.ledger import FormerLedger, Intent, LedgerEntry, LockInfo, LockObservation
+from gitops.core import canonical
+from gitops.core.clock import Clock, timestamp
+from gitops.core.codes import Code
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.core.faults import Faults, around
+from gitops.database.storage.parallel import in_parallel
+from gitops.database.storage.port import ObjectStore
+
+__all__ = ["FolderLedger"]
+
+
+class FolderLedger(ChangesetReader):
+    """A LedgerStore over an object store; safe for threads. Entries are ignored: a folder keeps no history."""
+
+    def __init__(self, store: ObjectStore, *, clock: Clock, faults: Faults) -> None:
+        """`store` is the storage root; `clock` dates the consumption of approvals."""
+        self._store = store
+        self._clock = clock
+        self._faults = faults
+        self._writer = FolderChangesets(store, faults)
+        self._holds_lock = False
+        self._seen: bytes | None = None
+        self._ahead: dict[str, list[FoundDocument]] = {}
+
+    @property
+    def snapshot_reads(self) -> bool:
+        """False: files can change between two reads, unless the reader holds the lock."""
+        return False
+
+    @property
+    def parallel(self) -> int:
+        """As the store says."""
+        return self._store.parallel
+
+    @property
+    def state_path(self) -> str:
+        """Where the state document is, for people."""
+        return self._store.display(layout.STATE)
+
+    @property
+    def lock_path(self) -> str:
+        """Where the lock is, for people."""
+        return self._store.display(layout.LOCK)
+
+    def observe_lock(self) -> LockObservation:
+        """Whether the lock is held; one that cannot be read counts as held."""
+        try:
+            return lock_observation(self._store.read(layout.LOCK))
+        except RemoteError as error:
+            return LockObservation(held=True, problem=Code.STATE_LOCK_READ_ERROR, detail=error.detail)
+
+    def view(self) -> LedgerView:
+        """The current state, read once; every failure is one of its problems.
+
+        Who holds the lock asks for sidecars, approvals and changesets next: where answers are slow, all are read at the same
+        time. They are kept until this run writes.
+        """
+        self._writer.forget()
+        reads: list[Callable[[], None]] = [self._read_state]
+        if self._holds_lock and self.parallel > 1:
+            reads += [partial(self._read_ahead, folder) for folder in (layout.RECOVERIES, layout.APPROVALS)]
+            reads += [self._writer.read_ahead]
+        try:
+            in_parallel(lambda read: read(), reads, self.parallel)
+        except RemoteError as error:
+            return unreadable_view(error)
+        return view_of(self._seen)
+
+    def intents(self) -> IntentListing:
+        """The recovery sidecars."""
+        try:
+            return intent_listing(self._documents(layout.RECOVERIES))
+        except RemoteError as error:
+            return IntentListing(problem=error.detail)
+
+    def approvals(self) -> ApprovalListing:
+        """The approval documents."""
+        try:
+            return approval_listing(self._documents(layout.APPROVALS))
+        except RemoteError as error:
+            return ApprovalListing(problem=error.detail)
+
+    def moved_since(self, entry: str) -> frozenset[Address]:  # noqa: ARG002 - no entries are kept
+        """None: a folder keeps no history."""
+        return frozenset()
+
+    def blob(self, address: Address, digest: str) -> BlobReading:
+        """The catalog blob of a query or policy, its content verified. A folder in its place is not a blob."""
+        key = layout.blob_key(address, digest)
+        try:
+            return blob_reading(None if key is None else self._store.read(key), digest)
+        except RemoteError as error:
+            if isinstance(error.__cause__, IsADirectoryError):
+                return blob_reading(None, digest)
+            return BlobReading(BlobCondition.UNREADABLE, detail=error.detail)
+
+    def acquire(self, info: LockInfo) -> None:
+        """Take the lock by exclusive creation.
+
+        Raises ConflictError `state_lock_held`, which names holder, age and the id to force-unlock where they are known, or
+        RemoteError `state_lock_error`.
+        """
+        document = write_lock(info)
+        try:
+            with around(self._faults, "ledger.lock", "take"):
+                taken = self._store.create(layout.LOCK, document)
+        except RemoteError as error:
+            self._take_back(document)
+            raise error.during(Code.STATE_LOCK_ERROR, layout.LOCK) from error
+        if not taken:
+            raise ConflictError(
+                Code.STATE_LOCK_HELD, lock_held_message(self.observe_lock(), info.created_at), path=layout.LOCK
+            )
+        self._holds_lock = True
+
+    def _may_settle(self) -> bool:
+        """Whether no other run decides about what was announced: this one holds the lock, or none does."""
+        return self._holds_lock or not self.observe_lock().held
+
+    def release(self, lock_id: str) -> None:
+        """Release the lock if it still has this id. Raises RemoteError `state_unlock_error` if it cannot be removed."""
+        self._holds_lock = False
+        self._ahead.clear()
+        self._writer.forget()
+        try:
+            info = lock_observation(self._store.read(layout.LOCK)).info
+            if info is not None and info.lock_id == lock_id:
+                with around(self._faults, "ledger.lock", "give_back"):
+                    self._store.delete(layout.LOCK)
+        except RemoteError as error:
+            raise error.during(Code.STATE_UNLOCK_ERROR, layout.LOCK) from error
+
+    def break_lock(self, lock_id: str) -> None:
+        """Remove the lock with exactly this id, or with this digest of its bytes.
+
+        Otherwise raises the first row of the decision table that applies.
+        """
+        try:
+            seen = lock_observation(self._store.read(layout.LOCK))
+        except RemoteError as error:
+            raise error.during(Code.STATE_LOCK_READ_ERROR, layout.LOCK) from error
+        if not seen.held:
+            raise ConflictError(Code.STATE_LOCK_MISSING, "the ledger is not locked", path=layout.LOCK)
+        if not seen.is_named(lock_id) and seen.info is None:
+            raise IntegrityError(seen.problem or Code.INVALID_STATE_LOCK, lock_held_message(seen), path=layout.LOCK)
+        if not seen.is_named(lock_id):
+            raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, lock_held_message(seen), path=layout.LOCK)
+        try:
+            with around(self._faults, "ledger.lock", "break"):
+                self._store.delete(layout.LOCK)
+        except RemoteError as error:
+            raise error.during(Code.STATE_UNLOCK_ERROR, layout.LOCK) from error
+
+    def check_anchor(self, view: LedgerView) -> None:
+        """Nothing to compare: the ledger itself is beside the graphs."""
+
+    def former(self) -> FormerLedger | None:
+        """None: nothing is left of a ledger but the ledger."""
+
+    def begin(
+        self,
+        view: LedgerView,
+        intents: Sequence[Intent],  # noqa: ARG002 - each becomes durable in `arm`
+        entry: LedgerEntry | None,
+        events: Sequence[EventDraft] = (),
+        retire: Sequence[str] = (),
+    ) -> LedgerView:
+        """Record events and remove settled sidecars; each intent becomes durable in `arm`. Raises as `retire`."""
+        return self.retire(view, retire, entry, events) if events or retire else view
+
+    def arm(self, intent: Intent) -> None:
+        """Write the sidecar of an operation that is about to start. Raises GitopsError `recovery_sidecar_write_error`."""
+        self._ahead.clear()
+        try:
+            key = layout.intent_key(intent.operation_id)
+            with around(self._faults, "ledger.sidecar", "arm"):
+                armed = self._store.create(key, write_intent(intent))
+        except (GitopsError, ValueError) as error:
+            raise _sidecar_error(intent, error) from error
+        if not armed:
+            raise _sidecar_error(intent, ValueError("a record with this id already exists"))
+
+    def amend(self, intent: Intent) -> None:
+        """Rewrite a sidecar with what is known by now. Raises GitopsError `recovery_sidecar_write_error`."""
+        try:
+            with around(self._faults, "ledger.sidecar", "amend"):
+                self._store.write(layout.intent_key(intent.operation_id), write_intent(intent))
+        except (GitopsError, ValueError) as error:
+            raise _sidecar_error(intent, error) from error
+
+    def disarm(self, operation_id: str) -> None:
+        """Remove a sidecar; quiet on failure."""
+        with contextlib.suppress(GitopsError, ValueError), around(self._faults, "ledger.sidecar", "remove"):
+            self._store.delete(layout.intent_key(operation_id))
+
+    def retire(
+        self,
+        view: LedgerView,
+        operation_ids: Sequence[str],
+        entry: LedgerEntry | None,  # noqa: ARG002
+        events: Sequence[EventDraft] = (),
+    ) -> LedgerView:
+        """Record events, and remove sidecars that the state already explains, if the state still is what `view` saw.
+
+        One that cannot be removed is left to the next sweep. Raises ConflictError `state_cas_mismatch`, RemoteError
+        `state_read_error`; for its events as the port.
+        """
+        try:
+            current = self._store.read(layout.STATE)
+        except RemoteError as error:
+            raise error.during(Code.STATE_READ_ERROR, layout.STATE) from error
+        if not is_same_state(view, current):
+            raise conflict_error()
+        if not self._holds_lock:
+            self._writer.forget()
+        self._writer.record(events, self._may_settle)
+        in_parallel(self.disarm, operation_ids, self.parallel)
+        return view
+
+    def put_blob(self, address: Address, content: bytes) -> str:
+        """Publish a catalog blob and return its digest; a correct one is reused, a corrupt one replaced.
+
+        Racing callers write the same bytes, so the last one wins without harm. Raises GitopsError
+        `resource_payload_write_error`, also for content that is not UTF-8.
+        """
+        name = canonical.digest(content)
+        key = layout.blob_key(address, name)
+        if key is None:
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "this resource has no blob", path=address)
+        try:
+            content.decode("utf-8")
+            # Most blobs are new: one request, where a read before it would make two.
+            with around(self._faults, "ledger.blob", "write"):
+                if not self._store.create(key, content) and self._store.read(key) != content:
+                    self._store.write(key, content)
+        except UnicodeDecodeError as error:
+            detail = f"the content is not UTF-8: invalid byte at offset {error.start}"
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, detail, path=address) from error
+        except RemoteError as error:
+            raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, error.detail, path=address) from error
+        return name
+
+    def record_approval(self, approval: Approval) -> None:
+        """Write a new approval document. Raises GitopsError `approval_write_error`."""
+        self._ahead.clear()
+        try:
+            key = layout.approval_key(approval.approval_id)
+            with around(self._faults, "ledger.approval", "record"):
+                recorded = self._store.create(key, write_approval(approval))
+        except (GitopsError, ValueError) as error:
+            raise GitopsError(Code.APPROVAL_WRITE_ERROR, str(error), path=approval.resource) from error
+        if not recorded:
+            raise GitopsError(
+                Code.APPROVAL_WRITE_ERROR, "an approval with this id already exists", path=approval.resource
+            )
+
+    def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
+        """Publish the state if the ledger still is what `view` saw, with its events; then mark approvals and retire sidecars.
+
+        Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`, UsageError for text
+        that cannot be stored, BugError for a write that does not belong to its view.
+        """
+        check_write(view, write)
+        self._ahead.clear()
+        data = write_state(write.state)
+        recording = self._writer.announce(write.events, data)
+        self._faults.reach("ledger.commit.before_state")
+        try:
+            landed = self._swap(view, data)
+        except RemoteError as error:
+            raise error.during(Code.STATE_WRITE_ERROR, layout.STATE) from error
+        if not landed:
+            if recording is not None:
+                self._writer.withdraw()
+            raise conflict_error()
+        self._faults.reach("ledger.commit.after_state")
+        if recording is not None:
+            self._writer.confirm(recording)
+        marked = self._mark(write.consumed)
+        in_parallel(self.disarm, write.retire if marked else (), self.parallel)
+        self._faults.reach("ledger.commit.after_retire")
+        return LedgerView(found=True, state=write.state, cas=state_cas(data))
+
+    def check_trailers(self, key: str) -> None:
+        """Nothing to compare: a folder keeps no messages."""
+
+    def _changesets(self) -> ChangesetRecords:
+        return self._writer.keep() if self._holds_lock else self._writer.read()
+
+    def _swap(self, view: LedgerView, data: bytes) -> bool:
+        if view.cas is None:
+            return self._store.create(layout.STATE, data)
+        current = self._seen if is_same_state(view, self._seen) else self._store.read(layout.STATE)
+        if current is None or not is_same_state(view, current):
+            return False
+        return self._store.replace(layout.STATE, data, expected=current)
+
+    def _mark(self, approvals: Sequence[Approval]) -> bool:
+        """Mark approvals as consumed; False if one of the documents could not be written."""
+        marked, now = 0, timestamp(self._clock.now()) if approvals else ""
+        for approval in approvals:
+            with contextlib.suppress(GitopsError, ValueError):
+                used = replace(approval, consumed_at=approval.consumed_at or now)
+                with around(self._faults, "ledger.approval", "mark"):
+                    self._store.write(layout.approval_key(approval.approval_id), write_approval(used))
+                marked += 1
+        return marked == len(approvals)
+
+    def _take_back(self, document: bytes) -> None:
+        """Remove our own lock after a creation that failed half-way; another one stays."""
+        with contextlib.suppress(RemoteError):
+            if self._store.read(layout.LOCK) == document:
+                self._store.delete(layout.LOCK)
+
+    def _read_state(self) -> None:
+        self._seen = self._store.read(layout.STATE)
+
+    def _read_ahead(self, folder: str) -> None:
+        """Read documents before they are asked for; after a failure who asks for them reads them."""
+        with contextlib.suppress(RemoteError):
+            self._ahead[folder] = self._read_documents(folder)
+
+    def _documents(self, folder: str) -> list[FoundDocument]:
+        ahead = self._ahead.get(folder)
+        return self._read_documents(folder) if ahead is None else ahead
+
+    def _read_documents(self, folder: str) -> list[FoundDocument]:
+        def read(name: str) -> FoundDocument | None:
+            try:
+                content = self._store.read(f"{folder}/{name}")
+            except RemoteError as error:
+                return FoundDocument(name, None, error.detail)
+            # One that vanished since it was listed has been settled by its owner.
+            return None if content is None else FoundDocument(name, content)
+
+        names = filter(layout.document_id, self._store.names(folder))
+        return [found for found in in_parallel(read, names, self.parallel) if found is not None]
+
+
+def _sidecar_error(intent: Intent, error: Exception) -> GitopsError:
+    return GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, str(error), path=graph_address(intent.graph_id))

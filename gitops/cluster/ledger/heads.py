@@ -1,0 +1,311 @@
+"""Which head of a ledger branch a clone accepts: protection against rollback.
+
+1. The known heads are read before the remote is asked, so that another process's newer note never looks like a rewound branch.
+2. A head is accepted if its chain verifies back to the last head seen here; where nothing was seen yet, to its first entry,
+   which must pass the anchor.
+3. It must continue every head that this clone knows: the ref `refs/gitops/seen/<cluster>`, the note beside the refs, which no
+   fetch can change, and the clone's own branch of that name.
+4. A head that is new here, or missing, is also compared with witnesses: an approval names the entry that its signer saw. A
+   named entry that passes rule 2 and is not part of the ledger proves that the ledger was rewound or forked, or that an old
+   state of it is served. A made-up entry has no effect, and neither has an entry of another copy of the repository.
+5. In a clone the branch of the same name follows what was verified, by fast-forward and through git itself, which does not
+   move a branch under a checkout.
+6. What this clone has pushed is in it, as after `git push`: otherwise an audit here would know newer entries than it reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import field
+
+from gitops.cluster.ledger.anchor import AnchorFile
+from gitops.cluster.ledger.chain import (
+    BRANCHES,
+    SIGNED,
+    VerifiedEntry,
+    first_entry,
+    is_continuation,
+    ledger_ref,
+    read_verified_entry,
+    split_chain,
+    verify_chain,
+)
+from gitops.cluster.ledger.readings import restore_commands
+from gitops.cluster.ledger.witnesses import (
+    EntryWitness,
+    LedgerEntries,
+    WitnessedLedger,
+    document_problem,
+    named_entry,
+    verify_witness,
+)
+from gitops.cluster.model.ledger import FormerLedger, UnreadableDocument
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.core.faults import Faults, around
+from gitops.git.port import ZERO, GitRemote, GitStore, Person, RefUpdate
+
+__all__ = ["BranchSettings", "Heads", "KnownHeads"]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchSettings:
+    """The cluster and the writer of a ledger branch: `signing_key` is a path for ssh-keygen, None for reading only.
+
+    `lock_ref` is tried first, `fallback_lock_ref` where the host refuses refs of that kind; `remember_lock_ref` gets the ref
+    that worked; `lock_proven` says that this account may delete the first. Every writer looks at both, so all must name the same
+    two, in any order. `anchor` raises GitopsError for a first entry that is not this cluster's. `read_note` and `write_note` keep
+    the last head seen in a file beside the refs. `repository` gives the id of the repository, for documents where there is no
+    ledger. `anchor_file` is beside the graphs, None where this machine has no storage for them. `adopting` lets an import begin a
+    ledger although an earlier one was seen. `relist` has the remote list its refs again, where they were kept from earlier
+    in the run, and returns whether they were. `own` is the clone as a remote of its own, None for a repository that is one.
+    `shown` is the ref in which this clone shows the ledger of the remote, as an audit reads it; None if it has none.
+    """
+
+    cluster: str
+    author: Person
+    signing_key: str | None
+    lock_ref: str
+    fallback_lock_ref: str
+    remember_lock_ref: Callable[[str], None] = field(default=lambda _: None)
+    lock_proven: bool = True
+    anchor: Callable[[VerifiedEntry], None] = field(default=lambda _: None)
+    read_note: Callable[[], str | None] = lambda: None
+    write_note: Callable[[str], None] = field(default=lambda _: None)
+    repository: Callable[[], str | None] = lambda: None
+    anchor_file: AnchorFile | None = None
+    adopting: bool = False
+    relist: Callable[[], bool] = lambda: False
+    own: GitRemote | None = None
+    shown: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHeads:
+    """The heads of a ledger that this clone knows: the ref of the last one seen, the note beside the refs, its own branch."""
+
+    seen: str | None
+    note: str | None
+    branch: str | None
+
+    @property
+    def pin(self) -> str | None:
+        """The head to verify back to."""
+        return self.seen or self.note
+
+
+class Heads:
+    """Reads and remembers the heads of one cluster's ledger."""
+
+    def __init__(self, store: GitStore, remote: GitRemote, settings: BranchSettings, faults: Faults) -> None:
+        """`store` is the clone, `remote` has the branch that counts."""
+        self._store = store
+        self._remote = remote
+        self._settings = settings
+        self._faults = faults
+        self.cluster = settings.cluster
+        self.ref = ledger_ref(settings.cluster)
+        self.seen_ref = f"refs/gitops/seen/{settings.cluster}"
+
+    def known(self) -> KnownHeads:
+        """The heads that this clone knows now."""
+        return KnownHeads(self._store.resolve(self.seen_ref), self._settings.read_note(), self._store.resolve(self.ref))
+
+    def newest(self) -> VerifiedEntry | None:
+        """The head of the remote, accepted and remembered; None where there is no ledger and never was one.
+
+        Raises IntegrityError `ledger_diverged` and what `verify_chain` raises, GitopsError `ledger_checked_out`, RemoteError.
+        """
+        try:
+            return self._newest()
+        except IntegrityError:
+            # Refs that were listed before rule 1 prove nothing: another process may have accepted a newer head since.
+            if not self._settings.relist():
+                raise
+        return self._newest()
+
+    def _newest(self) -> VerifiedEntry | None:
+        known = self.known()
+        # A clone that has seen no head yet needs the approvals below as well: one answer of the remote has both.
+        listed = self._remote.refs(self.ref if known.pin else BRANCHES)
+        head = listed.get(self.ref)
+        if head is None:
+            if self._settings.adopting:
+                return None
+            if (seen := known.pin or known.branch) is not None:
+                restore = restore_commands(self.cluster, seen)
+                detail = f"the ledger branch is missing, although this repository has seen it; {restore}"
+                raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref)
+            self._check_witnesses(None, listed)
+            return None
+        if self._store.resolve(head) is None:
+            self._remote.fetch([self.ref])
+        try:
+            found = self._verify_head(head, known)
+        except IntegrityError as error:
+            raise IntegrityError(
+                error.code, f"{error.detail}; {self._explained(head, known)}", path=error.path
+            ) from error
+        if head != known.pin:
+            self._check_witnesses(head, self._remote.refs(BRANCHES) if known.pin else listed)
+        self.remember(known.seen, head)
+        if known.branch != head:
+            self._follow(known.branch)
+        return found
+
+    def remember(self, seen: str | None, head: str) -> None:
+        """Remember a verified head. Another process that was faster verified its head by the same rules."""
+        if seen != head:
+            with contextlib.suppress(ConflictError), around(self._faults, "ledger.branch", "note"):
+                self._store.update_refs([RefUpdate(self.seen_ref, seen or ZERO, head)])
+        if self._settings.read_note() != head:
+            self._settings.write_note(head)
+
+    def published(self, seen: str | None, head: str) -> None:
+        """Remember an entry that this clone has pushed, and show it as the head of the remote."""
+        shown = self._settings.shown
+        if shown is not None and (old := self._store.resolve(shown)) != head:
+            with contextlib.suppress(ConflictError):
+                self._store.update_refs([RefUpdate(shown, old or ZERO, head)])
+        self.remember(seen, head)
+
+    def accept(self, head: str) -> None:
+        """Remember a head whatever was seen before: after a ledger was started again on purpose. The caller has verified it.
+
+        Raises ConflictError `git_ref_conflict` when another process remembers another head at the same time.
+        """
+        known = self.known()
+        updates = [RefUpdate(self.seen_ref, known.seen or ZERO, head)] if known.seen != head else []
+        if known.branch is not None and known.branch != head:
+            updates.append(RefUpdate(self.ref, known.branch, head))
+        self._store.update_refs(updates)
+        self._settings.write_note(head)
+
+    def contradicted(self, head: str | None, named: Mapping[str, str]) -> list[UnreadableDocument]:
+        """The signed documents (ref to commit, objects here) that name an entry outside of the ledger that ends in `head`.
+
+        Those that prove that the ledger is not complete have the code `ledger_diverged`; the others prove nothing, and are named
+        so that their branches can be deleted.
+        """
+        ledger, found = self._witnessed(head), []
+        for ref, commit_id in named.items():
+            entry = named_entry(self._store, commit_id)
+            witness = None if entry is None else verify_witness(self._store, entry, ledger)
+            if witness is None or not witness.contradicts:
+                continue
+            branch, doubt = ref.removeprefix("refs/heads/"), self._doubt(commit_id, witness, ledger)
+            detail = f"{branch} names entry {witness.entry[:12]}, {witness.detail}; "
+            if doubt:
+                detail += f"{doubt}, so it proves nothing: git push origin --delete {branch}"
+            else:
+                detail += "the ledger here lacks it; if the ledger was started again on purpose, delete that branch"
+            code = Code.LEDGER_FOREIGN_DOCUMENT if doubt else Code.LEDGER_DIVERGED
+            found.append(UnreadableDocument(ref.rpartition("/")[2], code, detail))
+        if found:
+            self._settings.relist()
+        if found and self._remote.refs(self.ref).get(self.ref) != head:
+            # Another writer may have published an entry, and an approver may have signed against it, since we read the head.
+            detail = "another writer changed the ledger during this command; nothing was written"
+            raise ConflictError(Code.STATE_CAS_MISMATCH, detail, path=self.ref)
+        return found
+
+    def _witnessed(self, head: str | None) -> WitnessedLedger:
+        entries, settings = LedgerEntries(self._store, head), self._settings
+        repository = (
+            settings.repository() if head is None else read_verified_entry(self._store, head).entry.target.repository
+        )
+        return WitnessedLedger(self.cluster, head, entries, settings.anchor, repository)
+
+    def _doubt(self, commit_id: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
+        """Why a signed document proves nothing; empty if it is a proof."""
+        try:
+            return document_problem(self._store, commit_id, witness, ledger)
+        except GitopsError as error:
+            return error.detail
+
+    def former(self) -> FormerLedger | None:
+        """What this clone or a signed document knows of a ledger whose branch is gone: its first and its newest known entry."""
+        known = self.known()
+        head, found = known.pin or known.branch, "an entry that was seen in this repository"
+        if head is None:
+            proven = self.proven()
+            numbers = {ref: read_verified_entry(self._store, entry).entry.number for ref, entry in proven.items()}
+            if not numbers:
+                return None
+            ref = max(numbers, key=lambda each: numbers[each])
+            head, found = proven[ref], f"an entry that {ref.removeprefix('refs/heads/')} names"
+        rules = read_verified_entry(self._store, head).after.digest
+        return FormerLedger(first_entry(self._store, head).commit.id, head, found, rules)
+
+    def proven(self) -> Mapping[str, str]:
+        """The entries that signed documents prove, by the branch that names them, whatever the ledger branch has."""
+        ledger, signed = self._witnessed(None), self.approvals()
+        named = {ref: named_entry(self._store, commit) for ref, commit in signed.items()}
+        witnesses = {ref: verify_witness(self._store, entry, ledger) for ref, entry in named.items() if entry}
+        return {
+            ref: witness.entry
+            for ref, witness in witnesses.items()
+            if witness.contradicts and not self._doubt(signed[ref], witness, ledger)
+        }
+
+    def approvals(self) -> Mapping[str, str]:
+        """The branches of the remote with approvals and decisions about them, their commits fetched."""
+        return self._fetch_signed(self._remote.refs(BRANCHES))
+
+    def _fetch_signed(self, listed: Mapping[str, str]) -> Mapping[str, str]:
+        folders = tuple(f"{folder}{self._settings.cluster}/" for folder in SIGNED)
+        signed = {ref: oid for ref, oid in listed.items() if ref.startswith(folders)}
+        self._remote.fetch([ref for ref, oid in signed.items() if self._store.resolve(oid) is None])
+        return signed
+
+    def _verify_head(self, head: str, known: KnownHeads) -> VerifiedEntry:
+        """Rules 2 and 3."""
+        found = verify_chain(self._store, head, known.pin)
+        if self._settings.cluster not in (found.entry.target.cluster, *found.entry.new_names):
+            detail = f"{head[:12]} is an entry of cluster {found.entry.target.cluster}"
+            raise IntegrityError(Code.LEDGER_ENTRY_INVALID, detail, path=self.ref)
+        if known.pin is None:
+            self._settings.anchor(first_entry(self._store, head))
+        others = ((known.note, "which was seen here"), (known.branch, "the head of the branch in this repository"))
+        for other, what in others:
+            if other not in (None, known.pin) and not is_continuation(self._store, head, other or ""):
+                detail = f"head {head[:12]} does not continue {(other or '')[:12]}, {what}"
+                raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref)
+        return found
+
+    def _explained(self, head: str, known: KnownHeads) -> str:
+        """What of a branch that does not verify is good, and the command that repairs it."""
+        good: VerifiedEntry | None = None
+        bad: tuple[str, ...] = ()
+        with contextlib.suppress(GitopsError):
+            good, bad, _ = split_chain(self._store, head, known.pin, self._settings.anchor)
+        found = "no entry of it is good"
+        if good is not None:
+            found = f"the newest good entry is {good.entry.number}, {good.commit.id[:12]}"
+        above = f"; {bad[-1][:12]} above it is not good" if good is not None and bad else ""
+        return f"{found}{above}; nothing is written until it is repaired: gitops ledger repair --cluster {self.cluster}"
+
+    def _check_witnesses(self, head: str | None, listed: Mapping[str, str]) -> None:
+        """Rule 4; `listed` are the branches of the bot on the remote."""
+        for problem in self.contradicted(head, self._fetch_signed(listed)):
+            if problem.code == Code.LEDGER_DIVERGED:
+                raise IntegrityError(problem.code, problem.detail, path=self.ref)
+
+    def _follow(self, local: str | None) -> None:
+        """Move the branch of this clone forward. Raises GitopsError `ledger_checked_out`, RemoteError."""
+        try:
+            with around(self._faults, "ledger.branch", "follow"):
+                # What was verified is here: no remote has to be asked for it.
+                here = self._settings.own
+                if here is None:
+                    self._remote.fetch([f"{self.ref}:{self.ref}"])
+                else:
+                    here.fetch([f"{self.seen_ref}:{self.ref}"])
+        except (RemoteError, ConflictError) as error:
+            if self._store.resolve(self.ref) != local:
+                return
+            # If the remote fails again here, that error is raised; otherwise the checkout is the cause.
+            self._remote.refs(self.ref)
+            raise GitopsError(Code.LEDGER_CHECKED_OUT, error.detail, path=self.ref) from error

@@ -1,0 +1,130 @@
+"""The keys of the files of a ledger and of graph roots, relative to the storage root.
+
+Every store uses the same keys, so that a folder can be compared with a branch file by file. A name or digest that comes
+out of a document is checked here before it becomes part of a key.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gitops.cluster.model.address import Address, is_name
+from gitops.cluster.model.kinds import rules_of
+from gitops.cluster.model.ledger import is_changeset_key
+from gitops.cluster.model.served import is_replica_name
+from gitops.core.documents.forms import is_digest
+
+__all__ = [
+    "APPROVALS",
+    "ARCHIVE",
+    "CHANGESETS",
+    "DOCUMENT_SUFFIX",
+    "ENDED",
+    "EVENTS",
+    "INDEX",
+    "LOCK",
+    "RECOVERIES",
+    "SERVING",
+    "STATE",
+    "approval_key",
+    "batch_key",
+    "blob_key",
+    "document_id",
+    "events_key",
+    "graph_root",
+    "intent_key",
+    "record_key",
+    "run_key",
+    "serving_key",
+]
+
+STATE = "__cluster/state.json"
+LOCK = "__cluster/lock.json"
+RECOVERIES = "__cluster/recoveries"
+APPROVALS = "__cluster/approvals"
+CHANGESETS = "__cluster/changesets"
+EVENTS = "__cluster/events"
+SERVING = "__cluster/serving"
+INDEX = f"{CHANGESETS}/index.json"
+ENDED = f"{CHANGESETS}/ended.jsonl"
+ARCHIVE = f"{CHANGESETS}/archive.jsonl"
+
+_RESOURCES = "__cluster/resources"
+DOCUMENT_SUFFIX = ".json"
+# Wider than a ULID: a document of another writer must be found, not ignored, whatever it calls itself.
+_ID = re.compile(r"[0-9A-Za-z_-]{1,64}\Z", re.ASCII)
+
+
+def intent_key(operation_id: str) -> str:
+    """The key of a recovery sidecar. Raises ValueError for an id that cannot be part of a key."""
+    return f"{RECOVERIES}/{_checked(operation_id)}{DOCUMENT_SUFFIX}"
+
+
+def approval_key(approval_id: str) -> str:
+    """The key of an approval document. Raises ValueError for an id that cannot be part of a key."""
+    return f"{APPROVALS}/{_checked(approval_id)}{DOCUMENT_SUFFIX}"
+
+
+def record_key(changeset: str) -> str:
+    """The key of the record of a changeset. Raises ValueError for a text that is not the key of a changeset."""
+    return f"{CHANGESETS}/{_checked_changeset(changeset)}{DOCUMENT_SUFFIX}"
+
+
+def run_key(changeset: str) -> str:
+    """The key of the run of a changeset. Raises ValueError for a text that is not the key of a changeset."""
+    return f"{CHANGESETS}/{_checked_changeset(changeset)}.run{DOCUMENT_SUFFIX}"
+
+
+def events_key(changeset: str) -> str:
+    """The key of the events of a changeset. Raises ValueError for a text that is not the key of a changeset."""
+    return f"{EVENTS}/{_checked_changeset(changeset)}.jsonl"
+
+
+def batch_key(digest: str) -> str:
+    """The key of the events of a large write. Raises ValueError for a text that is not a digest."""
+    if not is_digest(digest):
+        raise ValueError(f"{digest[:64]!r} is not a digest")
+    return f"{CHANGESETS}/newest-{digest}.jsonl"
+
+
+def serving_key(replica: str) -> str:
+    """The key of the report of a query server. Raises ValueError for a text that is not the name of one."""
+    if not is_replica_name(replica):
+        raise ValueError(f"{replica[:64]!r} is not the name of a server")
+    return f"{SERVING}/{replica}{DOCUMENT_SUFFIX}"
+
+
+def document_id(name: str) -> str | None:
+    """The id in a file name of the sidecar and approval folders; None for names of other files."""
+    return name.removesuffix(DOCUMENT_SUFFIX) if name.endswith(DOCUMENT_SUFFIX) else None
+
+
+def blob_key(address: Address, digest: str) -> str | None:
+    """The key of a catalog blob; None for another kind, and for an unsafe name or digest."""
+    if not is_digest(digest) or not is_name(address.name):
+        return None
+    suffix = rules_of(address).catalog_suffix
+    owner = address.graph or address.compute
+    if not suffix or (owner is not None and not is_name(owner)):
+        return None
+    folder = "" if owner is None else f"{owner}/"
+    return f"{_RESOURCES}/{address.kind}/{folder}{address.name}/{digest}{suffix}"
+
+
+def graph_root(graph: str) -> str:
+    """The folder of a graph. Raises ValueError for an id that breaks the naming rule."""
+    if not is_name(graph):
+        raise ValueError(f"{graph[:64]!r} is not a graph id")
+    return f"graphs/{graph}.omni"
+
+
+def _checked(identifier: str) -> str:
+    if _ID.match(identifier) is None:
+        raise ValueError(f"{identifier[:64]!r} is not a document id")
+    return identifier
+
+
+def _checked_changeset(key: str) -> str:
+    if not is_changeset_key(key):
+        raise ValueError(f"{key[:64]!r} is not the key of a changeset")
+    return key

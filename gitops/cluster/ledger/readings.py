@@ -1,0 +1,203 @@
+"""From the files of a ledger to the values of the port. Pure; every store uses these functions."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from gitops.cluster.approvals.documents import read_approval
+from gitops.cluster.ledger import layout
+from gitops.cluster.ledger.documents import read_intent, read_lock, read_sound, read_state
+from gitops.cluster.ledger.port import (
+    ApprovalListing,
+    BlobCondition,
+    BlobReading,
+    IntentListing,
+    LedgerView,
+    LedgerWrite,
+)
+from gitops.cluster.model.ledger import LedgerState, LockObservation, UnreadableDocument
+from gitops.core.canonical import digest
+from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic, Diagnostics
+from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError
+
+__all__ = [
+    "MISSING_BLOB",
+    "FoundDocument",
+    "approval_listing",
+    "blob_reading",
+    "check_write",
+    "conflict_error",
+    "intent_listing",
+    "is_same_state",
+    "lock_held_message",
+    "lock_observation",
+    "restore_commands",
+    "state_cas",
+    "unreadable_view",
+    "view_of",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDocument:
+    """One file of the sidecar or approval folder as found: its content, or why it could not be read."""
+
+    name: str
+    content: bytes | None
+    problem: str = ""
+
+
+def state_cas(data: bytes) -> str:
+    """The compare-and-swap token of the bytes of a state document."""
+    return f"sha256:{digest(data)}"
+
+
+# One run looks at the same head several times, and the state of a large cluster takes long to read.
+@functools.lru_cache(maxsize=2)
+def view_of(data: bytes | None, sound: bytes | None = None) -> LedgerView:
+    """The view that the bytes of the state document give, with those of the record of sound graphs; None for no such document.
+
+    A record that cannot be read is as good as none: it only saves work.
+    """
+    if data is None:
+        return LedgerView()
+    if sound is not None:
+        record = None
+        with contextlib.suppress(IntegrityError):
+            record = read_sound(sound)
+        return replace(view_of(data), sound=record)
+    try:
+        return LedgerView(found=True, state=read_state(data), cas=state_cas(data))
+    except IntegrityError as problem:
+        path = "state.version" if problem.code == Code.UNSUPPORTED_STATE_VERSION else layout.STATE
+        return LedgerView(found=True, cas=state_cas(data), problems=_problem(problem.code, path, problem.detail))
+
+
+def unreadable_view(problem: GitopsError) -> LedgerView:
+    """The view when the state document cannot be read: as found, so that no import overwrites it."""
+    return LedgerView(found=True, problems=_problem(Code.STATE_READ_ERROR, layout.STATE, problem.detail, problem.fix))
+
+
+MISSING_BLOB = "the blob is missing from the catalog"
+
+
+def lock_observation(data: bytes | None, key: str = "") -> LockObservation:
+    """The lock in the bytes of the lock document, None when there is none; without a `key` it is named by their digest."""
+    if data is None:
+        return LockObservation(held=False)
+    key = key or digest(data)
+    try:
+        return LockObservation(held=True, info=read_lock(data), key=key)
+    except IntegrityError as problem:
+        return LockObservation(held=True, problem=problem.code, detail=problem.detail, key=key)
+
+
+def lock_held_message(seen: LockObservation, at: str | None = None) -> str:
+    """Who holds the lock, since when, how to break it, and with `at` (RFC 3339) its age in whole seconds."""
+    if not seen.held:
+        return "the lock was just freed; run the command again"
+    if seen.info is None:
+        remedy = f"; if no run is active: gitops force-unlock {seen.unlock_id}" if seen.unlock_id else ""
+        return f"the ledger is locked; its lock cannot be read{': ' if seen.detail else ''}{seen.detail}{remedy}"
+    info = seen.info
+    created, now = parse_timestamp(info.created_at), None if at is None else parse_timestamp(at)
+    age = "" if created is None or now is None else f", for {max(0, int((now - created).total_seconds()))} s"
+    return (
+        f"the ledger is locked by {info.operation} since {info.created_at}{age} (process {info.pid}); "
+        f"if that process has ended: gitops force-unlock {seen.unlock_id}"
+    )
+
+
+def intent_listing(documents: Iterable[FoundDocument]) -> IntentListing:
+    """Sort the files of the sidecar folder into intents and unreadable ones, in ascending order of their names."""
+    return IntentListing(*_sort(documents, read_intent, Code.INVALID_RECOVERY_SIDECAR, lambda i: i.operation_id))
+
+
+def approval_listing(documents: Iterable[FoundDocument]) -> ApprovalListing:
+    """Sort the files of the approval folder into approvals and unreadable ones, in ascending order of their names."""
+    found, unreadable = _sort(documents, read_approval, Code.INVALID_APPROVAL_ARTIFACT, lambda a: a.approval_id)
+    return ApprovalListing(documents=found, unreadable=unreadable)
+
+
+def blob_reading(data: bytes | None, expected: str) -> BlobReading:
+    """Whether the bytes found are those that `expected` is the digest of; others that are not UTF-8 cannot be read."""
+    if data is None:
+        return BlobReading(BlobCondition.MISSING, detail=MISSING_BLOB)
+    found = digest(data)
+    if found == expected:
+        return BlobReading(BlobCondition.OK, data)
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return BlobReading(BlobCondition.UNREADABLE, detail=f"it is not UTF-8: invalid byte at offset {error.start}")
+    return BlobReading(BlobCondition.MISMATCH, detail=f"the content has digest {found}")
+
+
+def is_same_state(view: LedgerView, data: bytes | None) -> bool:
+    """Whether the state document's bytes (None: absent) still are those that `view` was made of."""
+    return view.cas == (None if data is None else state_cas(data))
+
+
+def restore_commands(cluster: str, commit: str) -> str:
+    """How a ledger branch gets an entry back that any clone still has, for people."""
+    return (
+        "restore it from a clone that has it: "
+        f"git push origin {commit}:refs/heads/gitops/ledger/{cluster}; if no copy is left: gitops import --adopt"
+    )
+
+
+def conflict_error() -> ConflictError:
+    """The error of a compare-and-swap that failed."""
+    detail = "another writer changed the ledger during this command; nothing was written"
+    return ConflictError(Code.STATE_CAS_MISMATCH, detail, path=layout.STATE)
+
+
+def check_write(view: LedgerView, write: LedgerWrite) -> None:
+    """Check what the caller of `commit` has to ensure: a readable base, and the revision after its own.
+
+    Raises BugError.
+    """
+    if view.found and view.state is None:
+        raise BugError("a commit against a ledger that could not be read")
+    base = view.state or LedgerState()
+    if write.state.revision != base.next_revision:
+        raise BugError(f"a commit of revision {write.state.revision} on top of revision {base.revision}")
+
+
+def _sort(
+    documents: Iterable[FoundDocument], read: Callable[[bytes], T], code: Code, identify: Callable[[T], str]
+) -> tuple[tuple[T, ...], tuple[UnreadableDocument, ...]]:
+    """What is readable and what is not. The id of a document must be its name: it is removed and rewritten under that id."""
+    found: list[T] = []
+    unreadable: list[UnreadableDocument] = []
+    for document in sorted((d for d in documents if layout.document_id(d.name) is not None), key=lambda d: d.name):
+        name, content = document.name, document.content
+        if content is None:
+            unreadable.append(UnreadableDocument(name, code, document.problem))
+            continue
+        try:
+            value = read(content)
+        except IntegrityError as problem:
+            unreadable.append(UnreadableDocument(name, problem.code, problem.detail))
+            continue
+        if identify(value) == layout.document_id(name):
+            found.append(value)
+        else:
+            detail = f"the document calls itself {identify(value)[:64]!r}"
+            unreadable.append(UnreadableDocument(name, code, detail))
+    return tuple(found), tuple(unreadable)
+
+
+def _problem(code: Code, path: str, detail: str, fix: str | None = None) -> tuple[Diagnostic, ...]:
+    problems = Diagnostics()
+    problems.add(code, path, detail, fix=fix)
+    return tuple(problems)

@@ -1,0 +1,399 @@
+"""The changesets of a ledger, read from its files, and the files that further events give. Pure; every store uses this.
+
+Rules:
+
+1. Events are numbered without gaps in the order in which they are recorded. Who drafts one does not know its number.
+2. A record is what its events give. It is written with them, and both with the index.
+3. At most one changeset is active. Another one is created when that one is committed or has failed, and only if it touches
+   nothing of those that still clean up.
+4. To create a changeset again with the same plan is to join the one that exists; that records nothing.
+5. A record that has ended stays as it is. Its line in `ended.jsonl` says which commits it is about, and when it ended.
+6. When there are many of them, the oldest leave: what is left is their line in `archive.jsonl`, without what they listed.
+7. How its run went is written beside a record once, with the last event of the run. It only explains: a store that writes file by
+   file may lose it, and one that does not fit the record is not written.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from itertools import groupby
+
+from gitops.cluster.changesets.lifecycle import follow_all, replay
+from gitops.cluster.changesets.retention import outdated
+from gitops.cluster.changesets.runs import contradiction
+from gitops.cluster.ledger import layout
+from gitops.cluster.ledger.changesets import (
+    ChangesetIndex,
+    read_archive,
+    read_ended,
+    read_events,
+    read_index,
+    read_record,
+    write_archive,
+    write_ended,
+    write_events,
+    write_record,
+)
+from gitops.cluster.ledger.port import ChangesetListing
+from gitops.cluster.ledger.runs import read_run, write_run
+from gitops.cluster.model.changeset import (
+    BLOCKING,
+    Changeset,
+    ChangesetEvent,
+    ChangesetKind,
+    ChangesetState,
+    Created,
+    EndedChangeset,
+    EventDraft,
+)
+from gitops.cluster.model.ledger import is_changeset_key
+from gitops.cluster.model.outcome import ChangesetStanding
+from gitops.cluster.model.run_record import RunRecord
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError
+
+__all__ = ["ChangesetReader", "ChangesetRecords", "Recording"]
+
+ReadFile = Callable[[str], bytes | None]
+Leaving = Callable[[Sequence[EndedChangeset], str], Sequence[str]]
+
+
+# One run reads the same index several times, and after a large write there are thousands of events.
+_events_of_newest = lru_cache(maxsize=2)(read_events)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a write records: the numbered events, the records and the index after them, and the files beside the index.
+
+    A file that is None is removed: it belongs to one of the changesets `archived`.
+    """
+
+    index: ChangesetIndex
+    events: tuple[ChangesetEvent, ...]
+    records: Mapping[str, Changeset]
+    files: Mapping[str, bytes | None]
+    archived: tuple[str, ...] = ()
+
+
+class ChangesetRecords:
+    """The changesets of one ledger at one moment. Files are read when they are asked for, each once."""
+
+    def __init__(
+        self, read: ReadFile, state_cas: Callable[[], str | None] = lambda: None, leaving: Leaving = outdated
+    ) -> None:
+        """`read` gives a file of the ledger; `state_cas` the token of its state, for a store that writes file by file.
+
+        `leaving` gives the keys of the ended changesets that go to the archive. `pending` says that the index announces events
+        whose fate the state decides.
+
+        Raises IntegrityError `changeset_invalid`, also in all methods, and what `read` raises.
+        """
+        self._source = read
+        self._leaving = leaving
+        self._files: dict[str, bytes | None] = {}
+        self._records: dict[str, Changeset] = {}
+        data = self._read(layout.INDEX)
+        stored = ChangesetIndex() if data is None else read_index(data)
+        self.index = replace(stored, committing=None, newest=(), batch=None)
+        self._stored = stored
+        self.pending = stored.committing is not None
+        if stored.committing is not None:
+            if state_cas() != f"sha256:{stored.committing}":
+                self._stored = self.index
+            for key, group in groupby(self.newest, key=lambda event: event.changeset):
+                events = tuple(group)
+                # From the events alone: who died while files were written may have written the record after them already.
+                record = self._records[key] = replay(self.events_of(key))
+                self.index = _advanced(self.index, record, events[-1])
+
+    @cached_property
+    def newest(self) -> tuple[ChangesetEvent, ...]:
+        """The events of the newest write, of a store that writes file by file."""
+        batch = self._stored.batch
+        lines = "".join(f"{line}\n" for line in self._stored.newest).encode()
+        # Who takes a batch away has written the files of its events before.
+        data = lines if batch is None else self._read(layout.batch_key(batch)) or b""
+        if data and batch is not None and digest(data) != batch:
+            raise IntegrityError(Code.CHANGESET_INVALID, "it does not have its digest", path=layout.batch_key(batch))
+        return _events_of_newest(data)
+
+    def record(self, key: str) -> Changeset | None:
+        """The record of a changeset; that of an archived one is without its members. None if it does not exist."""
+        if key not in self._records and is_changeset_key(key):
+            if any(event.changeset == key for event in self.newest):
+                self._records[key] = replay(self.events_of(key))
+            else:
+                self._stored_record(key)
+        return self._records.get(key)
+
+    def open(self) -> tuple[Changeset, ...]:
+        """The records that have not ended, the oldest first."""
+        active = () if self.index.active is None else (self.index.active,)
+        return tuple(filter(None, map(self.record, (*self.index.open, *active))))
+
+    def keys(self) -> tuple[str, ...]:
+        """The keys of all changesets, the newest first."""
+        active = () if self.index.active is None else (self.index.active,)
+        archived = (each.key for each in read_archive(self._read(layout.ARCHIVE) or b""))
+        oldest_first = (*archived, *(each.key for each in self.ended()), *self.index.open, *active)
+        return tuple(reversed(dict.fromkeys(oldest_first)))
+
+    def latest(self) -> ChangesetStanding | None:
+        """The active changeset, else the newest that cleans up, else the one that ended last, if any.
+
+        Where that one has the newest event of all, its line alone is read: a record has as many events as its run had changes.
+        """
+        key = self.index.active or next(reversed(self.index.open), None)
+        if key is None:
+            last = read_ended(b"".join((self._read(layout.ENDED) or b"").splitlines(keepends=True)[-1:]))
+            if not last or last[0].last != self.index.seq:
+                last = self.ended()[-1:]
+            return ChangesetStanding(last[0].key, last[0].state, last[0].at) if last else None
+        record = self.record(key)
+        return None if record is None else ChangesetStanding(record.key, record.state, record.updated_at)
+
+    def of_commit(self, commit: str) -> tuple[str, ...]:
+        """The keys of the changesets that are about a commit, the newest first."""
+        found = [each.key for each in self.open() if commit in each.commits]
+        found += [each.key for each in reversed(self.ended(commit)) if commit in each.commits]
+        found += [each.key for each in reversed(self._archived(commit)) if commit in each.commits]
+        return tuple(dict.fromkeys(found))
+
+    def events_of(self, key: str) -> tuple[ChangesetEvent, ...]:
+        """The events of a changeset; none of one that is archived."""
+        begin = self.newest[0].seq if self.newest else None
+        stored = read_events(self._read(layout.events_key(key)) or b"") if is_changeset_key(key) else ()
+        known = [event for event in stored if begin is None or event.seq < begin]
+        return (*known, *(event for event in self.newest if event.changeset == key))
+
+    def events(self, after: int, key: str | None) -> tuple[ChangesetEvent, ...]:
+        """The events after a number, of one changeset or of all, in their order."""
+        if after >= self.index.seq:
+            return ()
+        active = () if self.index.active is None else (self.index.active,)
+        keys = (*(each.key for each in self.ended() if each.last > after), *self.index.open, *active)
+        found = (event for each in (keys if key is None else (key,)) for event in self.events_of(each))
+        return tuple(sorted((event for event in found if event.seq > after), key=lambda event: event.seq))
+
+    def run(self, key: str) -> RunRecord | None:
+        """How the run of a changeset went; None where that is not recorded, or no longer. Raises `run_record_invalid`, too."""
+        data = self._read(layout.run_key(key)) if is_changeset_key(key) else None
+        return None if data is None else read_run(data)
+
+    def ended(self, containing: str = "") -> tuple[EndedChangeset, ...]:
+        """The ended changesets that are kept, the oldest end first; only those whose line contains a text."""
+        data = self._read(layout.ENDED) or b""
+        if self.newest:
+            data = self.unwritten().files.get(layout.ENDED) or data
+        return read_ended(_lines(data, containing))
+
+    def recording(self, drafts: Iterable[EventDraft]) -> Recording:
+        """What these drafts give, after what is recorded.
+
+        Raises ConflictError `changeset_active`, `changeset_overlap`, `changeset_conflict`, `changeset_state_invalid`.
+        """
+        index, joined = self.index, set[str]()
+        records: dict[str, Changeset] = {}
+        events: list[ChangesetEvent] = []
+        runs: dict[str, RunRecord] = {}
+        for key, group in groupby(drafts, key=lambda draft: draft.changeset):
+            due, before = list(group), records.get(key) or self.record(key)
+            first = due[0].happening
+            cluster = "" if before is None else before.cluster
+            if isinstance(first, Created) and before is not None:
+                _check_same(before, first.record)
+                joined.add(key)
+                del due[0]
+            elif isinstance(first, Created):
+                self._check_free(index, records, first.record)
+                cluster = first.record.cluster
+                # What is only created has no events and no run yet: a bucket need not be asked.
+                for path in (layout.events_key(key), layout.run_key(key)):
+                    self._files.setdefault(path, None)
+            # A run that is repeated whole, as one without changes is, has nothing to add to what it ended as.
+            if not due or (key in joined and before is not None and before.ended):
+                continue
+            new = [
+                ChangesetEvent(number, draft.at, cluster, key, draft.happening)
+                for number, draft in enumerate(due, index.seq + 1)
+            ]
+            records[key] = follow_all(before, new)
+            events += new
+            runs.update((key, draft.run) for draft in due if draft.run is not None)
+            index = _advanced(index, records[key], new[-1])
+        lines = {
+            key: (self._read(layout.events_key(key)) or b"") + write_events(e for e in events if e.changeset == key)
+            for key in records
+        }
+        recording = self._recording(index, records, lines, tuple(events), self._leaving)
+        written = {
+            layout.run_key(key): write_run(run) for key, run in runs.items() if self._is_first_run(run, records[key])
+        }
+        return replace(recording, files={**recording.files, **written})
+
+    def unwritten(self) -> Recording:
+        """The events of the newest write with their files, which a store that writes file by file may not have written.
+
+        What was about to leave with them leaves with the next changeset that ends.
+        """
+        events: dict[str, list[ChangesetEvent]] = {}
+        for event in self.newest:
+            events.setdefault(event.changeset, []).append(event)
+        records = {key: replay(self.events_of(key)) for key in events}
+        lines = {key: write_events(self.events_of(key)) for key in events}
+        return self._recording(self.index, records, lines, self.newest, lambda *_: ())
+
+    def advance(self, recording: Recording) -> None:
+        """Take over what was written."""
+        self.index, self.newest = recording.index, ()
+        self._records |= recording.records
+        self._files |= recording.files
+        for key in recording.archived:
+            self._records.pop(key, None)
+
+    def stored(self, path: str) -> bytes | None:
+        """A file as it was read or written last."""
+        return self._read(path)
+
+    def _recording(
+        self,
+        index: ChangesetIndex,
+        records: Mapping[str, Changeset],
+        lines: Mapping[str, bytes],
+        events: tuple[ChangesetEvent, ...],
+        leaving: Leaving,
+    ) -> Recording:
+        """`lines` are all events of each changeset."""
+        files: dict[str, bytes | None] = {}
+        ended = []
+        for key, record in records.items():
+            files[layout.events_key(key)] = lines[key]
+            files[layout.record_key(key)] = write_record(record)
+            if record.ended:
+                (first,) = read_events(lines[key].splitlines(keepends=True)[0])
+                last = next(event.seq for event in reversed(events) if event.changeset == key)
+                ended.append(EndedChangeset(key, record.state, record.updated_at, first.seq, last, record.commits))
+        if not ended:
+            return Recording(index, events, records, files)
+        known = self._read(layout.ENDED) or b""
+        # What this very write ends stays: nothing else shows an auditor its events.
+        before = read_ended(known)
+        gone = tuple(leaving(before, events[-1].at))
+        known += write_ended(each for each in ended if each.key.encode() not in known)
+        if gone:
+            archive = self._read(layout.ARCHIVE) or b""
+            # Who died while they left has written some of them.
+            due = (records.get(key) or self.record(key) for key in gone if key.encode() not in archive)
+            files[layout.ARCHIVE] = archive + write_archive(filter(None, due))
+            files |= {make(key): None for key in gone for make in (layout.record_key, layout.events_key)}
+            files |= {path: None for path in map(layout.run_key, gone) if self._read(path) is not None}
+        # Its lines are removed last: they say who leaves.
+        files[layout.ENDED] = write_ended(each for each in read_ended(known) if each.key not in gone) if gone else known
+        return Recording(index, events, records, files, gone)
+
+    def _check_free(self, index: ChangesetIndex, records: Mapping[str, Changeset], new: Changeset) -> None:
+        """Rule 3."""
+        if index.active is not None:
+            detail = f"changeset {index.active} is not ended; one at a time changes the cluster"
+            fix = f"wait until it has ended: gitops changeset watch {index.active}"
+            raise ConflictError(Code.CHANGESET_ACTIVE, detail, path=index.active, fix=fix)
+        for key in index.open:
+            other = records.get(key) or self.record(key)
+            shared = sorted(() if other is None else new.addresses & other.addresses)
+            if shared:
+                detail = f"changeset {key} still cleans up after its change of {shared[0]}"
+                fix = f"wait until it is finalized: gitops changeset watch {key} --until finalized"
+                raise ConflictError(Code.CHANGESET_OVERLAP, detail, path=shared[0], fix=fix)
+
+    def _is_first_run(self, run: RunRecord, record: Changeset) -> bool:
+        """Rule 7."""
+        return self._read(layout.run_key(record.key)) is None and contradiction(run, record) is None
+
+    def _stored_record(self, key: str) -> Changeset | None:
+        if key not in self._records and (data := self._read(layout.record_key(key))) is not None:
+            self._records[key] = read_record(data)
+        elif key not in self._records:
+            self._records |= {each.key: each for each in self._archived(key)}
+        return self._records.get(key)
+
+    def _archived(self, containing: str) -> tuple[Changeset, ...]:
+        return read_archive(_lines(self._read(layout.ARCHIVE) or b"", containing))
+
+    def _read(self, path: str) -> bytes | None:
+        if path not in self._files:
+            self._files[path] = self._source(path)
+        return self._files[path]
+
+
+def _advanced(index: ChangesetIndex, record: Changeset, event: ChangesetEvent) -> ChangesetIndex:
+    """The index after an event that gave this record."""
+    key, blocks = record.key, record.state in BLOCKING
+    active = key if blocks else None if index.active == key else index.active
+    cleaning = [each for each in index.open if each != key or not record.ended]
+    if not blocks and not record.ended and key not in cleaning:
+        cleaning.append(key)
+    # The last part of a merge brings it in; a merge that failed waits for a retry or for the next one.
+    part, _, parts = record.part.partition("/")
+    done = record.state is ChangesetState.FAILED or (not blocks and part == parts)
+    covers = record.covers if done and record.kind is ChangesetKind.MERGE else ()
+    return ChangesetIndex(event.seq, active, tuple(cleaning), covers[-1] if covers else index.covered)
+
+
+def _check_same(known: Changeset, new: Changeset) -> None:
+    """Rule 4."""
+    if known.plan.digest != new.plan.digest:
+        detail = f"it exists, with plan {known.plan.digest[:12]}; this plan is {new.plan.digest[:12]}"
+        raise ConflictError(Code.CHANGESET_CONFLICT, detail, path=known.key)
+
+
+def _lines(data: bytes, containing: str) -> bytes:
+    """The lines that contain a text: most of a long file is not parsed."""
+    if not containing:
+        return data
+    return b"".join(line for line in data.splitlines(keepends=True) if containing.encode() in line)
+
+
+class ChangesetReader(ABC):
+    """The reading of changesets, the same for every store."""
+
+    @abstractmethod
+    def _changesets(self) -> ChangesetRecords:
+        """The changesets as they are now. Raises GitopsError."""
+
+    def changesets(self) -> ChangesetListing:
+        """What is open; a ledger that cannot be read is a problem of the listing."""
+        try:
+            found = self._changesets()
+            return ChangesetListing(found.index, found.open())
+        except GitopsError as error:
+            return ChangesetListing(problem=error.detail)
+
+    def changeset(self, key: str) -> Changeset | None:
+        """The record of a changeset, also of one that has ended. Raises GitopsError."""
+        return self._changesets().record(key)
+
+    def changeset_keys(self) -> tuple[str, ...]:
+        """The keys of all changesets, the newest first. Raises GitopsError."""
+        return self._changesets().keys()
+
+    def changeset_of(self, commit: str) -> tuple[str, ...]:
+        """The keys of the changesets that bring in a commit, the newest first. Raises GitopsError."""
+        return self._changesets().of_commit(commit)
+
+    def latest_changeset(self) -> ChangesetStanding | None:
+        """The active changeset, else the newest one, also if it has ended. Raises GitopsError."""
+        return self._changesets().latest()
+
+    def run_of(self, key: str) -> RunRecord | None:
+        """How the run of a changeset went; None where that is not recorded. Raises GitopsError."""
+        return self._changesets().run(key)
+
+    def events(self, after: int = 0, key: str | None = None) -> tuple[ChangesetEvent, ...]:
+        """The events after a number, of one changeset or of all that are kept, in their order. Raises GitopsError."""
+        return self._changesets().events(after, key)

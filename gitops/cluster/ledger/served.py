@@ -1,0 +1,138 @@
+"""The reports of query servers, beside the graphs that they serve: a small file for each of them, which expires.
+
+    <storage root>/__cluster/serving/<replica>.json
+
+Each account that may write to the storage root can write a report, so one is read strictly, and decides only how long a command
+waits. What cannot be read is left out, and named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from gitops.cluster.ledger import layout
+from gitops.cluster.model.served import Follows, RevisionIdentity, ServerReport, is_replica_name
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.documents.codec import Document
+from gitops.core.documents.forms import DIGEST, LINE, TIME, enum, integer, list_of, nullable, record, text_form
+from gitops.core.documents.json_bytes import MalformedError
+from gitops.core.errors import IntegrityError
+from gitops.database.storage.parallel import in_parallel
+from gitops.database.storage.port import ObjectStore
+
+__all__ = ["MAX_CODES", "MAX_REPORTS", "SERVER_REPORT", "ReportListing", "ServingReports", "UnreadReport"]
+
+MAX_REPORTS = 256
+"""How many reports are read at most."""
+MAX_CODES = 16
+_LONGEST_S = 3600
+_KEPT = timedelta(hours=1)
+"""How long a report stays after it has expired, for people who look for a server that died."""
+
+_REVISION = record(
+    RevisionIdentity,
+    {"digest": DIGEST, "state_revision": integer(0), "config_digest": nullable(DIGEST)},
+)
+_CODE = text_form(lambda text: re.match(r"[a-z][a-z0-9_]{0,63}\Z", text, re.ASCII) is not None, "a code")
+
+
+def _check(report: ServerReport) -> None:
+    if len(report.codes) > MAX_CODES:
+        raise MalformedError(f"more than {MAX_CODES} codes", "codes")
+
+
+SERVER_REPORT = Document(
+    versions={
+        1: record(
+            ServerReport,
+            {
+                "replica": text_form(is_replica_name, "the name of a server"),
+                "cluster": LINE,
+                "follows": enum(Follows),
+                "accepted": _REVISION,
+                "offered": nullable(_REVISION),
+                "codes": list_of(_CODE),
+                "at": TIME,
+                "ttl_s": integer(1, _LONGEST_S),
+            },
+            check=_check,
+        )
+    },
+    code=Code.SERVING_REPORT_INVALID,
+    limit=16 * 1024,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadReport:
+    """A file among the reports that is none, by its place, and why."""
+
+    place: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportListing:
+    """The reports of a storage root, live or not, and what was left out."""
+
+    reports: tuple[ServerReport, ...] = ()
+    unread: tuple[UnreadReport, ...] = ()
+
+
+class ServingReports:
+    """The reports below one storage root, which is opened when it is first needed. Every method raises as the store."""
+
+    def __init__(self, open_store: Callable[[], ObjectStore]) -> None:
+        """`open_store` opens the storage root."""
+        self._open = open_store
+        self._opened: ObjectStore | None = None
+
+    def read(self) -> ReportListing:
+        """All reports in order of names, at most MAX_REPORTS of them."""
+        store = self._store
+        names = [name for name in store.names(layout.SERVING) if name.endswith(layout.DOCUMENT_SUFFIX)]
+        chosen = names[:MAX_REPORTS]
+        found = in_parallel(self._one, chosen, store.parallel)
+        unread = [each for each in found if isinstance(each, UnreadReport)]
+        if names[MAX_REPORTS:]:
+            unread.append(UnreadReport(layout.SERVING, f"of {len(names)} reports only {MAX_REPORTS} are read"))
+        return ReportListing(tuple(each for each in found if isinstance(each, ServerReport)), tuple(unread))
+
+    def write(self, report: ServerReport) -> None:
+        """Put a report in the place of the last one of the same server. Raises GitopsError where that is not possible."""
+        self._store.write(layout.serving_key(report.replica), SERVER_REPORT.write(report))
+
+    def take_back(self, report: ServerReport) -> None:
+        """Remove a report if it is the last one: another server may have taken the name."""
+        key = layout.serving_key(report.replica)
+        if self._store.read(key) == SERVER_REPORT.write(report):
+            self._store.delete(key)
+
+    def remove_old(self, now: datetime) -> None:
+        """Remove what servers left that died an hour ago, or earlier."""
+        for each in self.read().reports:
+            if each.age(now) > timedelta(seconds=each.ttl_s) + _KEPT:
+                self.take_back(each)
+
+    @property
+    def _store(self) -> ObjectStore:
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def _one(self, name: str) -> ServerReport | UnreadReport | None:
+        """The report in a file; None for one that was just taken back."""
+        key = f"{layout.SERVING}/{name}"
+        data = self._store.read(key)
+        if data is None:
+            return None
+        try:
+            report = SERVER_REPORT.read(data)
+        except IntegrityError as error:
+            return UnreadReport(key, error.detail)
+        if f"{report.replica}{layout.DOCUMENT_SUFFIX}" != name:
+            return UnreadReport(key, f"it is a report of {report.replica}")
+        return report

@@ -1,0 +1,155 @@
+"""Who gains and who loses what when the policies of a cluster, their bindings, its graphs or its queries change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from gitops.cluster.model.address import CLUSTER_SCOPE, Address
+from gitops.core.dataclass import dataclass
+
+__all__ = [
+    "FROM",
+    "RUN",
+    "AccessCause",
+    "AccessClass",
+    "AccessDiff",
+    "AccessRow",
+    "Actors",
+    "CauseKind",
+    "place_of",
+    "widening_words",
+]
+
+RUN = "run"
+"""To run a stored query, among the actions of rows."""
+
+FROM = "_from"
+"""The end of an action of rows: to copy a protected branch by it to one that an actor may read who may not read the first."""
+
+
+class AccessClass(StrEnum):
+    """What a permission is worth; the first that fits, from the gravest on."""
+
+    CONTROL = "control"
+    PROTECTED = "protected"
+    WRITE = "write"
+    EXPORT = "export"
+    READ = "read"
+    RUN = "run"
+
+
+class CauseKind(StrEnum):
+    """The one part of a change whose reversal alone undoes a difference, in the order in which they are tried."""
+
+    MEMBERSHIP = "membership"
+    RULE = "rule"
+    PROTECTED_BRANCHES = "protected_branches"
+    BINDING = "binding"
+    GRAPH = "graph"
+    QUERY = "query"
+    SEVERAL = "several"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessCause:
+    """Why actors gain or lose something: of `subject`, a group, a rule or a policy; in words.
+
+    `line` is where the rule is, if it is one that is there afterwards.
+    """
+
+    kind: CauseKind
+    words: str
+    subject: str = ""
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Actors:
+    """Whom a row is about: `members` by name, and with `others` every valid token of actors in no group.
+
+    `union` and `minus` are up to three groups that give exactly these actors, `*` for all; both are empty where no groups do.
+    """
+
+    members: tuple[str, ...]
+    others: bool
+    union: tuple[str, ...] = ()
+    minus: tuple[str, ...] = ()
+
+    def __contains__(self, actor: str) -> bool:
+        return actor in self.members
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRow:
+    """Some actors gain or lose one action on branches of one scope.
+
+    It is about the named `branches`, or with `other_branches` about all but `except_branches`; an action that is about no branch
+    has none of these. `queries` are those that are run. `rule`, `file` and `line` are what permits it afterwards, or
+    permitted it before; None where the graph has no policy.
+    """
+
+    gain: bool
+    row_class: AccessClass
+    action: str
+    scope: str
+    branches: tuple[str, ...]
+    other_branches: bool
+    except_branches: tuple[str, ...]
+    queries: tuple[str, ...]
+    actors: Actors
+    policy: str | None
+    rule: str | None
+    file: str | None
+    line: int | None
+    cause: AccessCause
+
+    @property
+    def copies(self) -> bool:
+        """Whether it is about copying its branches, and not about changing them."""
+        return self.action.endswith(FROM)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDiff:
+    """Who gains and who loses what between two states, by scope; `new_scopes` were not served before.
+
+    `unread` are the scopes whose policy before could not be read, and `unguarded` says that no policy is in force afterwards.
+    """
+
+    before: str
+    after: str
+    rows: tuple[AccessRow, ...] = ()
+    new_scopes: frozenset[str] = frozenset()
+    unread: tuple[str, ...] = ()
+    unguarded: bool = False
+
+    @property
+    def gains(self) -> tuple[AccessRow, ...]:
+        """The rows that permit more."""
+        return tuple(row for row in self.rows if row.gain)
+
+    @property
+    def widenings(self) -> tuple[AccessRow, ...]:
+        """The gains that a change of policies gives.
+
+        What is created has nothing to protect yet, and a new query of a graph changes no policy: neither is among them.
+        """
+        query = CauseKind.QUERY
+        return tuple(r for r in self.gains if r.scope not in self.new_scopes and r.cause.kind is not query)
+
+
+def place_of(scope: str) -> str:
+    """A scope in words: the id of its graph, or the server."""
+    return "the server" if scope == CLUSTER_SCOPE else Address(scope).name
+
+
+def widening_words(rows: Iterable[AccessRow]) -> str:
+    """The gravest of some gains in a line, and how many more there are."""
+    first, *more = sorted(rows, key=lambda row: tuple(AccessClass).index(row.row_class))
+    where = place_of(first.scope)
+    branches = "" if not first.branches else f"{'' if first.copies else ' on'} {', '.join(first.branches[:3])}"
+    number = len(first.actors.members)
+    who = "any token" if first.actors.others else f"{number} actor{'' if number == 1 else 's'}"
+    tail = f", and {len(more)} more" if more else ""
+    return f"widens access: {first.action}{branches} of {where} for {who}{tail}"

@@ -1,0 +1,200 @@
+"""Approvals: the document of the ledger, the statement that a signature covers, and the evidence found in git.
+
+An approval is a person's own signature, the bot's attestation of a review on a forge, or an emergency of one person
+alone. A revocation ends it; an emergency leaves a debt, which a second person's countersignature settles.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Action, Seen
+from gitops.core.dataclass import dataclass
+from gitops.git.port import CommitSignature
+
+STATEMENT_VERSION = 3
+"""The version of the statements that this release writes."""
+DECISION_VERSION = 2
+"""The version of the decisions that this release writes."""
+APPROVAL_NAMESPACE = "gitops-approval"
+"""The namespace in which statements and decisions are signed, besides their commits: no other program signs in it by accident."""
+
+
+class Via(StrEnum):
+    """How an approval was given.
+
+    SIGNATURE: signed by the approver. FORGE: signed by the bot, about what an account did on a forge. BREAK_GLASS: signed by one
+    person who may act alone in an emergency, and leaving a debt.
+    """
+
+    SIGNATURE = "signature"
+    FORGE = "forge"
+    BREAK_GLASS = "break-glass"
+
+
+class GrantSource(StrEnum):
+    """How an account approved on a forge."""
+
+    REVIEW = "review"
+    COMMENT = "comment"
+
+
+@dataclass(frozen=True, slots=True)
+class ForgeGrant:
+    """The review or comment of an account on a forge that the bot attests as an approval.
+
+    `account` is the forge's unchanging number for it, such as `github:583231`; `login` and `url` are for people and decide
+    nothing. `reference` is the forge's id of the review or comment in change request `request`, given at `at` (RFC 3339 UTC)
+    about `commit`. `tree` is the git tree id of the cluster folder in that commit; the attesting bot fills it in.
+    """
+
+    account: str
+    login: str
+    request: int
+    source: GrantSource
+    reference: str
+    commit: str
+    at: str
+    url: str = ""
+    tree: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """`approvals/<approval_id>.json`: permission for exactly one change.
+
+    Valid only while `bound_config_digest`, `bound_before_digest` and `bound_after_digest` all equal those of the change,
+    and while it is not consumed. `seen` is the graph that it is about; in a branch ledger the statement says it.
+    """
+
+    approval_id: str
+    resource: Address
+    operation: Action
+    reason: str
+    bound_config_digest: str
+    bound_before_digest: str | None
+    bound_after_digest: str | None
+    approved_by: str
+    created_at: str
+    consumed_at: str | None = None
+    consumed_by_operation: str | None = None
+    seen: Seen | None = None
+
+
+DOCUMENT_LIFETIME = timedelta(days=7)
+"""How long an approval of a ledger folder counts: as long as `approvals.expires_after` says by default for signed ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTarget:
+    """What an approval, a plan or an entry is for: one cluster of one repository on one branch in one environment.
+
+    `repository` is a stable id of the repository, `ref` the full name of the target branch, `path` the cluster folder
+    relative to the repository root (`.` for the root itself).
+    """
+
+    repository: str
+    cluster: str
+    environment: str
+    ref: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalStatement:
+    """What the signature of an approval commit covers, repeated as canonical JSON in its message.
+
+    `cluster_tree` is the git tree id of the cluster folder that was approved; `plan_digest`, `config_digest`,
+    `change_digest` and `policy_digest` are 64 hex digits; `expires_at` is RFC 3339 UTC; `nonce` makes the commit unique;
+    `ledger_head` is the ledger entry that the approver saw, which is also the commit's parent. `via` says how it was given:
+    `grant` belongs to FORGE alone, and `emergency`, the reason that one person gave, to BREAK_GLASS alone. `seen` is the graph
+    that the approver saw, for a change of data. `version` is that of its document: statements before version 3 were written by
+    the first release, and lack what later ones have.
+    """
+
+    approval_id: str
+    target: ClusterTarget
+    cluster_tree: str
+    plan_digest: str
+    config_digest: str
+    change_digest: str
+    policy_digest: str
+    ledger_head: str
+    expires_at: str
+    nonce: str
+    via: Via = Via.SIGNATURE
+    grant: ForgeGrant | None = None
+    emergency: str | None = None
+    seen: Seen | None = None
+    version: int = STATEMENT_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalEvidence:
+    """One approval commit as found: commit id, its parents, what it adds, its documents and its signature.
+
+    `on_chain` says that the parent is an entry of this ledger. `moved` are the files that differ between the approved
+    cluster folder and the one at hand, where both are known. `reviewed_tree` is the cluster folder of the commit that was
+    reviewed on a forge, None where there was none or the repository does not have the commit. `own_signature` is the one over the
+    statement itself, None for statements of a version that has none.
+    """
+
+    commit: str
+    ref: str
+    parents: tuple[str, ...]
+    changed_paths: tuple[str, ...]
+    approval: Approval | None
+    statement: ApprovalStatement | None
+    signature: CommitSignature
+    on_chain: bool = False
+    moved: tuple[str, ...] = ()
+    problem: str = ""
+    reviewed_tree: str | None = None
+    own_signature: CommitSignature | None = None
+
+
+class DecisionKind(StrEnum):
+    """What a signed decision about an earlier approval does."""
+
+    REVOKE = "revoke"
+    COUNTERSIGN = "countersign"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the signature of a decision commit covers: one approval is taken back, or a debt is agreed to.
+
+    `decision_id` is a ULID and the last part of the branch. `approval_id` and `subject`, its commit, name the approval that is
+    revoked, or that left the debt. `reason` is one line for people. `ledger_head` is the entry that the signer saw, and the
+    commit's parent.
+    """
+
+    kind: DecisionKind
+    decision_id: str
+    target: ClusterTarget
+    approval_id: str
+    subject: str
+    reason: str
+    ledger_head: str
+    created_at: str
+    nonce: str
+    version: int = DECISION_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEvidence:
+    """One decision commit as found. `on_chain` says that the parent is an entry of this ledger.
+
+    `own_signature` is the one over the decision itself, None for decisions of a version that has none.
+    """
+
+    commit: str
+    ref: str
+    parents: tuple[str, ...]
+    decision: Decision | None
+    signature: CommitSignature
+    on_chain: bool = False
+    problem: str = ""
+    own_signature: CommitSignature | None = None

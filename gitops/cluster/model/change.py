@@ -1,0 +1,101 @@
+"""Changes: the difference between what is recorded and what is desired, with what will become of each."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from gitops.cluster.model.address import Address
+from gitops.core.dataclass import dataclass
+from gitops.database.graph.port import MigrationPreview
+
+
+class Action(StrEnum):
+    """What happens to the resource."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+    ADOPT = "adopt"
+
+
+class Disposition(StrEnum):
+    """What apply does with a change."""
+
+    APPLIED = "applied"
+    DERIVED = "derived"
+    DEFERRED = "deferred"
+    BLOCKED = "blocked"
+
+
+class Reason(StrEnum):
+    """Why a change is deferred or blocked."""
+
+    APPROVAL_REQUIRED = "approval_required"
+    RECOVERY_PENDING = "cluster_recovery_pending"
+    DEPENDENCY_NOT_APPLIED = "dependency_not_applied"
+    UNSUPPORTED_KIND = "apply_unsupported_kind"
+    GRAPH_CREATE_FAILED = "graph_create_failed"
+    SCHEMA_APPLY_FAILED = "schema_apply_failed"
+    GRAPH_DELETE_FAILED = "graph_delete_failed"
+    CHANGESET_FAILED = "changeset_failed"
+
+
+class Tier(StrEnum):
+    """How the rules classify a gated change: whether a later plan can undo it."""
+
+    REVERSIBLE = "reversible"
+    IRREVERSIBLE = "irreversible"
+
+
+class GateName(StrEnum):
+    """Why a change needs approvals; a change may meet several gates, and the largest of their numbers of people counts.
+
+    IRREVERSIBLE: no later plan can undo it. LOSSY: it removes rows, or values of them, or the only replica of a compute cluster.
+    WIDENING: a policy permits more.
+    """
+
+    IRREVERSIBLE = "irreversible"
+    LOSSY = "lossy"
+    WIDENING = "widening"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The graph that a change is about, as it was seen: the id of its birth, its rows, and its version."""
+
+    incarnation: str
+    rows: int
+    version: int
+
+    @property
+    def words(self) -> str:
+        """What an approver has to know of it, in a line."""
+        return f"{self.held} in version {self.version} of graph {self.incarnation}"
+
+    @property
+    def held(self) -> str:
+        """How many rows it holds."""
+        return f"{self.rows:,} row{'' if self.rows == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference. Digests are 64 hex digits; `before` is None for a create and `after` is None for a delete.
+
+    `disposition` and `reason` say what apply will do; they never decide what the change is. `details` are lines for people.
+    `seen` is the graph that a change of data is about, None where that is not known. `tier` is that of a gated change, None
+    where there is no gate, and `gates` are those that it meets, whether or not the rules have a number for each.
+    """
+
+    address: Address
+    action: Action
+    before: str | None
+    after: str | None
+    disposition: Disposition = Disposition.APPLIED
+    reason: Reason | None = None
+    binding_change: bool = False
+    migration: MigrationPreview | None = None
+    details: tuple[str, ...] = ()
+    seen: Seen | None = None
+    tier: Tier | None = None
+    gates: tuple[GateName, ...] = ()

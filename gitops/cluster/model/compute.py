@@ -1,0 +1,321 @@
+"""Replica strategies as resources: for each strategy of a compute cluster a text that says everything that decides about it.
+
+The text is kept in the catalog of the ledger, so that a tick needs the ledger alone: where the target is, what the compute
+cluster is called there, the rule, and the limits of the cluster. A change of a limit or of the target changes all strategies that
+it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from gitops.cluster.model.address import Address, strategy_address
+from gitops.cluster.model.resource import Resource
+from gitops.cluster.model.strategy import (
+    Burst,
+    IdleSuspend,
+    Limits,
+    ShrinkToFit,
+    StrategyRule,
+    StrategyType,
+    TargetSize,
+    sizes_of,
+    type_of,
+)
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.documents.codec import Document
+from gitops.core.documents.forms import (
+    BOOLEAN,
+    DIGEST,
+    LINE,
+    Form,
+    Member,
+    enum,
+    integer,
+    list_of,
+    nullable,
+    optional,
+    record,
+    variants,
+)
+from gitops.core.documents.json_bytes import MalformedError
+from gitops.core.errors import IntegrityError
+
+__all__ = [
+    "APPLICATION_NAME",
+    "STRATEGY",
+    "ComputeRules",
+    "ComputeTarget",
+    "OwnedRow",
+    "StrategyText",
+    "TargetKind",
+    "credits_text",
+    "drops_first",
+    "intended_rows",
+    "new_sizes",
+    "observed_rows",
+    "owned_rows",
+    "read_strategies",
+    "read_strategy",
+    "rule_config",
+    "strategy_resources",
+]
+
+
+APPLICATION_NAME = "cluster-gitops"
+"""What a target sees as the name of this program, where nothing else is declared."""
+
+
+class TargetKind(StrEnum):
+    """What a target is."""
+
+    MATERIALIZE = "materialize"
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeTarget:
+    """A database whose compute clusters have strategies.
+
+    `url_env` names the environment variable that holds its URL: the URL itself is never declared or recorded. `prune` lets an
+    apply delete rows of strategies that were never declared here.
+    """
+
+    name: str
+    url_env: str
+    kind: TargetKind = TargetKind.MATERIALIZE
+    application_name: str = APPLICATION_NAME
+    prune: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyText:
+    """What one strategy says: `cluster` is the name of the compute cluster on the target."""
+
+    target: ComputeTarget
+    cluster: str
+    rule: StrategyRule
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeRules:
+    """The strategies of one compute cluster, in the order in which they decide.
+
+    `key` is its name in `cluster.yaml` and in addresses, `cluster` the one on the target; often they are the same.
+    """
+
+    key: str
+    target: ComputeTarget
+    cluster: str
+    rules: tuple[StrategyRule, ...]
+    limits: Limits = Limits()
+
+    @property
+    def place(self) -> str:
+        """Where `cluster.yaml` declares them, as messages name it."""
+        return f"compute.strategies.{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedRow:
+    """A row of the strategies of a target that this cluster has written, or is about to.
+
+    `digest` is that of the text that the row was last written from, `cluster_id` the id of its compute cluster then, and `owner`
+    what the row calls this cluster folder; all are None as long as that is not known to be done. A row of a compute cluster that
+    belongs to another cluster folder by now has no digest.
+    """
+
+    address: Address
+    target: ComputeTarget
+    cluster: str
+    cluster_id: str | None = None
+    digest: str | None = None
+    owner: str | None = None
+
+    @property
+    def strategy(self) -> str:
+        """The type of the strategy."""
+        return self.address.name
+
+
+def credits_text(value: float) -> str:
+    """A number of credits as a text such as `12.5`: documents have no floating-point numbers."""
+    return f"{value:.15g}"
+
+
+def _credits(value: Any) -> float:
+    text = LINE.read(value)
+    try:
+        found = float(text)
+    except ValueError:
+        raise MalformedError("expected a number in quotes") from None
+    if not 0 <= found < float("inf"):
+        raise MalformedError("expected a number that is not negative")
+    return found
+
+
+_SECONDS = integer(0)
+_COUNT = integer(1)
+_COOLDOWN = {"cooldown_s": _SECONDS}
+_RULE = variants(
+    "type",
+    {
+        StrategyType.TARGET_SIZE.value: (
+            TargetSize,
+            {
+                "target_size": LINE,
+                "replica_name": optional(LINE, written=False),
+                "drop_first": optional(BOOLEAN, default=False, written=False),
+                **_COOLDOWN,
+            },
+        ),
+        StrategyType.SHRINK_TO_FIT.value: (
+            ShrinkToFit,
+            {"max_replica_size": LINE, "min_oom_count": _COUNT, "min_crash_count": _COUNT, **_COOLDOWN},
+        ),
+        StrategyType.BURST.value: (Burst, {"burst_replica_size": LINE, **_COOLDOWN}),
+        StrategyType.IDLE_SUSPEND.value: (IdleSuspend, {"idle_after_s": integer(1), **_COOLDOWN}),
+    },
+)
+_TARGET = record(
+    ComputeTarget,
+    {
+        "name": LINE,
+        "kind": enum(TargetKind),
+        "url": {"env": Member(LINE, "url_env")},
+        "application_name": LINE,
+        "prune": BOOLEAN,
+    },
+)
+_CREDITS: Form[float] = Form(_credits, credits_text)
+_LIMITS = record(Limits, {"max_replicas": _COUNT, "max_credits_per_hour": optional(_CREDITS, written=False)})
+STRATEGY = Document(
+    versions={1: record(StrategyText, {"cluster": LINE, "target": _TARGET, "rule": _RULE, "limits": _LIMITS})},
+    code=Code.STRATEGY_RECORD_INVALID,
+)
+"""The text of a strategy."""
+
+
+def rule_config(rule: StrategyRule) -> dict[str, Any]:
+    """The values of a rule without its type, as JSON: the column `config` of the strategies of a target."""
+    form: dict[str, Any] = _RULE.write(rule)
+    return {name: value for name, value in form.items() if name != "type"}
+
+
+def new_sizes(declared: ComputeRules, applied: Iterable[ComputeRules]) -> tuple[str, ...]:
+    """The sizes that strategies of a compute cluster name, and no applied strategy of their target does."""
+    known = {size for each in applied if each.target.name == declared.target.name for size in sizes_of(each.rules)}
+    return tuple(size for size in sizes_of(declared.rules) if size not in known)
+
+
+def strategy_resources(clusters: Iterable[ComputeRules]) -> dict[Address, Resource]:
+    """The resources of compute clusters, by address."""
+    found = {}
+    for each in clusters:
+        for rule in each.rules:
+            address = strategy_address(each.key, type_of(rule))
+            content = STRATEGY.write(StrategyText(each.target, each.cluster, rule, each.limits))
+            found[address] = Resource(address, digest(content), data=content)
+    return found
+
+
+def read_strategy(address: Address, content: bytes) -> StrategyText:
+    """The strategy of a text. Raises IntegrityError `strategy_record_invalid`, also for the text of another strategy."""
+    try:
+        found = STRATEGY.read(content)
+    except IntegrityError as error:
+        raise IntegrityError(error.code, f"{address}: {error.detail}", path=error.path) from error
+    if type_of(found.rule).value != address.name:
+        raise _invalid(address, f"the text is of a strategy {type_of(found.rule).value}")
+    return found
+
+
+def drops_first(resources: Iterable[Resource]) -> frozenset[Address]:
+    """Those of the strategies that let a compute cluster be without a replica when it changes its size. Raises IntegrityError."""
+    rules = {each.address: read_strategy(each.address, each.content or b"").rule for each in resources}
+    return frozenset(name for name, rule in rules.items() if isinstance(rule, TargetSize) and rule.drop_first)
+
+
+def read_strategies(texts: Mapping[Address, bytes]) -> tuple[ComputeRules, ...]:
+    """The compute clusters of all recorded strategies, by their keys.
+
+    `texts` are the contents of all strategies of one applied state, by address. Raises IntegrityError `strategy_record_invalid`
+    where one cannot be read, or two of them do not agree about their compute cluster or target: then nothing is known.
+    """
+    found: dict[str, ComputeRules] = {}
+    targets: dict[str, ComputeTarget] = {}
+    for address in sorted(texts):
+        text, key = read_strategy(address, texts[address]), address.compute or ""
+        known = found.get(key) or ComputeRules(key, text.target, text.cluster, (), text.limits)
+        if (text.target, text.cluster, text.limits) != (known.target, known.cluster, known.limits):
+            raise _invalid(address, f"another strategy of {key} records another target, compute cluster or limits")
+        if targets.setdefault(text.target.name, text.target) != text.target:
+            raise _invalid(address, f"another strategy records another target {text.target.name}")
+        rules = sorted((*known.rules, text.rule), key=lambda rule: type_of(rule).priority)
+        found[key] = ComputeRules(key, text.target, text.cluster, tuple(rules), text.limits)
+    return tuple(found.values())
+
+
+_OWNED = list_of(
+    record(
+        lambda **values: values,
+        {
+            "target": _TARGET,
+            "cluster": LINE,
+            "cluster_id": nullable(LINE),
+            "digest": nullable(DIGEST),
+            "owner": optional(nullable(LINE)),
+        },
+    )
+)
+_OBSERVED = "strategy"
+
+
+def owned_rows(observations: Mapping[Address, Mapping[str, Any]]) -> tuple[OwnedRow, ...]:
+    """The rows of targets that a state records as ours, by address. Raises IntegrityError `strategy_record_invalid`."""
+    found: list[OwnedRow] = []
+    for address, observation in sorted(observations.items()):
+        if observation.get("kind") == _OBSERVED:
+            try:
+                found += (OwnedRow(address, **row) for row in _OWNED.read(observation.get("rows")))
+            except MalformedError as error:
+                raise _invalid(address, f"the rows that are recorded of it cannot be read: {error}") from error
+    return tuple(found)
+
+
+def observed_rows(rows: Iterable[OwnedRow]) -> Mapping[str, Any]:
+    """What a state records of the rows of one strategy, for `owned_rows`."""
+    ordered = sorted(rows, key=lambda row: (row.target.name, row.cluster, row.cluster_id or ""))
+    return {
+        "kind": _OBSERVED,
+        "rows": [
+            {
+                "target": _TARGET.write(row.target),
+                "cluster": row.cluster,
+                "cluster_id": row.cluster_id,
+                "digest": row.digest,
+                **({} if row.owner is None else {"owner": row.owner}),
+            }
+            for row in ordered
+        ],
+    }
+
+
+def intended_rows(address: Address, content: bytes, observed: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What a state records of the rows of a strategy whose text is applied: those that are there, and the one that shall be.
+
+    It is recorded with the commit, so that a row never exists that nothing knows to be ours, wherever a run dies.
+    """
+    text = read_strategy(address, content)
+    rows = owned_rows({address: observed or {}})
+    if any((row.target.name, row.cluster) == (text.target.name, text.cluster) for row in rows):
+        return observed_rows(rows)
+    return observed_rows((*rows, OwnedRow(address, text.target, text.cluster)))
+
+
+def _invalid(address: Address, detail: str) -> IntegrityError:
+    return IntegrityError(Code.STRATEGY_RECORD_INVALID, f"{address}: {detail}", path=str(address))

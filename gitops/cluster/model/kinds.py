@@ -1,0 +1,398 @@
+"""Kinds of resources: the rules of each, in one table. `docs/extending.md` shows how to add a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple
+
+from gitops.cluster.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, schema_address
+from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason, Tier
+from gitops.core.dataclass import dataclass
+
+__all__ = ["KINDS", "LOSES_DATA", "Gate", "ResourceKind", "Ruling", "Situation", "rules_of"]
+
+Ruling = tuple[Disposition, Reason | None]
+
+
+LOSES_DATA = (GateName.IRREVERSIBLE, GateName.LOSSY)
+"""The gates of what destroys rows, such as the delete of a graph."""
+
+
+class Gate(NamedTuple):
+    """Why a change needs an approval, in a fixed sentence, and the gates that it meets. What destroys rows is lossy, too."""
+
+    reason: str
+    met: tuple[GateName, ...] = LOSES_DATA
+
+    @property
+    def tier(self) -> Tier:
+        """Whether a later plan can undo the change."""
+        return Tier.IRREVERSIBLE if GateName.IRREVERSIBLE in self.met else Tier.REVERSIBLE
+
+
+_APPLIED: Ruling = (Disposition.APPLIED, None)
+_DEFERRED: Ruling = (Disposition.DEFERRED, Reason.UNSUPPORTED_KIND)
+_NEEDS_APPROVAL: Ruling = (Disposition.BLOCKED, Reason.APPROVAL_REQUIRED)
+_DEPENDENCY_WAITS: Ruling = (Disposition.BLOCKED, Reason.DEPENDENCY_NOT_APPLIED)
+_RECOVERY_PENDING: Ruling = (Disposition.BLOCKED, Reason.RECOVERY_PENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What else is in the plan, as far as a ruling depends on it; sets of graph ids, and of approved addresses.
+
+    `pending`: an interrupted operation of the graph is not settled. `created`, `deleted`: the graph itself is created or
+    deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: addresses
+    whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to. `guarded`: those that it is
+    recorded to be bound to, None where the ledger does not say which. `gapped` are the strategies whose change lets a compute
+    cluster be without a replica. `givers`: per policy that takes a graph or the cluster, the
+    policies that let go of it. `gates`: the gates that the rules have. `gated`: addresses whose change has a gate. `unread`:
+    addresses whose data was not read for this plan, so that what is recorded of it may have changed. `widened` says per policy
+    whose change needs an approval for it what that permits more.
+    """
+
+    pending: frozenset[str]
+    created: frozenset[str]
+    deleted: frozenset[str]
+    schema_unsettled: frozenset[str]
+    approved: frozenset[Address]
+    policy_graphs: Mapping[Address, tuple[str, ...]]
+    gates: frozenset[str] = frozenset()
+    gated: frozenset[Address] = frozenset()
+    gapped: frozenset[Address] = frozenset()
+    unread: frozenset[Address] = frozenset()
+    guarded: Mapping[Address, tuple[str, ...] | None] = field(default_factory=lambda: MappingProxyType({}))
+    givers: Mapping[Address, tuple[Address, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    widened: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def delete_approved(self, graph: str | None) -> bool:
+        """Whether the graph is deleted by this plan, with permission."""
+        return graph is not None and graph in self.deleted and graph_address(graph) in self.approved
+
+    def guards(self, policy: Address) -> bool:
+        """Whether a recorded policy guards a graph that is declared no longer, and that stays all the same."""
+        known = self.guarded.get(policy, ())
+        graphs = self.deleted if known is None else self.deleted.intersection(known)
+        return any(graph in self.pending or not self.delete_approved(graph) for graph in graphs)
+
+    def stays(self, policy: Address) -> bool:
+        """Whether a policy stays as it is: it guards a graph, or waits for an approval, or takes a scope that another one keeps.
+
+        So does one that would let go of a scope to a policy that waits for an approval: nothing would guard that until then.
+        """
+        if any(policy in givers and self.is_shut(taker) for taker, givers in self.givers.items()):
+            return True
+        reached, pending = {policy}, [policy]
+        while pending:
+            each = pending.pop()
+            if self.is_shut(each) or self.guards(each) or (each != policy and self._waits_itself(each)):
+                return True
+            found = set(self.givers.get(each, ())) - reached
+            reached |= found
+            pending += found
+        return False
+
+    def _waits_itself(self, policy: Address) -> bool:
+        """Whether a policy is bound to a graph that is in trouble, or whose creation is not approved."""
+        bound = self.policy_graphs.get(policy, ())
+        return any(graph in self.pending or (graph in self.created and self._gate_is_shut(graph)) for graph in bound)
+
+    def unguarded(self, graph: str) -> bool:
+        """Whether a graph that is created would be without a policy that it is bound to, since that policy stays as it is."""
+        if graph not in self.created or not (self.deleted or self.givers or self.widened):
+            return False
+        return any(graph in bound and self.stays(policy) for policy, bound in self.policy_graphs.items())
+
+    def waits(self, graph: str | None) -> bool:
+        """Whether the graph is not created, or its schema not migrated, before something is approved."""
+        if graph is None or graph in self.deleted:
+            return False
+        return self.unguarded(graph) or self._gate_is_shut(graph)
+
+    def is_shut(self, address: Address) -> bool:
+        """Whether a change needs an approval that it does not have."""
+        return address in self.gated and address not in self.approved
+
+    def _gate_is_shut(self, graph: str) -> bool:
+        return self.is_shut(graph_address(graph)) or self.is_shut(schema_address(graph))
+
+
+class ResourceKind:
+    """The rules of one kind; each method is a pure function. These are those of a text that may change at any time.
+
+    `catalog_suffix` ends the file names of its texts in the ledger's catalog; a kind without one keeps no text there.
+    """
+
+    catalog_suffix: ClassVar[str] = ""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:  # noqa: ARG002 - for kinds with conditions
+        """What apply does with the change, and the reason if it does not carry it out."""
+        return _APPLIED
+
+    def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - for kinds with gates
+        """Why the change needs an approval, or None if it needs none."""
+        return None
+
+    def is_about_data(self, change: Change) -> bool:  # noqa: ARG002 - for kinds with data
+        """Whether an approval of the change covers the data that its approver saw, and no other."""
+        return False
+
+    def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - for kinds with needs
+        """The resources that a resource of this kind needs; `bindings` are those of a policy."""
+        return ()
+
+
+class GraphKind(ResourceKind):
+    """Created and deleted as a whole; an update only follows from changes of schema and queries. Rows 1 to 7."""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Creates are applied, updates are derived, deletes need an approval."""
+        graph = change.address.name
+        if change.action is Action.UPDATE:
+            return _DEFERRED if graph in situation.schema_unsettled else (Disposition.DERIVED, None)
+        if graph in situation.pending:
+            return _RECOVERY_PENDING
+        if change.action is Action.CREATE and situation.unguarded(graph):
+            return _DEPENDENCY_WAITS
+        new = change.action is Action.CREATE and change.before is None
+        if new or change.address in situation.approved:
+            return _APPLIED
+        return _NEEDS_APPROVAL
+
+    def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
+        """Every delete is gated, and the creation of a graph in place of one that vanished."""
+        if change.action is Action.CREATE and change.before is not None:
+            return Gate("the graph vanished: to create it again is to give up its data")
+        return Gate("deleting a graph destroys its data") if change.action is Action.DELETE else None
+
+    def is_about_data(self, change: Change) -> bool:
+        """A delete is."""
+        return change.action is Action.DELETE
+
+
+class SchemaKind(ResourceKind):
+    """Created and deleted with its graph, updated in place by a migration. Rows 8 to 15."""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """A create is part of the graph's create, a delete part of its delete; alone, neither is applied."""
+        graph = change.address.name
+        pending = graph in situation.pending
+        if change.action is Action.CREATE:
+            if graph not in situation.created or pending:
+                return _RECOVERY_PENDING
+            if situation.unguarded(graph):
+                return _DEPENDENCY_WAITS
+            own = graph_address(graph)
+            return _NEEDS_APPROVAL if own in situation.gated and own not in situation.approved else _APPLIED
+        if change.action is Action.UPDATE:
+            if pending:
+                return _RECOVERY_PENDING
+            waits = change.address in situation.gated and change.address not in situation.approved
+            return _NEEDS_APPROVAL if waits else _APPLIED
+        if graph not in situation.deleted:
+            return _DEFERRED
+        if pending:
+            return _RECOVERY_PENDING
+        return _APPLIED if situation.delete_approved(graph) else _NEEDS_APPROVAL
+
+    def gate(self, change: Change, situation: Situation) -> Gate | None:
+        """A delete is gated unless the graph's own gate covers it, a migration by what its steps do."""
+        if change.action is Action.UPDATE:
+            return self._migration_gate(change, situation)
+        alone = change.action is Action.DELETE and change.address.name not in situation.deleted
+        return Gate("deleting a schema makes the data of its graph unreadable") if alone else None
+
+    def is_about_data(self, change: Change) -> bool:
+        """What removes or changes data is; a new schema belongs to a new graph."""
+        return change.action is not Action.CREATE
+
+    def _migration_gate(self, change: Change, situation: Situation) -> Gate | None:
+        """What no later plan can undo is always gated; what loses data, where the rules list it. Unknown rows count as rows."""
+        migration = change.migration
+        if migration is None or not migration.supported:
+            return None  # it is not carried out
+        # The language of schemas is large to import: few plans change a schema.
+        from gitops.database.language.schema.steps import Reversibility, reversibility_of
+
+        found = {reversibility_of(step) for step in migration.steps}
+        empty = change.seen is not None and not change.seen.rows and change.address not in situation.unread
+        loses = not empty and Reversibility.LOSSY in found
+        if not found <= {Reversibility.REVERSIBLE, Reversibility.LOSSY}:
+            return Gate("no later plan can undo this schema change", LOSES_DATA if loses else (GateName.IRREVERSIBLE,))
+        if not loses:
+            return None
+        if migration.empties:
+            return Gate("removing every type destroys the data of the graph")
+        if GateName.LOSSY not in situation.gates:
+            return None
+        return Gate("it removes types or properties of a graph that holds rows", (GateName.LOSSY,))
+
+    def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
+        """Its graph."""
+        return () if address.graph is None else (graph_address(address.graph),)
+
+
+class QueryKind(ResourceKind):
+    """Stored queries: texts in the catalog, published by digest. Rows 16 to 21."""
+
+    catalog_suffix = ".gq"
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Published unless its graph waits or is in trouble; removed with its graph only when that is approved."""
+        graph = change.address.graph
+        pending = graph in situation.pending
+        if change.action is Action.DELETE:
+            if graph not in situation.deleted or (situation.delete_approved(graph) and not pending):
+                return _APPLIED
+            return _NEEDS_APPROVAL
+        if pending:
+            return _RECOVERY_PENDING
+        if graph in situation.schema_unsettled or situation.waits(graph):
+            return _DEPENDENCY_WAITS
+        return _APPLIED
+
+    def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
+        """Its graph and the schema of that."""
+        graph, schema = address.graph_address, address.schema_address
+        return () if graph is None or schema is None else (graph, schema)
+
+
+class PolicyKind(ResourceKind):
+    """Access policies: texts in the catalog, in force where they are bound. Rows 22 to 24."""
+
+    catalog_suffix = ".yaml"
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Published unless a graph that it is bound to waits for recovery, or for the approval of its creation.
+
+        A graph whose delete waits keeps its policy: what the change declares no longer guards it. A graph and the cluster have
+        one policy, so who takes one of them waits with the policy that does not let go of it. One that widens access waits for
+        its approval, where the rules ask for one.
+        """
+        bound = () if change.action is Action.DELETE else situation.policy_graphs.get(change.address, ())
+        if any(graph in situation.pending for graph in bound):
+            return _RECOVERY_PENDING
+        if situation.is_shut(change.address):
+            return _NEEDS_APPROVAL
+        waits = any(graph in situation.created and situation.waits(graph) for graph in bound)
+        if waits or situation.stays(change.address):
+            return _DEPENDENCY_WAITS
+        return _APPLIED
+
+    def gate(self, change: Change, situation: Situation) -> Gate | None:
+        """Where the rules list it, what permits more than before on a graph or a server that was there."""
+        reason = situation.widened.get(change.address)
+        return None if reason is None else Gate(reason, (GateName.WIDENING,))
+
+    def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - only those
+        """The graphs that it is bound to."""
+        return tuple(Address(scope) for scope in bindings if scope != CLUSTER_SCOPE)
+
+
+class RestoreKind(ResourceKind):
+    """Rows that come back from an earlier version of a graph, once; a declaration that goes changes nothing in the graph."""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Applied when approved, once the schema of its graph is."""
+        graph = change.address.name
+        if change.action is Action.DELETE:
+            return _APPLIED
+        if graph in situation.pending:
+            return _RECOVERY_PENDING
+        if graph in situation.schema_unsettled or situation.waits(graph):
+            return _DEPENDENCY_WAITS
+        return _APPLIED if change.address in situation.approved else _NEEDS_APPROVAL
+
+    def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - always gated
+        """Every restore is gated."""
+        return None if change.action is Action.DELETE else Gate("restoring rows replaces those that the types have now")
+
+    def is_about_data(self, change: Change) -> bool:
+        """A restore is."""
+        return change.action is not Action.DELETE
+
+    def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
+        """Its graph and the schema of that."""
+        graph, schema = address.graph_address, address.schema_address
+        return () if graph is None or schema is None else (graph, schema)
+
+
+class StrategyKind(ResourceKind):
+    """Replica strategies: texts in the catalog, which the target follows once they are applied."""
+
+    catalog_suffix = ".json"
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Applied together: those of one compute cluster or target have to agree, so all wait for an approval of one of them."""
+        if situation.is_shut(change.address):
+            return _NEEDS_APPROVAL
+        waits = any(situation.is_shut(each) for each in situation.gapped)
+        return _DEPENDENCY_WAITS if waits else _APPLIED
+
+    def gate(self, change: Change, situation: Situation) -> Gate | None:
+        """Where the rules list it, what drops the only replica before there is another: that comes back empty, and hydrates."""
+        if change.address not in situation.gapped or GateName.LOSSY not in situation.gates:
+            return None
+        return Gate("it drops the replica of a compute cluster before the new one is created", (GateName.LOSSY,))
+
+
+class TrustKind(ResourceKind):
+    """The keys and rules of a branch ledger: people who may change them may approve anything, so they meet every gate."""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Applied when approved under the keys and rules in force, else those stay in force."""
+        return _APPLIED if change.address in situation.approved else _NEEDS_APPROVAL
+
+    def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - always gated
+        """Every change is gated."""
+        return Gate("changing keys or rules changes who may approve", tuple(GateName))
+
+
+class ClusterKind(ResourceKind):
+    """Where a cluster is. A new one is applied by the start of its ledger; every other change decides what approvals are for."""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Applied when approved under the keys and rules in force, else the cluster stays where it is."""
+        return _APPLIED if change.action is Action.CREATE or change.address in situation.approved else _NEEDS_APPROVAL
+
+    def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
+        """Everything but a new cluster is gated."""
+        if change.action is Action.DELETE:
+            return Gate("taking out a cluster leaves its graphs without a ledger", tuple(GateName))
+        if change.action is Action.ADOPT:
+            detail = "a new ledger over an earlier one forgets debts, revocations and used approvals"
+            return Gate(detail, tuple(GateName))
+        if change.action is Action.UPDATE:
+            return Gate("moving a cluster changes what its approvals are for", tuple(GateName))
+        return None
+
+
+class UnknownKind(ResourceKind):
+    """What another release recorded: compared but never applied. Row 25."""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:  # noqa: ARG002 - one ruling for all
+        """Always deferred, which also keeps the cluster from converging, so that it is not overlooked."""
+        return _DEFERRED
+
+
+KINDS: Mapping[Kind, ResourceKind] = MappingProxyType(
+    {
+        Kind.GRAPH: GraphKind(),
+        Kind.SCHEMA: SchemaKind(),
+        Kind.QUERY: QueryKind(),
+        Kind.POLICY: PolicyKind(),
+        Kind.RESTORE: RestoreKind(),
+        Kind.STRATEGY: StrategyKind(),
+        Kind.TRUST: TrustKind(),
+        Kind.CLUSTER: ClusterKind(),
+        Kind.UNKNOWN: UnknownKind(),
+    }
+)
+"""Every kind with its rules."""
+
+
+def rules_of(address: Address) -> ResourceKind:
+    """The rules of the kind of an address."""
+    return KINDS[address.kind]

@@ -1,0 +1,153 @@
+"""Desired resources: what a cluster folder declares, with digests and references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import field
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from gitops.cluster.model.address import Address, Kind, of_kind
+from gitops.core.canonical import digest
+from gitops.core.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from gitops.database.language.query import CheckedQuery
+    from gitops.database.language.schema import Schema
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One declared resource.
+
+    `path` is the path as it is written in the configuration (queries and policies and schemas), None for graphs.
+    `data` is the bytes that the digest covers, or a function that reads them, None for graphs; it is left out of
+    comparisons, since the digest identifies it. `applies_to` is the normalized bindings of a policy.
+    """
+
+    address: Address
+    digest: str
+    path: str | None = None
+    data: bytes | Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
+    applies_to: tuple[str, ...] | None = None
+
+    @property
+    def content(self) -> bytes | None:
+        """The bytes that the digest covers, None for graphs. Raises what `data` raises if it is a function."""
+        return self.data() if callable(self.data) else self.data
+
+
+class OnDemand(Mapping[K, V]):
+    """A map of which each value is made whenever it is asked for. `known` has its keys, in order."""
+
+    __slots__ = ("_make", "known")
+
+    def __init__(self, known: Mapping[K, Any], make: Callable[[K], V]) -> None:
+        """`make` gives the value of any key of `known`."""
+        self.known = known
+        self._make = make
+
+    def __getitem__(self, key: K) -> V:
+        """The value of a key. Raises KeyError, and what `make` raises."""
+        if key not in self.known:
+            raise KeyError(key)
+        return self._make(key)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether there is one; makes none."""
+        return key in self.known
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.known)
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+
+def digests_of(resources: Mapping[Address, Resource]) -> Mapping[Address, str]:
+    """Address to digest, in the order of `resources`; makes none of those that are made on demand from their digests."""
+    return resources.known if isinstance(resources, OnDemand) else {a: r.digest for a, r in resources.items()}
+
+
+class Dependency(NamedTuple):
+    """`source` needs `target`."""
+
+    source: Address
+    target: Address
+
+    def to_json(self) -> dict[str, str]:
+        """The JSON form of envelopes."""
+        return {"from": self.source, "to": self.target}
+
+
+class Dependencies(Collection[Dependency]):
+    """All dependencies in order, made when they are asked for: a plan of few changes asks for few of them."""
+
+    def __init__(
+        self, make: Callable[[], tuple[Dependency, ...]], near: Callable[[Collection[str]], tuple[Dependency, ...]]
+    ) -> None:
+        """`make` gives all of them, `near` those of the given graphs, as `edges_near` says."""
+        self._all = cache(make)
+        self.near = near
+
+    def __contains__(self, edge: object) -> bool:
+        return edge in self._all()
+
+    def __iter__(self) -> Iterator[Dependency]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
+def edges_near(dependencies: Collection[Dependency], graphs: Collection[str]) -> Collection[Dependency]:
+    """At least the dependencies of policies, and of what belongs to one of the graphs; in order."""
+    return dependencies.near(graphs) if isinstance(dependencies, Dependencies) else dependencies
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDeclaration:
+    """The checked content of one graph: its compiled schema and queries, for planning and serving."""
+
+    schema: Schema | None
+    queries: Mapping[str, CheckedQuery] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredState:
+    """Everything a cluster folder declares, fully loaded.
+
+    `resources` is in address order. `storage` is the declared storage root, trimmed, or None for
+    the configuration folder. `config_digest` covers the parsed configuration and every resource digest.
+    """
+
+    config_digest: str
+    resources: Mapping[Address, Resource]
+    dependencies: Collection[Dependency]
+    graphs: Mapping[str, GraphDeclaration]
+    name: str | None = None
+    storage: str | None = None
+    lock: bool = True
+
+    def of_kind(self, kind: Kind) -> tuple[Resource, ...]:
+        """All resources of one kind, in address order."""
+        return tuple(self.resources[address] for address in of_kind(self.resources, kind))
+
+    def digests(self) -> Mapping[Address, str]:
+        """Address to digest, in address order."""
+        return digests_of(self.resources)
+
+
+def graph_composite(graph: str, schema_digest: str, queries: Mapping[str, str]) -> str:
+    """Digest of a graph: its id, the digest of its schema (empty if there is none) and of its queries by name.
+
+    The input is `graph NUL <id> NUL schema NUL <digest> NUL`, then `query NUL <name> NUL <digest> NUL` per query by name.
+    """
+    parts = ["graph", graph, "schema", schema_digest]
+    for name in sorted(queries):
+        parts += ["query", name, queries[name]]
+    return digest("".join(f"{part}\0" for part in parts).encode())

@@ -1,0 +1,106 @@
+"""Where a cluster is: what its approvals are for, and what no merge decides alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gitops.cluster.model.approval import ClusterTarget
+from gitops.core.canonical import canonical_digest
+from gitops.core.dataclass import dataclass
+
+DEFAULT_STORAGE = "default"
+"""Shown where a cluster folder declares no storage."""
+
+UNKNOWN_STORAGE = "<unknown>"
+"""The storage of a ledger of the first release whose newest source commit is missing. No declaration equals it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterScope:
+    """Where a cluster is.
+
+    `storage` is the text that `cluster.yaml` declares, None for the default. `home` is the name under which the storage of this
+    machine or bucket keeps its graphs: the first name of the cluster, which a rename does not change. `closed` says that the
+    cluster was taken out of `gitops.yaml`, and that this was approved.
+    """
+
+    target: ClusterTarget
+    storage: str | None
+    home: str
+    closed: bool = False
+
+    @property
+    def digest(self) -> str:
+        """Identity of the scope, 64 hex digits."""
+        target = self.target
+        return canonical_digest(
+            {
+                "repository": target.repository,
+                "cluster": target.cluster,
+                "environment": target.environment,
+                "ref": target.ref,
+                "path": target.path,
+                "storage": self.storage,
+                "home": self.home,
+                "closed": self.closed,
+            }
+        )
+
+    def facts(self) -> dict[str, str]:
+        """The parts of the scope for people, by their names in the configuration."""
+        target = self.target
+        return {
+            "name": target.cluster,
+            "path": target.path,
+            "branch": target.ref.removeprefix("refs/heads/"),
+            "environment": target.environment,
+            "repository": target.repository,
+            "storage": DEFAULT_STORAGE if self.storage is None else self.storage,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeChange:
+    """What becomes of a cluster: `before` is None for one without a ledger; `after` None takes it out of `gitops.yaml`.
+
+    `successor` is the name of a new cluster that takes the place of one that is taken out, so that a rename may be meant.
+    """
+
+    before: ClusterScope | None
+    after: ClusterScope | None
+    successor: str | None = None
+
+    @property
+    def cluster(self) -> str:
+        """The name in whose ledger the change is recorded."""
+        found = self.before or self.after
+        return "" if found is None else found.target.cluster
+
+    @property
+    def recorded(self) -> ClusterScope | None:
+        """The scope that is in force after the change."""
+        return replace(self.before, closed=True) if self.after is None and self.before is not None else self.after
+
+    def details(self, graphs: int) -> tuple[str, ...]:
+        """What changes and what is left behind, for people; `graphs` is how many graphs the ledger records."""
+        before, after = self.before, self.after
+        if before is None:
+            return () if after is None else tuple(f"{name}: {fact}" for name, fact in after.facts().items())
+        was, count = before.facts(), f"{graphs} graph{' is' if graphs == 1 else 's are'}"
+        if after is None:
+            name, new = was["name"], self.successor
+            rename = f"to rename {name} to {new}, add renamed_from: {name} to the entry of {new}: that keeps ledger and graphs"
+            return (
+                f"{count} left in storage {was['storage']}, and governed by no ledger",
+                f"branch gitops/ledger/{name} is left with its last entry",
+                *([rename] if new else []),
+            )
+        now = after.facts()
+        lines = [f"{name}: {was[name]} becomes {now[name]}" for name in was if was[name] != now[name]]
+        if before.closed:
+            lines.append("the cluster is taken in again, with the ledger that was closed")
+        if was["name"] != now["name"]:
+            lines.append(f"the ledger goes on as gitops/ledger/{now['name']}, with all debts and used approvals")
+        if before.storage != after.storage and graphs:
+            lines.append(f"{count} not copied: the folder of each has to be in {now['storage']} before this is applied")
+        return tuple(lines)

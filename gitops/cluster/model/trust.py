@@ -1,0 +1,187 @@
+"""The trust rules of a branch ledger: keys, roles and rules, read from the last applied entry, never from a change request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import GateName, Seen, Tier
+from gitops.core.dataclass import dataclass
+
+_WHOLE_DIGEST = 3
+"""The version of the entries from which on the digest covers all that decides for a whole repository."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataGrowth:
+    """How many rows more than an approver saw an approval covers: so many percent, or so many rows, whichever is more."""
+
+    percent: int = 10
+    rows: int = 1000
+
+    def allowed(self, seen: int) -> int:
+        """How many rows a graph may have that had `seen` rows. One that was seen empty has to stay empty."""
+        return seen and seen + max(seen * self.percent // 100, self.rows)
+
+    def replaceable(self, seen: int) -> int:
+        """How many of `seen` rows may be replaced by others. The number of `rows` is for growth alone."""
+        return seen * self.percent // 100
+
+    def covered(self, approved: Iterable[Seen | None]) -> int | None:
+        """How many rows a graph may have to be covered by each approval, by what their approvers saw; None if none saw it."""
+        return min((self.allowed(seen.rows) for seen in approved if seen is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """How many different people have to approve a change at each gate that the rules have in one environment.
+
+    A gate without a number is one that the rules do not have. `environment` is empty where a ledger has no rules.
+    """
+
+    numbers: Mapping[GateName, int] = field(default_factory=lambda: MappingProxyType({GateName.IRREVERSIBLE: 1}))
+    environment: str = ""
+
+    def needed(self, met: Iterable[GateName]) -> int:
+        """How many people a change needs that meets these gates: the largest of their numbers, and never less than one."""
+        return max((self.numbers[gate] for gate in met if gate in self.numbers), default=1)
+
+    def deciding(self, met: Iterable[GateName]) -> tuple[GateName, ...]:
+        """The gates of the rules among those that a change meets, the one with the largest number first."""
+        return tuple(sorted((gate for gate in met if gate in self.numbers), key=lambda gate: -self.numbers[gate]))
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """One line of an allowed-signers file: a key and the people it may speak for.
+
+    `namespaces` empty means any; `valid_after` (inclusive) and `valid_before` (exclusive) bound the time in which the key
+    counts, judged at the ledger position, not at the commit's own date.
+    Source: ssh-keygen(1), ALLOWED SIGNERS.
+    """
+
+    principals: tuple[str, ...]
+    key: str
+    key_type: str
+    namespaces: tuple[str, ...] = ()
+    valid_after: datetime | None = None
+    valid_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleChange:
+    """One difference that a change of `address` makes to keys, rules or scope, for people.
+
+    `before` is None for what is added, `after` for what is removed. `widens`: something is permitted after it that was not
+    before.
+    """
+
+    address: Address
+    rule: str
+    before: str | None
+    after: str | None
+    widens: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrustRoot:
+    """Keys and rules in force at one ledger position.
+
+    `approvers` and `ledger_signers` are principals; an empty `approvers` means every principal that is not a ledger signer.
+    `required` distinct people must approve a gated change, where `numbers` do not say it: they are of an environment, of all if
+    that is empty, and of a gate. `expires_after` is the longest life of an approval.
+    `revoked` holds key blobs that no longer count. `digest` identifies the whole bundle (the policy digest of statements).
+    `accounts` pairs forge accounts (`github:583231`) with principals; a review on the forge counts for the kinds of change in
+    `via_forge` (`reversible`, `irreversible`), and `forge_verdict` also requires the forge's own decision. `break_glass` are
+    the principals who may act alone in an emergency. `gates` are kinds of reversible change that also need an approval (`lossy`),
+    `widening` the classes of permissions whose gain by a policy needs one, and `data_growth` says how many more rows than its
+    approver saw an approval covers. `repository`, `ledger_store`, `forge_kind`, `forge_project` and
+    `commands`, the permission that a command in a comment needs, are as `gitops.yaml` says. `first_digest` is the digest that
+    the first release made of the same rules: of keys and approvals alone.
+    """
+
+    digest: str
+    signers: tuple[Signer, ...]
+    approvers: frozenset[str]
+    ledger_signers: frozenset[str]
+    required: int = 1
+    numbers: tuple[tuple[str, GateName, int], ...] = ()
+    expires_after: timedelta = timedelta(days=7)
+    revoked: frozenset[str] = frozenset()
+    accounts: tuple[tuple[str, str], ...] = ()
+    via_forge: frozenset[str] = frozenset({"reversible"})
+    forge_verdict: bool = False
+    break_glass: frozenset[str] = frozenset()
+    gates: frozenset[str] = frozenset()
+    widening: frozenset[str] = frozenset()
+    data_growth: DataGrowth = DataGrowth()
+    repository: str | None = None
+    ledger_store: str = "branch"
+    forge_kind: str | None = None
+    forge_project: str | None = None
+    commands: str = "write"
+    first_digest: str = ""
+
+    def digest_in(self, version: int) -> str:
+        """The digest of these rules in entries of a version: those before 3 hold the one that the first release made."""
+        return self.digest if version >= _WHOLE_DIGEST else self.first_digest
+
+    def quorum(self, environment: str) -> Quorum:
+        """How many people have to approve in an environment: by its own numbers, else by those of all, else `required`."""
+        own, common = ({gate: n for of, gate, n in self.numbers if of == each} for each in (environment, ""))
+        has = {GateName.IRREVERSIBLE, *own, *common, *map(GateName, self.gates)}
+        has = has | {GateName.WIDENING} if self.widening else has - {GateName.WIDENING}
+        found = {gate: own.get(gate, common.get(gate, self.required)) for gate in GateName if gate in has}
+        return Quorum(MappingProxyType(found), environment)
+
+    def reviews_open(self, environment: str) -> frozenset[Tier]:
+        """The tiers of the changes for which a review on the forge counts and that these rules gate in an environment."""
+        gates = self.quorum(environment).numbers.keys()
+        gated = {Tier.IRREVERSIBLE, *([Tier.REVERSIBLE] if gates - {GateName.IRREVERSIBLE} else [])}
+        return frozenset(gated & {Tier(each) for each in self.via_forge})
+
+    def principal(self, key: str, *, at: datetime, namespace: str = "git") -> str | None:
+        """The one principal that `key` speaks for at time `at` in `namespace`, or None if it is not trusted then."""
+        if key in self.revoked:
+            return None
+        for signer in self.signers:
+            if signer.key != key or (signer.namespaces and namespace not in signer.namespaces):
+                continue
+            early = signer.valid_after is not None and at < signer.valid_after
+            late = signer.valid_before is not None and at >= signer.valid_before
+            if not early and not late:
+                return signer.principals[0]
+        return None
+
+    def names(self, key: str) -> frozenset[str]:
+        """Every principal that is listed for `key`, whether or not it counts now: all the names that its owner uses."""
+        return frozenset(name for signer in self.signers if signer.key == key for name in signer.principals)
+
+    def known_as(self, names: Iterable[str]) -> frozenset[str]:
+        """All names of a person of whom some are known, in lower case.
+
+        Those that share the line of a key with one of them, and the forge accounts of any, until nothing is added.
+        """
+        known = {name.casefold() for name in names}
+        groups = [{name.casefold() for name in signer.principals} for signer in self.signers]
+        groups += [{account.casefold(), principal.casefold()} for account, principal in self.accounts]
+        while added := [group for group in groups if group & known and not group <= known]:
+            known = known.union(*added)
+        return frozenset(known)
+
+    def account(self, account: str) -> str | None:
+        """The one principal that a forge account is, or None if the rules do not say."""
+        return dict(self.accounts).get(account)
+
+    def may_act_alone(self, principal: str) -> bool:
+        """Whether a principal may approve an emergency alone."""
+        return principal in self.break_glass and principal not in self.ledger_signers
+
+    def may_approve(self, principal: str) -> bool:
+        """Whether a principal may approve irreversible changes."""
+        if principal in self.ledger_signers:
+            return False
+        return not self.approvers or principal in self.approvers

@@ -1,0 +1,232 @@
+"""What a changeset records of a plan and of its run: the first record, and what happens to its members.
+
+A change that is carried out is a member, or, where it deletes, a removal; what the plan leaves out is listed as excluded. Updates
+of graphs that only follow from their parts are neither: the commit computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+
+from gitops.cluster.model.change import Action, Change, Disposition, Reason
+from gitops.cluster.model.changeset import (
+    ApprovalConsumed,
+    ApprovalRequired,
+    Changeset,
+    ChangesetBase,
+    ChangesetKind,
+    ChangesetResult,
+    ChangesetSource,
+    Excluded,
+    Happening,
+    Member,
+    PlanFacts,
+    Removal,
+    RemovalState,
+    Runtime,
+    RuntimeState,
+    RuntimeUpdated,
+    Staged,
+)
+from gitops.cluster.model.kinds import rules_of
+from gitops.cluster.model.plan import ApprovalRequirement, Effect, ExecutionGraph, NodeResult, Plan
+from gitops.cluster.plan.classes import effects_of
+from gitops.cluster.plan.layers import layers
+from gitops.core.clock import parse_timestamp
+from gitops.core.dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesetIdentity:
+    """What identifies a changeset: its key and what the key is made of, and the attempt that it repeats."""
+
+    key: str
+    cluster: str
+    kind: ChangesetKind
+    attempt: int
+    part: str
+    retry_of: str | None = None
+
+
+def first_record(
+    identity: ChangesetIdentity,
+    plan: Plan,
+    graph: ExecutionGraph,
+    *,
+    source: ChangesetSource,
+    base: ChangesetBase,
+    covers: tuple[str, ...],
+    at: str,
+    atomic: bool,
+) -> Changeset:
+    """The record of a changeset that carries out `plan` by `graph`, created at the RFC 3339 time `at`."""
+    return Changeset(
+        key=identity.key,
+        cluster=identity.cluster,
+        kind=identity.kind,
+        attempt=identity.attempt,
+        part=identity.part,
+        created_at=at,
+        updated_at=at,
+        source=source,
+        base=base,
+        desired_digest=plan.config_digest,
+        plan=PlanFacts(plan.digest, len(graph.nodes), len(graph.edges), len(layers(graph))),
+        members=_members(plan, graph, atomic=atomic),
+        removals=_removals(plan),
+        excluded=tuple(
+            Excluded(change.address, change.disposition.value, None if change.reason is None else change.reason.value)
+            for change in plan.changes
+            if change.disposition in (Disposition.BLOCKED, Disposition.DEFERRED)
+        ),
+        covers=covers,
+        retry_of=identity.retry_of,
+        atomic=atomic,
+    )
+
+
+def _carried_out(plan: Plan) -> Iterable[Change]:
+    return (change for change in plan.changes if change.disposition is Disposition.APPLIED)
+
+
+def _members(plan: Plan, graph: ExecutionGraph, *, atomic: bool) -> tuple[Member, ...]:
+    """Every change but deletes; the effect is that of the node, which may be later than that of the change alone.
+
+    A run that is not atomic has no barrier for a migration to finish behind.
+    """
+    nodes, effects = {node.id: node for node in graph.nodes}, effects_of(plan.changes)
+    found = []
+    for change in _carried_out(plan):
+        if change.action is Action.DELETE:
+            continue
+        node = nodes.get(change.address)
+        effect = effects[change.address].effect if node is None else node.effect
+        found.append(
+            Member(
+                change.address,
+                change.action,
+                effect,
+                change.before,
+                change.after,
+                change.binding_change,
+                lifted=node is not None and node.lifted,
+                expanded=node.expanded if node is not None and atomic else None,
+            )
+        )
+    return tuple(found)
+
+
+def _removals(plan: Plan) -> tuple[Removal, ...]:
+    granted = {need.resource: need.spent for need in plan.approvals_required if need.satisfied}
+    return tuple(
+        Removal(
+            change.address,
+            change.before or "",
+            approval=next((each.approval_id for each in granted.get(change.address, ())), None),
+        )
+        for change in _carried_out(plan)
+        if change.action is Action.DELETE
+    )
+
+
+def approvals_required(plan: Plan) -> tuple[ApprovalRequired, ...]:
+    """The events of the changes that a plan leaves out until they are approved."""
+    digests = {need.resource: need.change_digest for need in plan.approvals_required}
+    waiting = (c.address for c in plan.changes if c.reason is Reason.APPROVAL_REQUIRED and c.address in digests)
+    return tuple(ApprovalRequired(address, digests[address]) for address in waiting)
+
+
+def approvals_consumed(needs: Iterable[ApprovalRequirement], consumed: Collection[str]) -> tuple[ApprovalConsumed, ...]:
+    """The events of the approvals, by id, that a commit uses up."""
+    return tuple(
+        ApprovalConsumed(need.resource, approval.approval_id, approval.approved_by, need.change_digest)
+        for need in needs
+        for approval in need.spent
+        if approval.approval_id in consumed
+    )
+
+
+def member_events(
+    record: Changeset,
+    results: Mapping[str, NodeResult],
+    effects: Collection[Effect],
+    *,
+    at: str,
+    canonical: bool = False,
+) -> tuple[Happening, ...]:
+    """How the members of these classes ended, by the results of their nodes, in the order of the record.
+
+    A member whose node has no result yet gets no event. What is done is ready, or with `canonical` in force. What is left of a
+    staged member after the commit is of the class FINISH.
+    """
+    found: list[Happening] = []
+    for member in record.members:
+        result = results.get(member.address)
+        of_class = member.effect in effects or (member.finishes and Effect.FINISH in effects)
+        if not of_class or result is None:
+            continue
+        runtime = _runtime(member, result, at, canonical=canonical)
+        if runtime.state is member.runtime.state:
+            continue
+        published = bool(rules_of(member.address).catalog_suffix) and runtime.state is RuntimeState.READY
+        if published and member.after is not None:
+            found.append(Staged(member.address, member.after))
+        found.append(RuntimeUpdated(member.address, runtime))
+    return tuple(found)
+
+
+def _runtime(member: Member, result: NodeResult, at: str, *, canonical: bool) -> Runtime:
+    before, error = member.runtime, None
+    if result.outcome.succeeded:
+        state = RuntimeState.CANONICAL if canonical else RuntimeState.READY
+    elif result.outcome.failed:
+        state = RuntimeState.FAILED
+        error = failure_text(result)
+    else:
+        state = RuntimeState.SKIPPED
+    attempts = before.attempts + (state is not RuntimeState.SKIPPED)
+    started = before.started_at or at
+    return Runtime(state, attempts, started, at, _outputs(before, result), error)
+
+
+def _outputs(before: Runtime, result: NodeResult) -> Mapping[str, object]:
+    version = result.facts.get("manifest_version")
+    if version is None:
+        return before.outputs
+    # Events are written with sorted keys, and a record is what they give.
+    return MappingProxyType(dict(sorted({**before.outputs, "manifest_version": version}.items())))
+
+
+def failure_text(result: NodeResult) -> str:
+    """How a node failed, in a line: `<address>: <code>: <message>`."""
+    first = next(iter(result.diagnostics), None)
+    return (
+        f"{result.node_id}: {result.outcome}" if first is None else f"{result.node_id}: {first.code}: {first.message}"
+    )
+
+
+def changeset_result(record: Changeset, *, state_revision: int, converged: bool, at: str) -> ChangesetResult:
+    """How a changeset ended, from its record when nothing is left to do; `at` is the time of that."""
+    states = [member.runtime.state for member in record.members]
+    left = [m.address for m in record.members if m.runtime.state in (RuntimeState.FAILED, RuntimeState.SKIPPED)]
+    counts = {
+        "applied": states.count(RuntimeState.CANONICAL),
+        "failed": states.count(RuntimeState.FAILED),
+        "skipped": states.count(RuntimeState.SKIPPED),
+        "deleted": sum(removal.state is RemovalState.DELETED for removal in record.removals),
+    }
+    left += [removal.address for removal in record.removals if removal.state is not RemovalState.DELETED]
+    return ChangesetResult(
+        state_revision,
+        converged,
+        no_change=not record.addresses,
+        counts=MappingProxyType(counts),
+        duration_ms=_milliseconds(record.created_at, at),
+        failed=tuple(sorted(left)),
+    )
+
+
+def _milliseconds(since: str, until: str) -> int:
+    began, ended = parse_timestamp(since), parse_timestamp(until)
+    return 0 if began is None or ended is None else max(0, int((ended - began).total_seconds() * 1000))

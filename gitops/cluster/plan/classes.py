@@ -1,0 +1,203 @@
+"""When each change has its effect, and the execution graph of an atomic run.
+
+| change | class |
+| --- | --- |
+| a graph is created, with its schema | stage: nothing refers to it, and an empty graph can be removed again |
+| a text is published | stage: it is found by its digest, and the commit binds it |
+| a migration only adds what a later one can take out | stage: the recorded schema is a part of the new one |
+| a migration only drops | finish: readers let go of what it drops with the commit |
+| a migration adds what a later one can take out, and drops | stage what it adds, finish what it drops |
+| any other migration, a restore | pivot: it changes what is in use, and cannot be taken back |
+| a text, a schema or keys and rules leave or change in the ledger alone | commit |
+| a graph is deleted | finish: it destroys data |
+
+An atomic run passes four barriers: everything staged is done before `prepared`, the pivot before `committed`, and what finishes
+comes after `drained`, when nothing reads what was taken out of the applied state:
+
+    stage > prepared > pivot > committed > drained > finish > finalized
+
+A barrier would close a cycle if a change came before something that it needs. So a change that needs one of a later class moves
+behind that barrier, too: what is staged is then `lifted` behind `prepared`. A text is not: it needs nothing but the ledger to
+be published, and what could keep it from that is to be known before anything that cannot be taken back.
+
+A migration that adds and drops is two nodes: the first one is staged and leads to a schema that has both what is added and
+what goes, the second one finishes. Rows that are restored at the same time need the types as they will be, so such a migration
+is a pivot then; so is one without a schema between.
+
+Two changes that cannot be taken back cannot be all or nothing, so an atomic run has one pivot at most: `pivots` has them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.kinds import KINDS
+from gitops.cluster.model.node_kind import BARRIER_KIND
+from gitops.cluster.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph
+from gitops.cluster.plan.layers import neighbours, restricted, serial_order
+from gitops.cluster.plan.locks import LEDGER, approvals_of
+from gitops.core.canonical import digest
+from gitops.database.graph.port import MigrationPreview
+
+PREPARED, COMMITTED, DRAINED, FINALIZED = (
+    Address(f"barrier.{name}") for name in ("prepared", "committed", "drained", "finalized")
+)
+BARRIERS = (PREPARED, COMMITTED, DRAINED, FINALIZED)
+"""The boundaries of an atomic run, in their order."""
+
+# Where each class runs: behind the first barrier, before the second. A commit is a barrier itself.
+_BETWEEN: Mapping[Effect, tuple[Address | None, Address]] = {
+    Effect.STAGE: (None, PREPARED),
+    Effect.PIVOT: (PREPARED, COMMITTED),
+    Effect.FINISH: (DRAINED, FINALIZED),
+}
+_REASONS = {
+    PREPARED: "stage_barrier",
+    COMMITTED: "pivot_barrier",
+    DRAINED: "drain_barrier",
+    FINALIZED: "finish_barrier",
+}
+_ADDS = frozenset({"add_property", "add_type", "update_property_metadata", "update_type_metadata"})
+_DROPS = frozenset({"drop_property", "drop_type"})
+
+
+class Classified(NamedTuple):
+    """The class of a change, and the reason for it, for people.
+
+    `expanded` is the digest of the schema to which a staged migration leads before the commit, if it has a rest to finish.
+    """
+
+    effect: Effect
+    reason: str
+    expanded: str | None = None
+
+
+def effects_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
+    """The class of each change, by the table of this module."""
+    known = tuple(changes)
+    restored = {c.address.graph for c in known if c.address.kind is Kind.RESTORE and c.action is not Action.DELETE}
+    return {change.address: _classify(change, restored=change.address.graph in restored) for change in known}
+
+
+def _classify(change: Change, *, restored: bool) -> Classified:
+    deleted = change.action is Action.DELETE
+    match change.address.kind:
+        case Kind.GRAPH if deleted:
+            return Classified(Effect.FINISH, "it destroys data, so it waits until nothing reads it")
+        case Kind.GRAPH:
+            return Classified(Effect.STAGE, "nothing refers to a new graph, and it is removed again while it is empty")
+        case Kind.SCHEMA if change.action is Action.UPDATE:
+            return _classify_migration(change.migration, restored=restored)
+        case Kind.SCHEMA if not deleted:
+            return Classified(Effect.STAGE, "it is created with its graph")
+        case Kind.RESTORE if not deleted:
+            return Classified(Effect.PIVOT, "it replaces rows that are in use, and a run cannot take that back")
+        case Kind.TRUST | Kind.CLUSTER:
+            return Classified(Effect.COMMIT, "it is in force as soon as it is recorded")
+        case _ if deleted:
+            return Classified(Effect.COMMIT, "it only leaves what is recorded")
+        case _:
+            return Classified(Effect.STAGE, "its text is published, and nothing refers to it yet")
+
+
+def _classify_migration(migration: MigrationPreview | None, *, restored: bool) -> Classified:
+    if migration is None or not migration.supported:
+        return Classified(Effect.PIVOT, "its steps are not known")
+    steps = {_kind_of(step) for step in migration.steps}
+    if steps <= _ADDS:
+        return Classified(Effect.STAGE, "it only adds, so that the applied schema stays a part of the new one")
+    if steps <= _DROPS:
+        return Classified(Effect.FINISH, "it only drops, so it waits until nothing reads what goes")
+    if steps <= _ADDS | _DROPS and migration.expanded is not None and not restored:
+        return Classified(Effect.STAGE, "it adds before the commit, and drops after it", digest(migration.expanded))
+    return Classified(Effect.PIVOT, f"a run cannot take it back: {', '.join(sorted(steps - _ADDS))}")
+
+
+def _kind_of(step: Mapping[str, object]) -> str:
+    """The kind of a step; a new interface is one of its own, since no later migration can remove it."""
+    interface = step.get("kind") == "add_type" and step.get("type_kind") == "interface"
+    return "add_interface" if interface else str(step.get("kind"))
+
+
+def with_effects(graph: ExecutionGraph, effects: Mapping[Address, Classified]) -> ExecutionGraph:
+    """The same graph, each node with the class of its change; its barriers are as they were."""
+    changes = (node for node in graph.nodes if node.changes)
+    found = {node.id: (node, effects[node.address]) for node in changes}
+    classed = {name: replace(node, effect=one.effect, expanded=one.expanded) for name, (node, one) in found.items()}
+    return replace(graph, nodes=tuple(classed.get(node.id, node) for node in graph.nodes))
+
+
+def pivots(graph: ExecutionGraph) -> tuple[str, ...]:
+    """The ids of the nodes that cannot be taken back, in the order of the graph."""
+    return tuple(n.id for n in sorted(graph.nodes, key=lambda n: n.position) if n.effect is Effect.PIVOT)
+
+
+def atomic_graph(graph: ExecutionGraph) -> ExecutionGraph:
+    """The graph of an atomic run: the nodes with their classes, along whose edges the class never decreases, and four barriers.
+
+    What only the ledger does has no node: the commit does it. `graph` is one of `build_graph`, its nodes with their effects.
+    """
+    changes = {node.id: node for node in graph.nodes if node.kind != BARRIER_KIND}
+    kept = {name: node for name, node in changes.items() if node.effect is not Effect.COMMIT}
+    part = restricted(ExecutionGraph(tuple(changes.values()), graph.edges), kept)
+    ordered = tuple(e for e in part.edges if not _only_binds(kept[e.before], kept[e.after]))
+    lifted = _lift(ExecutionGraph(tuple(kept.values()), ordered))
+    nodes = [*lifted, *(_rest(node) for node in lifted if node.expanded is not None)]
+    gates = _gate_edges(nodes, approvals_of(graph.nodes))
+    return ExecutionGraph(_placed(nodes), tuple(sorted((*ordered, *_barrier_edges(nodes), *gates))))
+
+
+def _only_binds(before: ExecNode, after: ExecNode) -> bool:
+    """Whether an edge orders nothing but what the commit does at once: a text waits for nothing of a later class."""
+    return bool(KINDS[Kind(after.kind)].catalog_suffix) and before.effect is not Effect.STAGE
+
+
+def _lift(graph: ExecutionGraph) -> list[ExecNode]:
+    """The nodes, in the order of the graph, none of them in an earlier phase than one that it needs."""
+    before = neighbours(graph)[1]
+    found = {node.id: node for node in graph.nodes}
+    for name in serial_order(graph):
+        node = found[name]
+        latest = max((found[each].phase for each in before[name]), key=lambda phase: phase.rank, default=node.effect)
+        if latest.rank <= node.effect.rank:
+            continue
+        # Behind the commit nothing is taken back.
+        lifted = latest is Effect.PIVOT
+        found[name] = replace(node, lifted=True) if lifted else replace(node, effect=latest, expanded=None)
+    return sorted(found.values(), key=lambda node: node.position)
+
+
+def _rest(node: ExecNode) -> ExecNode:
+    """The node that drops after the commit what a staged migration has left."""
+    name = Address(f"drops.{node.address.name}")
+    return replace(node, id=name, effect=Effect.FINISH, lifted=False, expanded=None, of=node.id)
+
+
+def _placed(nodes: Sequence[ExecNode]) -> tuple[ExecNode, ...]:
+    """The nodes and the barriers at positions that no edge contradicts."""
+    ordered: list[ExecNode] = []
+    for barrier in BARRIERS:
+        ordered += [node for node in nodes if _BETWEEN[node.phase][1] == barrier]
+        ordered.append(ExecNode(barrier, BARRIER_KIND, Action.UPDATE, 0, (LEDGER,), effect=Effect.COMMIT))
+    return tuple(replace(node, position=position) for position, node in enumerate(ordered))
+
+
+def _barrier_edges(nodes: Iterable[ExecNode]) -> list[ExecEdge]:
+    found = [ExecEdge(a, b, _REASONS[b]) for a, b in pairwise(BARRIERS)]
+    for node in nodes:
+        behind, before = _BETWEEN[node.phase]
+        found.append(ExecEdge(node.id, before, _REASONS[before]))
+        if behind is not None:
+            found.append(ExecEdge(behind, node.id, _REASONS[behind]))
+    return found
+
+
+def _gate_edges(nodes: Iterable[ExecNode], approvals: Iterable[str]) -> list[ExecEdge]:
+    """What waits until the approvals are verified once more, which is part of the barrier `prepared`."""
+    gated = [COMMITTED, *(node.id for node in nodes if node.effect is Effect.PIVOT)]
+    return [ExecEdge(PREPARED, name, "approval_gate", approval) for approval in approvals for name in gated]

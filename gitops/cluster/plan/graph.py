@@ -1,0 +1,254 @@
+"""From classified changes to the execution graph: nodes, edges with reasons, locks.
+
+Let D refer to R, directly or through resources that do not change. Desired references order building, recorded ones
+order tearing down:
+
+| D             | R             | reference            | order                                       |
+| ---           | ---           | ---                  | ---                                         |
+| create/update | create/update | desired              | R before D                                  |
+| create/update | delete        | desired              | refused: `depends_on_deleted`               |
+| create/update | delete        | recorded only        | D before R: drop the reference first        |
+| create/update | create/update | recorded only        | none                                        |
+| delete        | create/update | recorded             | R before D: see below                       |
+| delete        | delete        | recorded             | D before R                                  |
+
+A policy guards the graphs that it is recorded to be bound to. If R is such a graph and is deleted, it is R before D, whatever D
+does: until R is gone, its policy stays as it is.
+
+A scope, which is a graph or the cluster, is under one policy. Who lets go of a scope comes before who takes it, except in two
+cases, in which the bindings change together when the state is written. Policies that give scopes to each other cannot wait for
+each other. And a policy for a new graph does not wait for one that still guards a graph that goes: if that delete fails, the new
+graph must not be without its policy.
+
+Removing a query or a policy is an entry of the catalog that becomes visible only when the whole run is settled. It waits
+for a migration of its graph, so that after a failed one the catalog of that graph is still what it was.
+
+Graph deletes destroy data. They, and the removals that ride on them, stand behind one barrier that everything else must
+have passed: they run last, and not at all after any failure. Policies of deleted graphs come after them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.node_kind import BARRIER_KIND
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
+from gitops.cluster.model.resource import Dependency
+from gitops.cluster.plan.layers import VIA_UNCHANGED, between, cycles, reached, serial_order, validate
+from gitops.cluster.plan.locks import LEDGER, NO_BINDINGS, Bindings, givers_of, moves_graph
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic, Diagnostics
+from gitops.core.errors import BugError
+
+BARRIER = Address("barrier.catalog")
+GRAPH_MOVING = "graph-moving"
+
+_REASONS = {
+    (Kind.SCHEMA, Kind.GRAPH): "graph_schema",
+    (Kind.QUERY, Kind.SCHEMA): "schema_query",
+    (Kind.QUERY, Kind.GRAPH): "graph_query",
+    (Kind.POLICY, Kind.GRAPH): "policy_target",
+    (Kind.RESTORE, Kind.GRAPH): "graph_restore",
+    (Kind.RESTORE, Kind.SCHEMA): "schema_restore",
+}
+_GUARD = (Kind.POLICY, Kind.GRAPH)
+_NO_LOCKS: Mapping[Address, tuple[LockClaim, ...]] = MappingProxyType({})
+_EMPTY = ExecutionGraph()
+
+References = Mapping[Address, tuple[Address, ...]]
+Rank = tuple[int, str, int, str]
+
+
+def build_graph(
+    changes: Sequence[Change],
+    dependencies: Iterable[Dependency],
+    applied_dependencies: Iterable[Dependency],
+    *,
+    bindings: Mapping[Address, Bindings] = NO_BINDINGS,
+    locks: Mapping[Address, tuple[LockClaim, ...]] = _NO_LOCKS,
+) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
+    """The execution graph of the changes that apply carries out; the others have no nodes.
+
+    `dependencies` are the desired references, `applied_dependencies` those that the ledger records. `bindings` are those of
+    policies that change, `locks` the claims of each change. The order of the arguments' items does not matter.
+    `position` is the order of the serial run: graph creates by id, each with its schema; schema updates; queries and policies;
+    cluster, keys and rules; the barrier; graph deletes by id, each behind what rides on it; a node that an edge makes wait comes
+    as soon as it may.
+
+    With any diagnostic (`duplicate_resource_id`, `missing_dependency`, `dependency_cycle`, `depends_on_deleted`, all
+    errors) the graph is empty, so nothing can run. Raises BugError when a change of unknown kind is to be applied.
+    """
+    problems = Diagnostics()
+    counts = Counter(change.address for change in changes)
+    for name, count in sorted(counts.items()):
+        if count > 1:
+            problems.add(Code.DUPLICATE_RESOURCE_ID, name, f"{name} is named by {count} changes")
+    if len(problems):
+        return _EMPTY, tuple(problems)
+    by_address = {change.address: change for change in sorted(changes, key=lambda c: c.address)}
+    active = {name: change for name, change in by_address.items() if change.disposition is Disposition.APPLIED}
+    for name in active:
+        if name.kind is Kind.UNKNOWN:
+            raise BugError(f"{name} is of no known kind, yet it is to be applied")
+    plan = _Plan(by_address, active, _references(dependencies), _references(applied_dependencies))
+    edges = {edge for change in active.values() for edge in _reference_edges(change, plan, problems)}
+    edges |= _handovers(plan, bindings, edges)
+    late = _late(plan, edges)
+    for name in active if late else ():
+        edges.add(
+            ExecEdge(BARRIER, name, "finish_barrier") if name in late else ExecEdge(name, BARRIER, "stage_barrier")
+        )
+    graph = ExecutionGraph(_nodes(plan, late, locks), tuple(sorted(edges)))
+    problems.extend(validate(graph))
+    if len(problems):
+        return _EMPTY, tuple(problems)
+    # Positions that no edge contradicts.
+    nodes = {node.id: node for node in graph.nodes}
+    order = enumerate(serial_order(graph))
+    return replace(graph, nodes=tuple(replace(nodes[name], position=position) for position, name in order)), ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The input, indexed: all changes and the active ones by address, and both reference relations."""
+
+    changes: Mapping[Address, Change]
+    active: Mapping[Address, Change]
+    desired: References
+    recorded: References
+
+
+def _references(dependencies: Iterable[Dependency]) -> References:
+    targets: dict[Address, set[Address]] = {}
+    for dependency in dependencies:
+        targets.setdefault(dependency.source, set()).add(dependency.target)
+    return {source: tuple(sorted(found)) for source, found in targets.items()}
+
+
+def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list[ExecEdge]:
+    """Edges that the references of one change give, by the table of this module."""
+    edges: list[ExecEdge] = []
+    name, deleted = change.address, change.action is Action.DELETE
+    found = {} if deleted else reached(name, plan.desired, plan.active)
+    for target in found:
+        other = plan.changes.get(target)
+        if other is None:
+            continue
+        if other.action is Action.DELETE:
+            problems.add(Code.DEPENDS_ON_DELETED, name, f"{name} still needs {target}, which is deleted")
+        elif target in plan.active:
+            if not _by_schema(name, other.address, plan):
+                edges.append(_edge(other, change, (name, other.address), found))
+        elif other.action is Action.CREATE:
+            problems.add(Code.MISSING_DEPENDENCY, name, f"{name} needs {target}, which this run does not create")
+    found = reached(name, plan.recorded, plan.active)
+    for target in found:
+        other = plan.active.get(target)
+        if other is None or _by_schema(name, other.address, plan):
+            continue
+        if other.action is Action.DELETE and (name.kind, other.address.kind) == _GUARD:
+            edges.append(ExecEdge(other.address, name, "policy_guard", other.address.name))
+        elif other.action is Action.DELETE:
+            edges.append(_edge(change, other, (name, other.address), found))
+        elif deleted:
+            edges.append(_edge(other, change, (name, other.address), found))
+    return edges
+
+
+def _edge(
+    before: Change, after: Change, reference: tuple[Address, Address], found: Mapping[Address, Address]
+) -> ExecEdge:
+    """An edge whose reason is the reference from the first address to the second, by way of what was `found` unchanged."""
+    source, target = reference
+    way = between(found, source, target)
+    if way:
+        reason, detail = VIA_UNCHANGED, " > ".join(way)
+    else:
+        reason = _REASONS.get((source.kind, target.kind), "explicit_dependency")
+        detail = target if target.graph is None else target.graph
+    return ExecEdge(before.address, after.address, reason, detail)
+
+
+def _by_schema(name: Address, target: Address, plan: _Plan) -> bool:
+    """Whether a query or restore needs no edge with its graph, since their schema changes too and has an edge with each."""
+    schema = name.schema_address
+    if target.kind is not Kind.GRAPH or schema is None or schema not in plan.active:
+        return False
+    return any(
+        schema in each.get(name, ()) and target in each.get(schema, ()) for each in (plan.desired, plan.recorded)
+    )
+
+
+def _handovers(plan: _Plan, bindings: Mapping[Address, Bindings], edges: Iterable[ExecEdge]) -> set[ExecEdge]:
+    """The edges from policies that let go of a scope to policies that take it."""
+    guarding = {edge.after for edge in edges if edge.reason == "policy_guard"}
+    made = {name for name, change in plan.active.items() if name.kind is Kind.GRAPH and change.action is Action.CREATE}
+    found = {
+        ExecEdge(giver, policy, "scope_handover", scope)
+        for policy, givers in givers_of(bindings).items()
+        for giver in givers
+        for scope in bindings[giver].released & bindings[policy].taken
+        if {giver, policy} <= plan.active.keys()
+        and (giver not in guarding or made.isdisjoint(bindings[policy].declared))
+    }
+    if not found:
+        return found
+    nodes = tuple(ExecNode(name, name.kind, change.action, 0) for name, change in plan.active.items())
+    looped = {
+        name: index for index, loop in enumerate(cycles(ExecutionGraph(nodes, (*edges, *found)))) for name in loop
+    }
+    return {edge for edge in found if looped.get(edge.before, -1) != looped.get(edge.after, -2)}
+
+
+def _late(plan: _Plan, edges: Iterable[ExecEdge]) -> frozenset[str]:
+    """What runs behind the barrier: graph deletes, what rides on them, and whatever has to wait for those."""
+    deleted = {name for name, change in plan.active.items() if change.action is Action.DELETE}
+    gone = {name.graph for name in deleted if name.kind is Kind.GRAPH}
+    late: set[str] = {name for name in deleted if name.graph in gone}
+    after: dict[str, list[str]] = {}
+    for edge in edges:
+        after.setdefault(edge.before, []).append(edge.after)
+    pending = sorted(late)
+    while pending:
+        behind = [name for name in after.get(pending.pop(), ()) if name not in late]
+        late.update(behind)
+        pending.extend(behind)
+    return frozenset(late)
+
+
+def _nodes(plan: _Plan, late: frozenset[str], locks: Mapping[Address, tuple[LockClaim, ...]]) -> tuple[ExecNode, ...]:
+    """The nodes in plan order, with locks and failure groups."""
+    ranks: dict[Address, Rank] = {name: _rank(change, plan, late=name in late) for name, change in plan.active.items()}
+    if late:
+        ranks[BARRIER] = (4, "", 0, BARRIER)
+    nodes = []
+    for position, name in enumerate(sorted(ranks, key=ranks.__getitem__)):
+        change = plan.active.get(name)
+        if change is None:
+            nodes.append(ExecNode(BARRIER, BARRIER_KIND, Action.UPDATE, position, (LEDGER,)))
+            continue
+        group = GRAPH_MOVING if moves_graph(change) else ""
+        kind = change.address.kind.value
+        nodes.append(ExecNode(name, kind, change.action, position, locks.get(name, ()), group))
+    return tuple(nodes)
+
+
+def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
+    """Place in the plan order: stage, graph, place beside that graph, address."""
+    address, graph = change.address, change.address.graph or ""
+    if late:
+        beside = {Kind.SCHEMA: 1, Kind.GRAPH: 2}
+        return 5, graph, beside.get(address.kind, 0), address
+    if address.kind is Kind.GRAPH:
+        return 0, graph, 0, address
+    if address.kind is Kind.SCHEMA and change.action is Action.CREATE and address.graph_address in plan.active:
+        return 0, graph, 1, address
+    if address.kind is Kind.SCHEMA and change.action is not Action.DELETE:
+        return 1, graph, 0, address
+    return (3 if address.kind in (Kind.TRUST, Kind.CLUSTER) else 2), "", 0, address

@@ -1,0 +1,312 @@
+"""Impact of schema updates: which queries use what they change.
+
+Subjects are the types and properties that a migration step is about, and those that a checked query uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from gitops.cluster.model.address import Address, Kind, query_address
+from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.plan import AffectedQuery, QueryChange, RecordedGraph, ResultChange, SchemaImpact
+from gitops.cluster.model.resource import DesiredState, edges_near
+from gitops.database.language.query import CheckedQuery, Query, check_query, parse_queries
+from gitops.database.language.query.typed import (
+    NodeValue,
+    PropertyValue,
+    Scan,
+    Traverse,
+    TypedDelete,
+    TypedInsert,
+    TypedRead,
+    TypedStatement,
+    TypedUpdate,
+)
+from gitops.database.language.schema import TypeKind
+from gitops.database.language.text import LanguageError
+
+_QUERY_CHANGES = {
+    Action.CREATE: QueryChange.ADDED,
+    Action.UPDATE: QueryChange.CHANGED,
+    Action.DELETE: QueryChange.REMOVED,
+}
+_RETYPING = frozenset({"extend_enum", "unsupported_change"})
+_ENDPOINTS = frozenset({"from", "to"})
+_ADDING = frozenset({"add_type", "add_property"})
+_DROPPING = frozenset({"drop_type", "drop_property"})
+
+Step = Mapping[str, Any]
+
+
+class Subject(NamedTuple):
+    """A type, or a property of one; `kind` is `node` or `edge`."""
+
+    kind: str
+    type_name: str
+    property_name: str | None = None
+
+
+class StepSubjects(NamedTuple):
+    """Names that a step is about as the accepted schema has them, and as the desired one does."""
+
+    before: frozenset[Subject]
+    after: frozenset[Subject]
+
+
+class Use(NamedTuple):
+    """How a query uses a subject."""
+
+    reads: bool
+    writes: bool
+
+
+def schema_impact(
+    changes: Sequence[Change], desired: DesiredState, recorded: Mapping[Address, RecordedGraph]
+) -> tuple[SchemaImpact, ...]:
+    """Per schema update of `recorded` that has a migration preview, the queries that use what it changes.
+
+    `recorded` is keyed by schema address. Queries as declared are found by their use of the desired schema, and those
+    that are changed or removed also by their use of the accepted one, where their recorded text is known and checks.
+    """
+    if not recorded:
+        return ()
+    query_changes = {c.address: _QUERY_CHANGES[c.action] for c in changes if c.address.kind is Kind.QUERY}
+    return tuple(
+        _impact_of(change, desired, recorded[change.address], query_changes)
+        for change in changes
+        if change.migration is not None and change.address in recorded
+    )
+
+
+def _impact_of(
+    change: Change, desired: DesiredState, recorded: RecordedGraph, query_changes: Mapping[Address, QueryChange]
+) -> SchemaImpact:
+    graph, steps = change.address.name, change.migration.steps if change.migration else ()
+    files = _QueryFiles(recorded, desired)
+    declared = {query_address(graph, name): query for name, query in desired.graphs[graph].queries.items()}
+    subjects = step_subjects(steps)
+    old, new = (frozenset().union(*side) for side in zip(*subjects, strict=True)) if subjects else ((), ())
+    # A query can only use one of them if its file names it: a property is always named, a type may be reached through an edge.
+    names = [each.property_name and each.property_name.encode() for each in old]
+    former = files.former({text: c for text, c in recorded.queries.items() if any(not n or n in c for n in names)})
+    after = {text: used_subjects(query) for text, query in declared.items() if _uses_any(query, new)}
+    before = {text: used_subjects(query) for text, query in former.items() if _uses_any(query, old)}
+    queries = tuple(tuple(_affected_queries(each, before, after)) for each in subjects)
+    affected = sorted({each.query for found in queries for each in found})
+    kept = {text for text in affected if query_changes.get(text) is QueryChange.CHANGED and files.has_same_text(text)}
+    queries = tuple(
+        tuple(
+            each if each.query in kept else replace(each, change=query_changes.get(each.query, QueryChange.KEPT))
+            for each in found
+        )
+        for found in queries
+    )
+    # A query that is not edited keeps its result, except where a step gives a property another type.
+    retyped = {
+        each.query
+        for step, found in zip(steps, queries, strict=True)
+        for each in found
+        if step.get("kind") in _RETYPING and each.query not in query_changes
+    }
+    former.update(files.former({text: desired.resources[text].content or b"" for text in retyped}))
+    edited = {t: recorded.queries[t] for t in affected if t in recorded.queries and t not in former}
+    former.update(files.former(edited))
+    policies = {
+        edge.source
+        for edge in edges_near(desired.dependencies, {change.address.name})
+        if edge.source.kind is Kind.POLICY and edge.target == change.address.graph_address
+    }
+    return SchemaImpact(
+        schema=change.address,
+        queries=queries,
+        results=tuple(_results(affected, former, declared)),
+        policies=tuple(sorted(policies)),
+    )
+
+
+def _uses_any(query: CheckedQuery, subjects: Collection[Subject]) -> bool:
+    """A cheap test with what the checker noted: nodes and edges, and names and uses, are not distinguished."""
+    types = {access.type_name for access in (*query.reads, *query.writes)}
+    return any(
+        (s.type_name, s.property_name) in query.uses if s.property_name else s.type_name in types for s in subjects
+    )
+
+
+def _affected_queries(
+    subjects: StepSubjects,
+    before: Mapping[Address, Mapping[Subject, Use]],
+    after: Mapping[Address, Mapping[Subject, Use]],
+) -> Iterator[AffectedQuery]:
+    for text in sorted({*before, *after}):
+        found = [before[text][s] for s in subjects.before if s in before.get(text, ())]
+        found += [after[text][s] for s in subjects.after if s in after.get(text, ())]
+        if found:
+            reads, writes = any(u.reads for u in found), any(u.writes for u in found)
+            yield AffectedQuery(text, reads, writes, QueryChange.KEPT)
+
+
+def _results(
+    affected: Iterable[Address], former: Mapping[Address, CheckedQuery], declared: Mapping[Address, CheckedQuery]
+) -> Iterator[ResultChange]:
+    for text in affected:
+        if text in former and text in declared:
+            before, after = (
+                tuple(
+                    f"{column.column}: {'Node' if column.type is None else column.type}"
+                    for column in each[text].columns
+                )
+                for each in (former, declared)
+            )
+            if before != after:
+                yield ResultChange(text, before, after)
+
+
+class _QueryFiles:
+    """Query files as recorded and as declared, each parsed once however many queries it holds."""
+
+    def __init__(self, recorded: RecordedGraph, desired: DesiredState) -> None:
+        self._recorded = recorded
+        self._desired = desired
+        self._parsed: dict[bytes, Mapping[str, Query]] = {}
+
+    def former(self, texts: Mapping[Address, bytes]) -> dict[Address, CheckedQuery]:
+        """The queries of these files as the accepted schema sees them; what it refuses is left out."""
+        found: dict[Address, CheckedQuery] = {}
+        for text in sorted(texts):
+            query = self._query(text, texts[text])
+            if query is not None:
+                with suppress(LanguageError):
+                    found[text] = check_query(query, self._recorded.schema.catalog)
+        return found
+
+    def has_same_text(self, text: Address) -> bool:
+        """Whether a query reads the same in both of its files: then what changed is another query of the file."""
+        before, after = self._recorded.queries.get(text), self._desired.resources[text].content
+        old = None if before is None else self._query(text, before)
+        if before is None or after is None or old is None:
+            return False
+        spelled = before[old.span.start : old.span.end]
+        # This search finds most texts that changed, and is far cheaper than parsing the new file.
+        new = self._query(text, after) if spelled in after else None
+        return new is not None and spelled == after[new.span.start : new.span.end]
+
+    def _query(self, text: Address, content: bytes) -> Query | None:
+        if content not in self._parsed:
+            try:
+                self._parsed[content] = {query.name.text: query for query in reversed(parse_queries(content))}
+            except LanguageError:
+                self._parsed[content] = {}
+        return self._parsed[content].get(text.name)
+
+
+def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
+    """Per step what it is about.
+
+    A preview comes from an engine, perhaps a newer one: a step of a kind or shape not known here is about nothing, and so is
+    one on an interface, which no query can name. Names in steps are those of the desired schema but for `from`, the name of
+    what is dropped, and the type of a dropped property (`rename_type` comes first).
+    """
+    types = {_type(s, "to"): s["from"] for s in steps if s.get("kind") == "rename_type" and _named(s, "from", "to")}
+    properties = {
+        _property(s, s["to"]): s["from"]
+        for s in steps
+        if s.get("kind") == "rename_property" and _named(s, "from", "to", "type_name")
+    }
+    found = []
+    for step in steps:
+        named = [each for each in _desired(step) if each.kind in ("node", "edge")]
+        accepted = [
+            Subject(s.kind, types.get(Subject(s.kind, s.type_name), s.type_name), properties.get(s, s.property_name))
+            for s in named
+        ]
+        # What is dropped has no desired name, and what is added no accepted one.
+        before = () if step.get("kind") in _ADDING else accepted
+        after = () if step.get("kind") in _DROPPING else named
+        found.append(StepSubjects(frozenset(before), frozenset(after)))
+    return tuple(found)
+
+
+def used_subjects(query: CheckedQuery) -> dict[Subject, Use]:
+    """What the text of a query names: a type itself, a variable of it in an expression, or one of its properties.
+
+    Using a property is using its type. What a query touches without naming it is left out, so that the answer stays useful:
+    the ends of a hop that have no variable in use, and the edges that go with a deleted node.
+    """
+    found: dict[Subject, Use] = {}
+    for subject, use in _read_uses(query.body) if isinstance(query.body, TypedRead) else _mutation_uses(query.body):
+        for each in {subject, Subject(subject.kind, subject.type_name)}:
+            known = found.get(each, use)
+            found[each] = Use(known.reads or use.reads, known.writes or use.writes)
+    return found
+
+
+def _desired(step: Step) -> list[Subject]:
+    kind = step.get("kind")
+    if kind in ("add_type", "drop_type", "update_type_metadata") and _named(step, "type_kind", "name"):
+        return [_type(step, "name")]
+    if kind == "rename_type" and _named(step, "type_kind", "from", "to"):
+        return [_type(step, "to")]
+    if kind == "rename_property" and _named(step, "type_kind", "type_name", "from", "to"):
+        return [_property(step, step["to"])]
+    if kind in ("add_property", "drop_property", "extend_enum", "update_property_metadata"):
+        return (
+            [_property(step, step["property_name"])] if _named(step, "type_kind", "type_name", "property_name") else []
+        )
+    if kind == "add_constraint" and _named(step, "type_kind", "type_name"):
+        constraint = step.get("constraint")
+        columns = constraint.get("Index") if isinstance(constraint, Mapping) else None
+        return [_property(step, c) for c in columns if isinstance(c, str)] if isinstance(columns, list | tuple) else []
+    if kind == "unsupported_change" and _named(step, "entity"):
+        type_kind, _, name = step["entity"].partition(":")
+        owner, _, member = name.partition(".")
+        return [Subject(type_kind, owner, member or None)]
+    return []
+
+
+def _type(step: Step, field: str) -> Subject:
+    return Subject(str(step.get("type_kind")), step[field])
+
+
+def _property(step: Step, name: str) -> Subject:
+    return Subject(str(step.get("type_kind")), step["type_name"], name)
+
+
+def _named(step: Step, *fields: str) -> bool:
+    return all(isinstance(step.get(field), str) for field in fields)
+
+
+def _read_uses(body: TypedRead) -> Iterator[tuple[Subject, Use]]:
+    reading = Use(reads=True, writes=False)
+    # The checked tree consists of tuples at every level; the class of a node says whether it names something.
+    pending: list[Any] = [body.clauses, body.items, body.order]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, PropertyValue):
+            yield Subject(node.kind.value, node.owner, node.name), reading
+        elif isinstance(node, NodeValue):
+            yield Subject(TypeKind.NODE.value, node.owner), reading
+        elif isinstance(node, Scan):
+            yield Subject(TypeKind.NODE.value, node.type_name), reading
+        elif isinstance(node, Traverse):
+            yield Subject(TypeKind.EDGE.value, node.edge), reading
+        if isinstance(node, tuple):
+            pending.extend(node)
+
+
+def _mutation_uses(body: tuple[TypedStatement, ...]) -> Iterator[tuple[Subject, Use]]:
+    reading, writing = Use(reads=True, writes=False), Use(reads=False, writes=True)
+    for statement in body:
+        kind = TypeKind.NODE if isinstance(statement, TypedUpdate) else statement.kind
+        # The ends of an edge are written like properties, but are not properties.
+        ends = _ENDPOINTS if kind is TypeKind.EDGE else frozenset[str]()
+        yield Subject(kind.value, statement.type_name), writing
+        if isinstance(statement, TypedInsert | TypedUpdate):
+            for each in statement.assignments:
+                if each.name not in ends:
+                    yield Subject(kind.value, statement.type_name, each.name), writing
+        if isinstance(statement, TypedUpdate | TypedDelete) and statement.predicate.name not in ends:
+            yield Subject(kind.value, statement.type_name, statement.predicate.name), reading

@@ -1,0 +1,212 @@
+"""Shape of an execution graph: neighbours, layers, cycles, its transpose, a part of it, and whether it may be run at all.
+
+Every collection is sorted, so the same graph always gives the same answer. Nothing here recurses: a chain may be as long
+as a plan is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Container, Mapping
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from typing import TypeVar
+
+from gitops.cluster.model.plan import ExecEdge, ExecutionGraph
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostic, Diagnostics
+
+VIA_UNCHANGED = "via_unchanged"
+"""The reason of an edge that stands for a path through what has no node; its detail is that path."""
+
+N = TypeVar("N", bound=str)
+
+Neighbours = Mapping[str, tuple[str, ...]]
+Links = tuple[Neighbours, Neighbours]
+
+
+def neighbours(graph: ExecutionGraph) -> Links:
+    """Per node id its successors and its predecessors, sorted, once each however many reasons an edge has.
+
+    Edges that name an unknown node are left out; `validate` reports them.
+    """
+    known = {node.id for node in graph.nodes}
+    after: dict[str, set[str]] = {name: set() for name in known}
+    before: dict[str, set[str]] = {name: set() for name in known}
+    for edge in graph.edges:
+        if edge.before in known and edge.after in known:
+            after[edge.before].add(edge.after)
+            before[edge.after].add(edge.before)
+    return _sorted(after), _sorted(before)
+
+
+def layers(graph: ExecutionGraph) -> tuple[tuple[str, ...], ...]:
+    """Topological layers, ids sorted: layer k holds what is free once all earlier layers are done.
+
+    Nodes on a cycle, and those behind one, are in no layer.
+    """
+    after, before = neighbours(graph)
+    open_edges = {name: len(sources) for name, sources in before.items()}
+    found: list[tuple[str, ...]] = []
+    layer = sorted(name for name, count in open_edges.items() if not count)
+    while layer:
+        found.append(tuple(layer))
+        freed = []
+        for name in layer:
+            for target in after[name]:
+                open_edges[target] -= 1
+                if not open_edges[target]:
+                    freed.append(target)
+        layer = sorted(freed)
+    return tuple(found)
+
+
+def serial_order(graph: ExecutionGraph) -> tuple[str, ...]:
+    """Ids as one worker starts them when nothing fails: always the lowest position whose predecessors are done.
+
+    Like in `layers`, nodes on a cycle or behind one are left out.
+    """
+    after, before = neighbours(graph)
+    open_edges = {name: len(sources) for name, sources in before.items()}
+    position = {node.id: node.position for node in graph.nodes}
+    ready = [(position[name], name) for name, count in open_edges.items() if not count]
+    heapify(ready)
+    order: list[str] = []
+    while ready:
+        order.append(heappop(ready)[1])
+        for target in after[order[-1]]:
+            open_edges[target] -= 1
+            if not open_edges[target]:
+                heappush(ready, (position[target], target))
+    return tuple(order)
+
+
+def order_test(graph: ExecutionGraph) -> Callable[[str, str], bool]:
+    """A test of two ids: whether one of them waits for the other, directly or not. Nodes on a cycle wait for nothing here."""
+    after, _ = neighbours(graph)
+    index = {name: number for number, name in enumerate(after)}
+    # Sets of all that is behind a node, as bits of a number: thousands of them are made and joined at once.
+    behind = dict.fromkeys(after, 0)
+    for name in reversed(serial_order(graph)):
+        for target in after[name]:
+            behind[name] |= behind[target] | 1 << index[target]
+    return lambda one, other: bool(behind[one] >> index[other] & 1 or behind[other] >> index[one] & 1)
+
+
+def cycles(graph: ExecutionGraph, links: Links | None = None) -> tuple[tuple[str, ...], ...]:
+    """Strongly connected components of two nodes or more, and nodes with an edge to themselves; ids sorted.
+
+    Nodes that are merely downstream of a cycle are not listed. `links` are the `neighbours` of the graph, where they are at hand.
+    Two passes of depth-first search (Kosaraju, Sharir 1981).
+    """
+    after, before = links or neighbours(graph)
+    component: dict[str, list[str]] = {}
+    for root in reversed(_finishing_order(after)):
+        if root in component:
+            continue
+        members = component[root] = [root]
+        pending = [root]
+        while pending:
+            for source in before[pending.pop()]:
+                if source not in component:
+                    component[source] = members
+                    members.append(source)
+                    pending.append(source)
+    distinct = {id(members): members for members in component.values()}.values()
+    looped = (m for m in distinct if len(m) > 1 or m[0] in after[m[0]])
+    return tuple(sorted(tuple(sorted(members)) for members in looped))
+
+
+def transposed(graph: ExecutionGraph) -> ExecutionGraph:
+    """The way back: all edges and positions turned round; actions, reasons and locks are kept. Twice gives the same graph."""
+    ends = [node.position for node in graph.nodes]
+    mirror = min(ends, default=0) + max(ends, default=0)
+    nodes = (replace(node, position=mirror - node.position) for node in reversed(graph.nodes))
+    edges = (replace(edge, before=edge.after, after=edge.before) for edge in graph.edges)
+    return ExecutionGraph(tuple(nodes), tuple(sorted(edges)))
+
+
+def restricted(graph: ExecutionGraph, kept: Collection[str]) -> ExecutionGraph:
+    """The graph of the `kept` nodes alone, in the same order: who waited for another, directly or not, still does.
+
+    Where only other nodes were between two, the edge is `via_unchanged` and its detail the shortest way through them.
+    """
+    after, _ = neighbours(graph)
+    edges = {edge for edge in graph.edges if edge.before in kept and edge.after in kept}
+    for start in (name for name in after if name in kept):
+        found = reached(start, after, kept)
+        for target in (name for name in found if name in kept and found[name] != start):
+            edges.add(ExecEdge(start, target, VIA_UNCHANGED, " > ".join(between(found, start, target))))
+    return ExecutionGraph(tuple(node for node in graph.nodes if node.id in kept), tuple(sorted(edges)))
+
+
+def reached(start: N, links: Mapping[N, tuple[N, ...]], ends: Container[N]) -> dict[N, N]:
+    """What `start` leads to, nearest first, each with what is before it on the way; no way goes on behind one of `ends`."""
+    found: dict[N, N] = {}
+    queue = deque([start])
+    while queue:
+        name = queue.popleft()
+        for target in links.get(name, ()):
+            if target not in found:
+                found[target] = name
+                if target not in ends:
+                    queue.append(target)
+    return found
+
+
+def between(found: Mapping[N, N], start: N, target: N) -> tuple[N, ...]:
+    """The way from `start` to `target` in what `reached` found, without these two."""
+    way: list[N] = []
+    name = found[target]
+    while name != start:
+        way.append(name)
+        name = found[name]
+    return tuple(reversed(way))
+
+
+def validate(graph: ExecutionGraph, links: Links | None = None) -> tuple[Diagnostic, ...]:
+    """Why the graph may not be run: `duplicate_resource_id`, `missing_dependency`, `dependency_cycle`; empty if it may.
+
+    `links` as in `cycles`.
+    """
+    problems = Diagnostics()
+    counts = Counter(node.id for node in graph.nodes)
+    for name, count in sorted(counts.items()):
+        if count > 1:
+            problems.add(Code.DUPLICATE_RESOURCE_ID, name, f"{name} is named by {count} changes")
+    for edge in sorted(graph.edges):
+        missing = [name for name in sorted({edge.before, edge.after}) if name not in counts]
+        if missing:
+            problems.add(
+                Code.MISSING_DEPENDENCY,
+                edge.after,
+                f"{edge.after} waits for {edge.before} [{edge.reason}]; missing: {', '.join(missing)}",
+            )
+    for cycle in cycles(graph, links):
+        problems.add(Code.DEPENDENCY_CYCLE, cycle[0], f"each of these waits for the others: {', '.join(cycle)}")
+    return tuple(problems)
+
+
+def _sorted(links: Mapping[str, set[str]]) -> Neighbours:
+    return {name: tuple(sorted(links[name])) for name in sorted(links)}
+
+
+def _finishing_order(after: Neighbours) -> list[str]:
+    """Node ids in the order in which a depth-first search leaves them."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for root in after:
+        if root in seen:
+            continue
+        seen.add(root)
+        stack = [(root, iter(after[root]))]
+        while stack:
+            name, targets = stack[-1]
+            target = next((t for t in targets if t not in seen), None)
+            if target is None:
+                order.append(name)
+                stack.pop()
+            else:
+                seen.add(target)
+                stack.append((target, iter(after[target])))
+    return order

@@ -1,0 +1,384 @@
+"""`plan`: what an apply would do now. Writes nothing but the lock.
+
+Migrations of schema updates are previewed, and what the ledger records of their graphs is read to explain them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gitops.cluster.approvals.decisions import open_debts
+from gitops.cluster.approvals.rule_changes import rule_changes
+from gitops.cluster.ledger.port import IntentListing
+from gitops.cluster.model.address import Address, Kind, trust_address
+from gitops.cluster.model.change import Action, Change, Seen
+from gitops.cluster.model.kinds import rules_of
+from gitops.cluster.model.ledger import Debt, Intent, LedgerState
+from gitops.cluster.model.outcome import PlanOutcome
+from gitops.cluster.model.plan import Plan, PlanInputs, TextChange, TrustChange
+from gitops.cluster.model.restore import restore_order
+from gitops.cluster.model.scope import ScopeChange
+from gitops.cluster.plan.access import access_of_plan
+from gitops.cluster.plan.adoption import pending_adoption
+from gitops.cluster.plan.draft import recorded_data
+from gitops.cluster.plan.landing import (
+    check_move,
+    debts_stop,
+    graph_refusals,
+    left_out,
+    replaced_rows,
+    warn_of_lost_graphs,
+)
+from gitops.cluster.plan.planner import describe, diff, make_plan
+from gitops.cluster.plan.recorded import kept_data, recorded_graphs
+from gitops.cluster.plan.texts import changed_texts
+from gitops.cluster.session.gate import AcceptedApprovals, accept_approvals, report_debts
+from gitops.cluster.session.observations import RECOVERIES, STATE_FILE, warn_of_intents
+from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.validate import load_advice
+from gitops.cluster.session.workspace import Stores, Workspace
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
+from gitops.core.errors import GitopsError
+from gitops.database.graph.port import Existence, MigrationPreview
+
+if TYPE_CHECKING:
+    from gitops.cluster.model.what_if import StrategyChanges
+    from gitops.cluster.plan.foresight import Foreseen
+    from gitops.database.language.schema import Schema
+
+
+def plan(workspace: Workspace, *, texts: bool = False) -> PlanOutcome:
+    """Load, read the ledger, plan. The compile cache may help, since nothing is permitted or applied by a plan.
+
+    With `texts` the outcome also has the texts that change, for those who show how they differ.
+    """
+    run = partial(_plan, texts=texts)
+    return in_session(workspace, "plan", StateNeed.OPTIONAL, run, exclusive=False, loaded=load_advice(workspace))
+
+
+def _plan(current: Session, *, texts: bool) -> PlanOutcome:
+    loaded, problems = current.loaded, current.problems
+    plan: Plan | None = None
+    changed: tuple[TextChange, ...] = ()
+    debts: tuple[Debt, ...] = ()
+    obstacles: tuple[Diagnostic, ...] = ()
+    foreseen: Foreseen | None = None
+    strategies: StrategyChanges | None = None
+    if current.ready:
+        interrupted = current.opened.ledger.intents()
+        foreseen = _foresee(current, interrupted)
+        plan, accepted = plan_session(current, current.state, explain=True)
+        debts = accepted.earlier.open
+        problems.extend(plan.diagnostics)
+        changed = changed_texts(current, plan) if texts else ()
+        strategies = _strategies(current, plan)
+        obstacles = _obstacles(current, plan, accepted, foreseen, interrupted.intents)
+        warn_of_lost_graphs(current, plan, current.state, [i.graph_id for i in interrupted.intents])
+        if current.workspace.governance is None:
+            # Only governance has countersignatures: all debts that the ledger records are open.
+            debts = open_debts(current.state)
+        report_debts(debts, current.workspace.governance, problems)
+    return PlanOutcome(
+        config_dir=current.workspace.config_dir,
+        observations=current.observations(),
+        config_digest=None if loaded.desired is None else loaded.desired.config_digest,
+        resource_digests=loaded.digests(),
+        dependencies=loaded.dependencies,
+        plan=None if problems.has_errors else plan,
+        debts=debts,
+        texts=changed,
+        obstacles=obstacles,
+        interrupted=() if foreseen is None else foreseen.changesets,
+        atomic=current.workspace.atomic,
+        strategies=strategies,
+        diagnostics=tuple(problems),
+    )
+
+
+def _strategies(current: Session, plan: Plan) -> StrategyChanges | None:
+    if all(each.address.kind is not Kind.STRATEGY for each in plan.changes):
+        return None
+    # Imported late: few plans change strategies.
+    from gitops.cluster.plan.strategies import changed_strategies
+
+    return changed_strategies(current, plan)
+
+
+def _foresee(current: Session, interrupted: IntentListing) -> Foreseen | None:
+    """What the next apply settles before it applies anything, with a warning for each; None where it settles nothing."""
+    problems, listing = current.problems, current.opened.ledger.changesets()
+    if not (listing.open or listing.problem or interrupted.intents or interrupted.unreadable or interrupted.problem):
+        return None
+    # Imported late: it is rare.
+    from gitops.cluster.plan.foresight import Foreseen, foresee, warn_of_changesets
+    from gitops.cluster.plan.open_changesets import graphs_of_changesets
+
+    held = graphs_of_changesets(listing.open)
+    then = "apply settles it first and may then block more than this shows"
+    others = replace(interrupted, intents=tuple(i for i in interrupted.intents if i.graph_id not in held))
+    warn_of_intents(others, problems, f"an interrupted operation is not settled; {then}")
+    if not (listing.open or listing.problem or interrupted.intents):
+        return None
+    foreseen = foresee(
+        current, listing, interrupted.intents, lambda session, swept: plan_session(session, swept.state, swept.pending)
+    )
+    if foreseen is None:
+        problem = Diagnostics()
+        problem.add(Code.CLUSTER_RECOVERY_PENDING, RECOVERIES, "an interrupted operation may not be settled")
+        shown, accepted = plan_session(replace(current, problems=Diagnostics()), current.state)
+        foreseen = Foreseen((), tuple(problem), shown, accepted)
+    warn_of_changesets(foreseen, problems)
+    return foreseen
+
+
+def _obstacles(
+    current: Session,
+    plan: Plan,
+    accepted: AcceptedApprovals,
+    foreseen: Foreseen | None,
+    intents: Sequence[Intent],
+) -> tuple[Diagnostic, ...]:
+    """What keeps an apply of the plan from landing all of it now. What nothing else reports becomes a warning of the session."""
+    found, refused = Diagnostics(), Diagnostics()
+    governance, view = current.workspace.governance, current.view
+    if governance is None and not view.found:
+        found.add(Code.STATE_MISSING, STATE_FILE, "the cluster has no ledger yet; start it: gitops import")
+    if problem := _not_admitted(current):
+        refused.add(problem.code, problem.path, problem.detail, severity=Severity.WARNING, fix=problem.fix)
+    moving = frozenset[str]()
+    if foreseen is not None:
+        found.extend(foreseen.problems)
+        if foreseen.plan is None or foreseen.accepted is None:
+            current.problems.extend(refused)
+            return (*found, *refused)
+        # What is planned after it may be something else than what is planned now.
+        plan, accepted, moving = foreseen.plan, foreseen.accepted, foreseen.moving
+    for change in plan.changes:
+        if (waits := left_out(change)) is not None:
+            found.add_error(waits)
+        elif intents and change.address.kind is Kind.CLUSTER:
+            found.add(
+                Code.CLUSTER_RECOVERY_PENDING, change.address, "the cluster stays where it is until it is settled"
+            )
+    if debts_stop(plan, accepted):
+        report_debts(accepted.earlier.open, governance, found)
+    for refusal in (*graph_refusals(current, plan, moving), *_move_refusals(current)):
+        refused.add(refusal.code, refusal.path, refusal.detail, severity=Severity.WARNING, fix=refusal.fix)
+    current.problems.extend(refused)
+    return (*found, *refused)
+
+
+def _move_refusals(current: Session) -> tuple[GitopsError, ...]:
+    """What keeps the graphs from being at another storage that the folder declares, also before that is approved."""
+    governance = current.workspace.governance
+    if governance is None or not current.opened.data_at_hand:
+        return ()
+    scope = ScopeChange(governance.recorded(current.view), governance.declares(current.desired.storage))
+    if scope.before is None or scope.after is None or scope.before.storage == scope.after.storage:
+        return ()
+    try:
+        check_move(current, scope)
+    except GitopsError as error:
+        return (error,)
+    return ()
+
+
+def _not_admitted(current: Session) -> GitopsError | None:
+    """Why no commit at all is applied to this ledger: its cluster was taken out, or its first rules are in force nowhere else."""
+    governance, view = current.workspace.governance, current.view
+    closed = view.entry is not None and view.entry.scope is not None and view.entry.scope.closed
+    problem = current.opened.data_problem if governance is None else None
+    if problem is None and governance is not None and (closed or view.entry is None):
+        try:
+            governance.admit(view)
+        except GitopsError as error:
+            problem = error
+    return problem
+
+
+def plan_session(
+    current: Session,
+    state: LedgerState,
+    pending: frozenset[str] = frozenset(),
+    *,
+    explain: bool = False,
+    in_place: bool = False,
+    live: bool = False,
+    shown: Mapping[Address, int] | None = None,
+) -> tuple[Plan, AcceptedApprovals]:
+    """Plan from an open session against `state`, with the approvals that count; their problems and those of previews go to it.
+
+    `pending` are graph ids whose interrupted operation is not settled. `explain` adds what migrations affect, for people only.
+    With `in_place` the cluster stays where it is: its own change waits, also if approved. `live` is for a run that is about to
+    apply: the data of a change is what is in its graph now, never what was recorded. `shown` are the rows of a graph that an
+    approver was shown where it is at hand: they count where it is not.
+    """
+    desired, governance = current.desired, current.workspace.governance
+    rules = current.view.trust or (None if governance is None else governance.trust)
+    trust, scope = _governed_changes(current)
+    adoption = None if governance is None else pending_adoption(current.view)
+    changes = diff(desired, state, trust, scope) if adoption is None else (adoption,)
+    migrations = _preview_migrations(current, changes, report=not live)
+    inputs = PlanInputs(
+        desired=desired,
+        state=state,
+        pending=pending,
+        previews={schema: preview for schema, (preview, _) in migrations.items()},
+        trust_change=trust,
+        scope_change=scope,
+        differences=changes,
+        seen=(seen := _seen_data(current, changes, state, shown or {}, live=live)),
+        unread=frozenset() if live or current.opened.data_at_hand else frozenset(seen),
+    )
+    if rules is not None:
+        quorum = rules.quorum(_environment(current))
+        inputs = replace(inputs, quorum=quorum, data_growth=rules.data_growth, widening=rules.widening)
+    if explain or inputs.widening:
+        inputs = replace(inputs, access=access_of_plan(current, changes, state))
+    if explain:
+        inputs = _explained(current, inputs, {s: known for s, (_, known) in migrations.items()})
+    approvals = accept_approvals(
+        current.opened.ledger,
+        changes=[c for c in describe(inputs) if not (in_place and c.address.kind is Kind.CLUSTER)],
+        desired=desired,
+        view=current.view,
+        state=state,
+        at=current.at,
+        governance=governance,
+        problems=current.problems,
+        replaced=partial(_replaced, current, live=live),
+    )
+    inputs = replace(
+        inputs,
+        approvals=approvals.approvals,
+        further=approvals.further,
+        alone=approvals.emergencies,
+        may_approve=approvals.may_approve,
+    )
+    return make_plan(inputs), approvals
+
+
+def _environment(current: Session) -> str:
+    """The environment in force, whose numbers of people count: never one that a change only declares."""
+    governance, entry = current.workspace.governance, current.view.entry
+    if governance is not None or entry is None:
+        return "" if governance is None else governance.target.environment
+    return (entry.target if entry.scope is None else entry.scope.target).environment
+
+
+def _explained(current: Session, inputs: PlanInputs, migrated: Mapping[Address, Schema | None]) -> PlanInputs:
+    """The inputs with what only explains a plan: what is recorded of graphs, and what their versions keep."""
+    recorded = recorded_graphs(current, inputs.differences or (), migrated)
+    kept = kept_data(current, inputs.previews) if current.workspace.undoes else None
+    return replace(inputs, recorded=recorded, kept=kept)
+
+
+def _governed_changes(current: Session) -> tuple[TrustChange | None, ScopeChange | None]:
+    """What changes of keys and rules, and of where the cluster is; a ledger folder has neither.
+
+    Of files that are not committed it is only known where they declare the cluster.
+    """
+    governance, in_force = current.workspace.governance, current.view.trust
+    if governance is None:
+        return None, current.workspace.proposed_scope(current.desired.storage)
+    before, after = governance.recorded(current.view), governance.declares(current.desired.storage)
+    scope = ScopeChange(before, after, governance.successor)
+    # Before the first entry no keys and rules are in force, so nothing changes them.
+    if in_force is None:
+        return None, scope
+    cluster, wanted = governance.target.cluster, governance.trust
+    meaning = rule_changes(trust_address(cluster), in_force, wanted)
+    return TrustChange(cluster, in_force.digest, wanted.digest, meaning), scope
+
+
+def _seen_data(
+    current: Session, changes: Sequence[Change], state: LedgerState, shown: Mapping[Address, int], *, live: bool
+) -> dict[Address, Seen]:
+    """The graph of each change of data, by the address of the change, where it is known.
+
+    It is read from the graph if that is at hand, else from the last observation of the ledger, or with the rows `shown` of a
+    graph if these are more: rows that were loaded since are in no entry.
+    """
+    found: dict[Address, Seen] = {}
+    for change in changes:
+        graph, stores = change.address.graph_address, current.opened
+        if graph is None or not rules_of(change.address).is_about_data(change):
+            continue
+        seen, live = None, live or stores.data_at_hand
+        if live:
+            with suppress(GitopsError):
+                reading = stores.engine.read(stores.graph_uri(graph.name))
+                rows = (
+                    reading.rows if change.address.kind is not Kind.RESTORE else replaced_rows(current, change.address)
+                )
+                seen = Seen(reading.incarnation, rows, reading.manifest_version)
+        if seen is None and (not live or _is_gone(stores, state, graph)):
+            seen = recorded_data(state, graph)
+            if seen is not None and not live:
+                seen = replace(seen, rows=max(seen.rows, shown.get(graph, 0)))
+        if seen is not None:
+            found[change.address] = seen
+    return found
+
+
+def _replaced(current: Session, change: Change, approved: Seen | None, *, live: bool) -> int | str:
+    """How many of the rows that an approver saw were replaced since, or why that cannot be known.
+
+    Of a restore only those of its types count. 0 where no graph is at hand, or none is left: there is nothing to compare.
+    """
+    now, stores = change.seen, current.opened
+    graph, resource = change.address.graph_address, current.desired.resources.get(change.address)
+    if approved is None or now is None or graph is None or not (live or stores.data_at_hand):
+        return 0
+    if not approved.rows or (approved.incarnation, approved.version) == (now.incarnation, now.version):
+        return 0
+    restores = resource if change.address.kind is Kind.RESTORE else None
+    types, rows = ((), approved.rows) if restores is None else (restore_order(restores).types, 0)
+    try:
+        return stores.engine.replaced_rows(stores.graph_uri(graph.name), approved.version, types, rows)
+    except GitopsError as error:
+        return 0 if error.code == Code.GRAPH_MISSING else error.detail
+
+
+def _is_gone(stores: Stores, state: LedgerState, graph: Address) -> bool:
+    """Whether a graph is recorded as vanished, and is still gone."""
+    if graph not in state.vanished:
+        return False
+    with suppress(GitopsError):
+        return stores.engine.exists(stores.graph_uri(graph.name)) is Existence.ABSENT
+    return False
+
+
+def _preview_migrations(
+    current: Session, changes: Sequence[Change], *, report: bool
+) -> dict[Address, tuple[MigrationPreview, Schema | None]]:
+    """The preview of each schema update by address, and the schema that it starts from, where that was read for it.
+
+    It is planned from the recorded schema, where git has its text, else from the live graph. A missing one is a warning of the
+    session, if it is to `report` them.
+    """
+    found: dict[Address, tuple[MigrationPreview, Schema | None]] = {}
+    for change in changes:
+        schema = change.address
+        if schema.kind is not Kind.SCHEMA or change.action is not Action.UPDATE:
+            continue
+        desired = current.desired.graphs[schema.name].schema
+        try:
+            source = current.workspace.accepted_schema(schema.name, change.before or "")
+            if source is None or desired is None:
+                content = current.desired.resources[schema].content or b""
+                found[schema] = current.opened.engine.preview(current.opened.graph_uri(schema.name), content), None
+                continue
+            from gitops.database.language.schema import compile_schema
+
+            accepted = compile_schema(source)
+            found[schema] = MigrationPreview.between(accepted, desired), accepted
+        except GitopsError as error:
+            if report:
+                current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, schema, error.detail)
+    return found

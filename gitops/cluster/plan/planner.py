@@ -1,0 +1,400 @@
+"""The one planner: desired x recorded x evidence -> plan. A pure function, so the same inputs give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from gitops.cluster.approvals.data import covers_change, data_refusal
+from gitops.cluster.approvals.verify import change_digest, change_form
+from gitops.cluster.model.access import AccessDiff, AccessRow, widening_words
+from gitops.cluster.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
+from gitops.cluster.model.approval import Approval
+from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.contract import BreakKind, ContractBreak
+from gitops.cluster.model.kinds import Gate, Situation, rules_of
+from gitops.cluster.model.ledger import AppliedResource, LedgerState
+from gitops.cluster.model.plan import (
+    ApprovalRequirement,
+    ExecutionGraph,
+    Impact,
+    Plan,
+    PlanInputs,
+    SchemaImpact,
+    TrustChange,
+)
+from gitops.cluster.model.resource import Dependency, DesiredState, edges_near
+from gitops.cluster.model.restore import restore_words
+from gitops.cluster.model.scope import ScopeChange
+from gitops.cluster.model.undo import Undo, Undoing
+from gitops.cluster.plan.classes import effects_of, with_effects
+from gitops.cluster.plan.draft import lost_words
+from gitops.cluster.plan.graph import build_graph
+from gitops.cluster.plan.locks import bindings_of, givers_of, lock_claims
+from gitops.cluster.plan.undo import undo_graph, undoings
+from gitops.core.canonical import canonical_digest
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
+
+_NOTHING: Mapping[Address, AppliedResource] = MappingProxyType({})
+_STALE = "an approval exists, but the configuration or the recorded state has changed since it was given"
+
+
+def make_plan(inputs: PlanInputs) -> Plan:
+    """What an apply of these inputs would do.
+
+    Diagnostics of the plan: `approval_stale`, or why the data is not covered, per gated change that has approvals of which none
+    matches, `approval_quorum` where some approvals are there but not enough, and those of the execution graph.
+    """
+    desired, problems = inputs.desired, Diagnostics()
+    changes, gates, situation, edges = _describe(inputs)
+    required = _requirements(changes, gates, inputs)
+    if inputs.access is not None:
+        _report_access(inputs.access, problems)
+    _report_approvals(changes, gates, required, inputs, problems)
+    approved = frozenset(r.resource for r in required if r.satisfied)
+    changes = classify(changes, replace(situation, approved=approved))
+    graph, graph_problems = _execution_graph(changes, edges, required, inputs)
+    problems.extend(graph_problems)
+    undone, back = _way_back(changes, edges, inputs, problems)
+    schema_impact: tuple[SchemaImpact, ...] = ()
+    republished: frozenset[Address] = frozenset()
+    breaks = _removed_queries(changes)
+    if inputs.recorded:
+        # It reads queries, and the language of queries is large to import: many plans change neither schema nor query.
+        from gitops.cluster.plan.contracts import query_facts
+        from gitops.cluster.plan.impact import schema_impact as find_schema_impact
+
+        schema_impact = find_schema_impact(changes, desired, inputs.recorded)
+        republished, broken = query_facts(changes, desired, inputs.recorded)
+        breaks = tuple(sorted((*breaks, *broken), key=lambda each: each.query))
+    return Plan(
+        config_digest=desired.config_digest,
+        # What each change does; not when, by whom or with which evidence.
+        digest=canonical_digest({"config_digest": desired.config_digest, "changes": [change_form(c) for c in changes]}),
+        changes=changes,
+        impact=find_impact(changes, edges),
+        approvals_required=required,
+        graph=graph,
+        diagnostics=tuple(problems),
+        schema_impact=schema_impact,
+        republished=republished,
+        breaks=breaks,
+        undoings=undone,
+        undo_graph=back,
+        rule_changes=() if inputs.trust_change is None else inputs.trust_change.rules,
+        access=inputs.access,
+        widening=inputs.widening,
+    )
+
+
+def _report_access(access: AccessDiff, problems: Diagnostics) -> None:
+    """What widens, what is without any policy, and what is not known of before."""
+    by_scope: dict[str, list[AccessRow]] = {}
+    for row in access.widenings:
+        by_scope.setdefault(row.scope, []).append(row)
+    for scope, rows in by_scope.items():
+        problems.add(Code.ACCESS_WIDENED, scope, widening_words(rows))
+    if access.unguarded:
+        problems.add(Code.ACCESS_UNGUARDED, "policies", "no policy is bound to anything that is served")
+    for scope in access.unread:
+        problems.add(Code.ACCESS_BEFORE_UNKNOWN, scope, "what its recorded policy permits cannot be read")
+
+
+def _report_approvals(
+    changes: Sequence[Change],
+    gates: Mapping[Address, Gate],
+    required: Iterable[ApprovalRequirement],
+    inputs: PlanInputs,
+    problems: Diagnostics,
+) -> None:
+    """Approvals that no change uses, and those of which more are needed."""
+    for need in required:
+        unused = [a for a in inputs.approvals if a.resource == need.resource and a.consumed_at is None]
+        if unused and not need.approvals:
+            change = next(c for c in changes if c.address == need.resource)
+            found = [data_refusal(change, each.seen, inputs.data_growth) for each in unused]
+            code, detail = next(filter(None, found), (Code.APPROVAL_STALE, _STALE))
+            problems.add(code, need.resource, detail)
+    unasked = {a.resource for a in inputs.approvals if a.consumed_at is None} - gates.keys()
+    for address in sorted(unasked.intersection(c.address for c in changes)):
+        problems.add(Code.APPROVAL_STALE, address, _STALE)
+    for need in required:
+        if 0 < len(need.approvals) < need.needed:
+            problems.add(Code.APPROVAL_QUORUM, need.resource, f"{need.words}; more people have to approve")
+
+
+def _way_back(
+    changes: Sequence[Change], edges: Collection[Dependency], inputs: PlanInputs, problems: Diagnostics
+) -> tuple[tuple[Undoing, ...], ExecutionGraph]:
+    """What a plan back means for each change, and the order of undoing; nothing for any other plan."""
+    if inputs.kept is None:
+        return (), ExecutionGraph()
+    found = undoings(changes, inputs.kept)
+    stuck = {each.resource: each.parts[0].words for each in found if each.undo is Undo.IRREVERSIBLE}
+    for address, words in stuck.items():
+        problems.add(Code.IRREVERSIBLE_CHANGE, address, words, severity=Severity.WARNING)
+    recorded = recorded_dependencies(changes, inputs.state)
+    return found, undo_graph(changes, _reachable(changes, edges), recorded, stuck)
+
+
+def _execution_graph(
+    changes: Sequence[Change],
+    edges: Collection[Dependency],
+    required: Iterable[ApprovalRequirement],
+    inputs: PlanInputs,
+) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
+    desired, state = inputs.desired, inputs.state
+    bindings = bindings_of(changes, desired, state)
+    granted = {r.resource: tuple(a.approval_id for a in r.spent) for r in required if r.satisfied}
+    graph, problems = build_graph(
+        changes,
+        _reachable(changes, edges),
+        recorded_dependencies(changes, state),
+        bindings=bindings,
+        locks=lock_claims(changes, bindings, granted, lambda text: desired.resources[text].path),
+    )
+    if of_kind((change.address for change in changes), Kind.STRATEGY):
+        from gitops.cluster.plan.targets import strategy_targets, with_targets  # late, like `drops_first`
+
+        graph = with_targets(graph, strategy_targets(changes, desired))
+    return with_effects(graph, effects_of(c for c in changes if c.disposition is Disposition.APPLIED)), problems
+
+
+def _removed_queries(changes: Sequence[Change]) -> tuple[ContractBreak, ...]:
+    """The queries that leave a graph that stays."""
+    deletes = [c.address for c in changes if c.action is Action.DELETE]
+    gone = {address.name for address in deletes if address.kind is Kind.GRAPH}
+    left = [address for address in deletes if address.kind is Kind.QUERY and address.graph not in gone]
+    return tuple(ContractBreak(address, BreakKind.REMOVED) for address in left)
+
+
+def describe(inputs: PlanInputs) -> tuple[Change, ...]:
+    """The changes with all that their approvals are compared with: migration, data and tier. Approvals play no part."""
+    return _describe(inputs)[0]
+
+
+def _describe(
+    inputs: PlanInputs,
+) -> tuple[tuple[Change, ...], dict[Address, Gate], Situation, Collection[Dependency]]:
+    """The changes of `describe`, the gates by address, the situation, and the dependencies near the changes."""
+    differences = inputs.differences
+    if differences is None:
+        differences = diff(inputs.desired, inputs.state, inputs.trust_change, inputs.scope_change)
+    changes = tuple(
+        # Only updates of schemas have a preview.
+        replace(change, migration=inputs.previews.get(change.address), seen=inputs.seen.get(change.address))
+        if change.address.kind in (Kind.GRAPH, Kind.SCHEMA, Kind.RESTORE)
+        else change
+        for change in differences
+    )
+    restored = {c.address for c in changes if c.address.kind is Kind.RESTORE and c.action is not Action.DELETE}
+    changes = tuple(
+        replace(c, details=(restore_words(inputs.desired.resources[c.address]),)) if c.address in restored else c
+        for c in changes
+    )
+    edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
+    situation = survey(changes, edges, inputs.pending, inputs.state.resources)
+    givers = givers_of(bindings_of(changes, inputs.desired, inputs.state))
+    widened = widened_policies(changes, inputs.access, inputs.widening)
+    situation = replace(
+        situation, gates=frozenset(inputs.quorum.numbers), unread=inputs.unread, givers=givers, widened=widened
+    )
+    if strategies := of_kind((c.address for c in changes if c.after), Kind.STRATEGY):
+        from gitops.cluster.model.compute import drops_first  # late, since few plans change strategies
+
+        situation = replace(situation, gapped=drops_first(inputs.desired.resources[each] for each in strategies))
+    found = {change.address: rules_of(change.address).gate(change, situation) for change in changes}
+    gates = {address: gate for address, gate in found.items() if gate is not None}
+    tiered = tuple(
+        replace(c, tier=gates[c.address].tier, gates=gates[c.address].met) if c.address in gates else c for c in changes
+    )
+    return tiered, gates, replace(situation, gated=frozenset(gates)), edges
+
+
+def widened_policies(
+    changes: Sequence[Change], access: AccessDiff | None, classes: Collection[str]
+) -> dict[Address, str]:
+    """The changed policies that widen access in one of these classes, each with what it permits more."""
+    widenings = [] if access is None else [row for row in access.widenings if row.row_class in classes]
+    found: dict[Address, str] = {}
+    for address in of_kind((change.address for change in changes), Kind.POLICY):
+        if rows := [row for row in widenings if row.policy == address.name]:
+            found[address] = widening_words(rows)
+    return found
+
+
+def diff(
+    desired: DesiredState, state: LedgerState, trust: TrustChange | None = None, scope: ScopeChange | None = None
+) -> tuple[Change, ...]:
+    """All differences between recorded and desired, sorted by address; dispositions are still the default.
+
+    A policy of unchanged content whose recorded bindings are absent or differ gives an update with equal digests, marked
+    `binding_change`.
+    """
+    changes: list[Change] = []
+    after, before = desired.digests(), {address: entry.digest for address, entry in state.resources.items()}
+    # Most of a large cluster is as it was: only what differs is looked at, and policies, whose bindings may.
+    for address in [address for address, value in after.items() if before.get(address) != value]:
+        action = Action.UPDATE if address in before else Action.CREATE
+        changes.append(Change(address, action, before.get(address), after[address]))
+    changes.extend(Change(gone, Action.DELETE, before[gone], None) for gone in before.keys() - after.keys())
+    changes = _with_vanished(changes, desired, state)
+    for address in of_kind(after, Kind.POLICY):
+        same = before.get(address) == after[address]
+        if same and state.resources[address].applies_to != desired.resources[address].applies_to:
+            changes.append(Change(address, Action.UPDATE, before[address], after[address], binding_change=True))
+    if trust is not None and trust.before != trust.after:
+        changes.append(Change(trust_address(trust.cluster), Action.UPDATE, trust.before, trust.after))
+    if scope is not None and scope.before != scope.after:
+        changes.append(_scope_change(scope, len(of_kind(before, Kind.GRAPH))))
+    return tuple(sorted(changes, key=lambda c: c.address))
+
+
+def _scope_change(scope: ScopeChange, graphs: int) -> Change:
+    before, after = scope.before, scope.after
+    action = Action.CREATE if before is None else Action.DELETE if after is None else Action.UPDATE
+    was, now = (None if each is None else each.digest for each in (before, after))
+    return Change(cluster_address(scope.cluster), action, was, now, details=scope.details(graphs))
+
+
+def _with_vanished(changes: list[Change], desired: DesiredState, state: LedgerState) -> list[Change]:
+    """The changes, with the creation of declared graphs that are recorded and vanished, in place of their updates."""
+    graphs = {graph for graph in state.vanished if graph in desired.resources}
+    again = {graph: lost_words(state, graph) for graph in graphs} | {schema_address(g.name): () for g in graphs}
+    after, was = desired.digests(), {a: state.resources[a].digest for a in again if a in state.resources}
+    made = [Change(a, Action.CREATE, was.get(a), after[a], details=lost) for a, lost in again.items()]
+    return [*(change for change in changes if change.address not in again), *made]
+
+
+def survey(
+    changes: Sequence[Change],
+    edges: Iterable[Dependency],
+    pending: Iterable[str],
+    recorded: Mapping[Address, AppliedResource] = _NOTHING,
+) -> Situation:
+    """The situation that these changes make, with no approval counted yet.
+
+    `edges` has at least those of all desired policies; `pending` are graph ids whose interrupted operation is not settled.
+    `recorded` says what policies guard.
+    """
+    graphs = {c.address.name: c.action for c in changes if c.address.kind is Kind.GRAPH}
+    created = frozenset(graph for graph, action in graphs.items() if action is Action.CREATE)
+    unsettled = frozenset(
+        c.address.name
+        for c in changes
+        if c.address.kind is Kind.SCHEMA
+        and (c.action is Action.DELETE or (c.action is Action.CREATE and c.address.name not in created))
+    )
+    bound: dict[Address, tuple[str, ...]] = {}
+    for source, target in edges:
+        if source.kind is Kind.POLICY and target.kind is Kind.GRAPH:
+            bound[source] = (*bound.get(source, ()), target.name)
+    return Situation(
+        pending=frozenset(pending),
+        created=created,
+        deleted=frozenset(graph for graph, action in graphs.items() if action is Action.DELETE),
+        schema_unsettled=unsettled,
+        approved=frozenset(),
+        policy_graphs=bound,
+        guarded={c.address: _guarded(recorded[c.address]) for c in changes if c.address in recorded},
+    )
+
+
+def _guarded(policy: AppliedResource) -> tuple[str, ...] | None:
+    """The graphs that a recorded policy is bound to."""
+    return None if policy.applies_to is None else tuple(Address(scope).name for scope in policy.applies_to)
+
+
+def classify(changes: Sequence[Change], situation: Situation) -> tuple[Change, ...]:
+    """The changes with the disposition and reason that the rules of their kinds give them."""
+    ruled = []
+    for change in changes:
+        disposition, reason = rules_of(change.address).classify(change, situation)
+        ruled.append(replace(change, disposition=disposition, reason=reason))
+    return tuple(ruled)
+
+
+def find_impact(changes: Sequence[Change], dependencies: Iterable[Dependency]) -> tuple[Impact, ...]:
+    """Per change, in order, the resources that need it; changes that nothing needs are left out."""
+    needed_by: dict[Address, list[Address]] = {change.address: [] for change in changes}
+    for source, target in dependencies if changes else ():
+        if target in needed_by:
+            needed_by[target].append(source)
+    return tuple(
+        Impact(change.address, tuple(needed_by[change.address])) for change in changes if needed_by[change.address]
+    )
+
+
+def recorded_dependencies(changes: Sequence[Change], state: LedgerState) -> tuple[Dependency, ...]:
+    """What the changed resources need directly or indirectly, as far as the ledger records it: the order of tearing down."""
+    edges: set[Dependency] = set()
+    seen: set[Address] = set()
+    pending = [change.address for change in changes]
+    while pending:
+        address = pending.pop()
+        if address in seen or address not in state.resources:
+            continue
+        seen.add(address)
+        needed = rules_of(address).needs(address, state.resources[address].applies_to or ())
+        targets = [target for target in needed if target.kind is not Kind.UNKNOWN]
+        edges.update(Dependency(address, target) for target in targets)
+        pending += targets
+    return tuple(sorted(edges))
+
+
+def _reachable(changes: Sequence[Change], dependencies: Iterable[Dependency]) -> tuple[Dependency, ...]:
+    """The dependencies that lead on from any of the changes, in their order."""
+    sources: set[Address] = set()
+    pending = {change.address for change in changes}
+    while pending:
+        sources |= pending
+        # Cluster, graph, schema: no path is longer than a few steps, so that going through all of them again is cheap.
+        pending = {target for source, target in dependencies if source in pending} - sources
+    return tuple(edge for edge in dependencies if edge.source in sources) if sources else ()
+
+
+def _requirements(
+    changes: Sequence[Change], gates: Mapping[Address, Gate], inputs: PlanInputs
+) -> tuple[ApprovalRequirement, ...]:
+    """The gates of the changes, each with the approvals that it uses, in order of their ids.
+
+    One per person, and no more than needed, open the gate; every other one that is good is spent with them, so that none is left
+    for a later change of the same form. An emergency is used only where people are missing.
+    """
+
+    def valid(approvals: Iterable[Approval], change: Change) -> list[Approval]:
+        covering = (a for a in approvals if covers_change(a, change, inputs.desired.config_digest, inputs.data_growth))
+        return sorted(covering, key=lambda a: a.approval_id)
+
+    found = []
+    for change in changes:
+        if change.address not in gates:
+            continue
+        good = valid(inputs.approvals, change)
+        people = {a.approved_by: a for a in reversed(good) if a.approval_id not in inputs.alone}
+        gate = gates[change.address]
+        needed = inputs.quorum.needed(gate.met)
+        chosen = sorted(people.values(), key=lambda a: a.approval_id)[:needed]
+        alone = [a for a in good if a.approval_id in inputs.alone]
+        emergency = bool(alone) and len(chosen) < needed
+        if emergency:
+            chosen, needed = alone[:1], 1
+        used = {a.approval_id for a in chosen} | inputs.alone
+        further = tuple(a for a in (*good, *valid(inputs.further, change)) if a.approval_id not in used)
+        required = ApprovalRequirement(
+            change.address,
+            gate.reason,
+            change_digest(change),
+            tuple(chosen),
+            needed,
+            tuple(who for who in inputs.may_approve(change.address) if who not in people),
+            gate.tier,
+            further,
+            emergency,
+            inputs.quorum.deciding(gate.met),
+            inputs.quorum.environment,
+        )
+        found.append(required)
+    return tuple(found)

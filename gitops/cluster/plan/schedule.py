@@ -1,0 +1,314 @@
+"""Which node of an execution graph may start now: a state machine without threads, clock or chance.
+
+It is a function of the graph, the number of workers, the failure policy and the sequence of results, so the same results
+in the same order always give the same starts.
+
+1. A node is ready when everything before it is done. Ready nodes are looked at by position.
+2. A node starts when a worker is free and all its locks are; it takes them together, holding none while it waits, so a
+   deadlock cannot happen. What an earlier node waits for counts as taken for later ones, so there is no starvation.
+3. With one worker, the ready node of the lowest position starts: the serial run. `build_graph` numbers nodes in an order
+   that no edge contradicts, so for its graphs that is the plan order.
+4. Every node ends with exactly one result. After a failure (a started node that did not succeed):
+   a. of its failure group, nothing more starts: SKIPPED;
+   b. whatever depends on it or on (a): BLOCKED;
+   c. with `fail_fast`, everything else that has not started: SKIPPED.
+   `blocked_by` names the failed node in all three. Running nodes finish.
+5. A running node that is given up fails in this way, and keeps its locks, since it may still be at work. What can never get its
+   locks for that is SKIPPED like (a).
+6. After `stop`, everything that has not started is SKIPPED, without a blocker. If a pivot has begun, the run may go on to the
+   commit first: what cannot be taken back is to be recorded as applied.
+
+A node that was found waiting for a lock is parked on it, and looked at again only when that lock may have become free for it:
+a thousand nodes that want one lock cost as little per start as nodes that want none.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from gitops.cluster.model.node_kind import BARRIER_KIND
+from gitops.cluster.model.plan import Effect, ExecNode, ExecutionGraph, NodeOutcome, NodeResult
+from gitops.cluster.plan.classes import COMMITTED
+from gitops.cluster.plan.layers import Neighbours, neighbours, validate
+from gitops.cluster.plan.lock_table import Locks, Parked, Priority, strongest
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import BugError, UsageError
+
+ENDINGS = frozenset(set(NodeOutcome) - {NodeOutcome.SKIPPED, NodeOutcome.BLOCKED})
+"""The outcomes that a node may have which was started; the others are the schedule's to give."""
+
+
+class SkipReason(StrEnum):
+    """Why a node never started: what it depends on failed, or was skipped, or is a barrier that was not reached, and so on."""
+
+    DEPENDENCY_FAILED = "dependency_failed"
+    DEPENDENCY_SKIPPED = "dependency_skipped"
+    BARRIER_NOT_REACHED = "barrier_not_reached"
+    GROUP_FAILED = "group_failed"
+    LOCK_KEPT = "lock_kept"
+    FAIL_FAST = "fail_fast"
+    CANCELLED = "cancelled"
+
+
+_BEHIND = frozenset({SkipReason.DEPENDENCY_FAILED, SkipReason.DEPENDENCY_SKIPPED, SkipReason.BARRIER_NOT_REACHED})
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A node that ended without having started. `cause` is the node that the reason is about, None after a stop."""
+
+    reason: SkipReason
+    cause: str | None
+    result: NodeResult
+
+
+@dataclass(frozen=True, slots=True)
+class LockWait:
+    """A ready node that was passed over: the lock keys it waits for, and who holds them or is first in line."""
+
+    node_id: str
+    keys: tuple[str, ...]
+    holders: tuple[str, ...]
+
+
+class Progress(NamedTuple):
+    """What one result brought about, both in priority order: ids that became ready, nodes that will never start."""
+
+    ready: tuple[str, ...] = ()
+    skipped: tuple[Skip, ...] = ()
+
+
+class Schedule:
+    """The coordinator's state: pending, ready, running, ended, and who holds which lock. For one thread only."""
+
+    def __init__(self, graph: ExecutionGraph, *, workers: int = 1, fail_fast: bool = False) -> None:
+        """Nothing runs yet.
+
+        Raises UsageError for less than one worker, BugError for a graph that `validate` refuses.
+        """
+        if workers < 1:
+            raise UsageError(Code.USAGE_ERROR, f"at least one worker is needed, not {workers}")
+        links = self._after, self._before = neighbours(graph)
+        problems = validate(graph, links)
+        if problems:
+            raise BugError(f"an invalid execution graph was scheduled: {problems[0].message}")
+        self._graph = graph
+        self._workers = workers
+        self._fail_fast = fail_fast
+        self._nodes = {node.id: node for node in graph.nodes}
+        self._priority: dict[str, Priority] = {node.id: (node.position, node.id) for node in graph.nodes}
+        self._open_edges = {name: len(sources) for name, sources in self._before.items()}
+        self._ready = sorted(self._priority[name] for name, count in self._open_edges.items() if not count)
+        self._pending = set(self._nodes)
+        self._running: set[str] = set()
+        self._results: dict[str, NodeResult] = {}
+        self._claims = {node.id: strongest(node.locks) for node in graph.nodes}
+        self._locks, self._kept = Locks(), Locks()
+        self._candidates = list(self._ready)
+        self._parked = Parked(self._priority)
+        self._seen_waiting: set[str] = set()
+        self._fresh: tuple[str, ...] = ()
+        self._passed = 0
+
+    @property
+    def before(self) -> Neighbours:
+        """Per node id those that it depends on, sorted."""
+        return self._before
+
+    @property
+    def ready(self) -> tuple[str, ...]:
+        """Ids that wait for nothing but a worker and locks, in priority order."""
+        return tuple(name for _, name in self._ready)
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Ids that were started and have no result yet, in priority order."""
+        return self._ordered(self._running)
+
+    @property
+    def waiting(self) -> tuple[LockWait, ...]:
+        """The ready nodes that the last `next_ready` passed over because of locks; to be asked before the next start."""
+        return tuple(self._wait(name) for _, name in self._ready[: self._passed])
+
+    def fresh_waits(self) -> tuple[LockWait, ...]:
+        """Those of `waiting` that were never passed over before the last `next_ready`, in priority order."""
+        return tuple(self._wait(name) for name in self._fresh)
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Keys of all locks that are held, sorted."""
+        return self._locks.keys()
+
+    @property
+    def finished(self) -> bool:
+        """Whether every node has its result."""
+        return len(self._results) == len(self._nodes)
+
+    def next_ready(self) -> ExecNode | None:
+        """The node to start now; None when no worker is free, or when everything ready waits for locks."""
+        self._fresh, self._passed = (), 0
+        if len(self._running) >= self._workers:
+            return None
+        passed = []
+        chosen = None
+        for _, name in self._candidates:
+            claims = self._claims[name]
+            taken = next((c.key for c in claims if self._locks.against(c) or self._parked.blocks(name, c)), None)
+            if taken is None:
+                chosen = self._nodes[name]
+                break
+            self._parked.park(name, claims, taken)
+            passed.append(name)
+        if passed:
+            del self._candidates[: len(passed)]
+            self._fresh = tuple(name for name in passed if name not in self._seen_waiting)
+            self._seen_waiting.update(self._fresh)
+        self._passed = len(self._ready) if chosen is None else bisect_left(self._ready, self._priority[chosen.id])
+        return chosen
+
+    def start(self, node_id: str) -> None:
+        """Note that the node runs and holds its locks.
+
+        Raises BugError unless the node is ready, a worker is free, and so are the locks.
+        """
+        priority = self._priority.get(node_id)
+        at = len(self._ready) if priority is None else bisect_left(self._ready, priority)
+        if at == len(self._ready) or self._ready[at] != priority or len(self._running) >= self._workers:
+            raise BugError(f"{node_id} was started although it is not its turn")
+        if any(self._locks.against(claim) for claim in self._claims[node_id]):
+            raise BugError(f"{node_id} was started although its locks are taken")
+        self._locks.take(node_id, self._claims[node_id])
+        del self._ready[at]
+        self._leave_line(node_id)
+        self._pending.remove(node_id)
+        self._running.add(node_id)
+
+    def finish(self, node_id: str, result: NodeResult) -> Progress:
+        """Note the result of a running node, free its locks, and say what follows.
+
+        Raises BugError when the node does not run, or the result is not one that a started node may have.
+        """
+        self._end(node_id, result)
+        self._locks.release(node_id, self._claims[node_id])
+        self._wake(node_id)
+        if result.outcome.succeeded:
+            return Progress(ready=self._release(node_id))
+        return Progress(skipped=self._fail(node_id))
+
+    def give_up(self, node_id: str, result: NodeResult) -> Progress:
+        """Note that nothing waits for a running node any more, by rule 5, and say what follows.
+
+        Raises BugError like `finish`, and for a result that does not say that its effect is not known.
+        """
+        if result.outcome is not NodeOutcome.INDETERMINATE:
+            raise BugError(f"{node_id} was given up, so it cannot be {result.outcome}")
+        self._end(node_id, result)
+        self._kept.take(node_id, self._claims[node_id])
+        shut = [name for name in self._pending if any(map(self._kept.against, self._claims[name]))]
+        return Progress(skipped=self._fail(node_id, shut))
+
+    def stop(self, *, to_commit: bool = False) -> Progress:
+        """Start nothing more: whatever has not started is skipped. What runs still has to finish.
+
+        With `to_commit`, once a pivot has begun, what leads from it to the commit is still started: it cannot be taken back.
+        """
+        kept = self._way_to_commit() if to_commit else frozenset()
+        names = self._ordered(self._pending - kept)
+        return Progress(skipped=tuple(self._skip(name, SkipReason.CANCELLED, None, None) for name in names))
+
+    def results(self) -> tuple[NodeResult, ...]:
+        """One result per node, in plan order. Raises BugError before all have ended."""
+        if not self.finished:
+            raise BugError("results were asked for while nodes have none")
+        return tuple(self._results[node.id] for node in self._graph.nodes)
+
+    def _release(self, node_id: str) -> tuple[str, ...]:
+        freed = []
+        for name in self._after[node_id]:
+            self._open_edges[name] -= 1
+            if not self._open_edges[name] and name in self._pending:
+                insort(self._ready, self._priority[name])
+                insort(self._candidates, self._priority[name])
+                freed.append(name)
+        return self._ordered(freed)
+
+    def _end(self, node_id: str, result: NodeResult) -> None:
+        if node_id not in self._running or result.node_id != node_id or result.outcome not in ENDINGS:
+            raise BugError(f"{node_id} cannot end with {result.outcome} of {result.node_id}")
+        self._running.remove(node_id)
+        self._results[node_id] = result
+
+    def _fail(self, failed: str, shut: Iterable[str] = ()) -> tuple[Skip, ...]:
+        """Rules 4 and 5: end what the failure keeps from starting; `shut` are those whose locks it keeps."""
+        group = self._nodes[failed].group
+        mates = [name for name in self._pending if self._nodes[name].group == group] if group else []
+        first = dict.fromkeys(shut, SkipReason.LOCK_KEPT) | dict.fromkeys(mates, SkipReason.GROUP_FAILED)
+        skips = {name: self._skip(name, first[name], failed, failed) for name in self._ordered(first)}
+        behind = deque([failed, *self._ordered(skips)])
+        while behind:
+            cause = behind.popleft()
+            for name in self._after[cause]:
+                if name in self._pending:
+                    skips[name] = self._skip(name, self._reason(cause, failed), cause, failed)
+                    behind.append(name)
+        if self._fail_fast:
+            for name in self._ordered(self._pending):
+                skips[name] = self._skip(name, SkipReason.FAIL_FAST, failed, failed)
+        return tuple(skips[name] for name in self._ordered(skips))
+
+    def _reason(self, cause: str, failed: str) -> SkipReason:
+        """Why what depends on `cause` does not start."""
+        if self._nodes[cause].kind == BARRIER_KIND:
+            return SkipReason.BARRIER_NOT_REACHED
+        return SkipReason.DEPENDENCY_FAILED if cause == failed else SkipReason.DEPENDENCY_SKIPPED
+
+    def _skip(self, name: str, reason: SkipReason, cause: str | None, blocked_by: str | None) -> Skip:
+        outcome = NodeOutcome.BLOCKED if reason in _BEHIND else NodeOutcome.SKIPPED
+        result = NodeResult(name, outcome, blocked_by=blocked_by)
+        self._pending.remove(name)
+        at = bisect_left(self._ready, self._priority[name])
+        if at < len(self._ready) and self._ready[at] == self._priority[name]:
+            del self._ready[at]
+            self._leave_line(name)
+            self._wake(name)
+        self._results[name] = result
+        return Skip(reason, cause, result)
+
+    def _leave_line(self, name: str) -> None:
+        """A ready node stops being a candidate, and waits for no lock."""
+        at = bisect_left(self._candidates, self._priority[name])
+        if at < len(self._candidates) and self._candidates[at] == self._priority[name]:
+            del self._candidates[at]
+        self._parked.leave(name, self._claims[name])
+
+    def _wake(self, name: str) -> None:
+        """Look again at those who wait for what this node held or was to hold."""
+        for claim in self._claims[name]:
+            for woken in self._parked.next_in_line(claim.key):
+                self._parked.leave(woken, self._claims[woken])
+                insort(self._candidates, self._priority[woken])
+
+    def _wait(self, name: str) -> LockWait:
+        taken = {c.key: self._locks.against(c) or self._parked.first(name, c) for c in self._claims[name]}
+        keys = tuple(sorted(key for key, holders in taken.items() if holders))
+        return LockWait(name, keys, self._ordered({holder for key in keys for holder in taken[key]}))
+
+    def _way_to_commit(self) -> frozenset[str]:
+        """The commit and all that it waits for, if a pivot has begun."""
+        begun = self._running | {name for name, result in self._results.items() if result.outcome.succeeded}
+        if COMMITTED not in self._pending or not any(self._nodes[name].effect is Effect.PIVOT for name in begun):
+            return frozenset()
+        way, open_ends = set[str]((COMMITTED,)), list[str]((COMMITTED,))
+        while open_ends:
+            more = [name for name in self._before[open_ends.pop()] if name in self._pending and name not in way]
+            way.update(more)
+            open_ends += more
+        return frozenset(way)
+
+    def _ordered(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(names, key=self._priority.__getitem__))

@@ -1,0 +1,169 @@
+"""What a plan back to an earlier folder restores, what stays lost, and in which order: pure rules over its changes.
+
+A text comes back as it was. A schema comes back, and what a migration drops goes with its data: a type or a property that is
+added again is empty, and one that was added since goes with what was written to it. Either is restorable while a version of the
+graph has the data. A deleted graph has no versions any more, also where it was empty at last.
+
+The order of undoing is that of doing, turned around: what depends on a change is undone before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.plan import ExecutionGraph
+from gitops.cluster.model.resource import Dependency
+from gitops.cluster.model.undo import Undo, Undoing, UndonePart
+from gitops.cluster.plan.graph import build_graph
+from gitops.cluster.plan.layers import restricted, transposed
+from gitops.database.graph.port import KeptData, MigrationPreview
+
+__all__ = ["data_names", "undo_graph", "undoings"]
+
+_INVERSE = {Action.CREATE: Action.DELETE, Action.DELETE: Action.CREATE}
+
+
+def undoings(changes: Sequence[Change], kept: Mapping[Address, KeptData]) -> tuple[Undoing, ...]:
+    """What undoing means for each change of a plan back, in their order; graphs that only follow from their parts are left out.
+
+    `kept` has by schema address what the versions of its graph hold, where they could be read.
+    """
+    own = [change for change in changes if change.disposition is not Disposition.DERIVED]
+    return tuple(Undoing(change.address, tuple(_parts(change, kept.get(change.address)))) for change in own)
+
+
+def data_names(migration: MigrationPreview) -> frozenset[str]:
+    """The tables (`node:Person`) and columns (`node:Person.nick`) that a migration adds, empty, and the columns that it drops."""
+    return frozenset(name for _, name in _data_steps(migration) if name is not None)
+
+
+def undo_graph(
+    changes: Sequence[Change],
+    dependencies: Iterable[Dependency],
+    applied_dependencies: Iterable[Dependency],
+    left_out: Container[Address],
+) -> ExecutionGraph:
+    """The order in which a plan back undoes its changes; those that are `left_out` keep the order of the others.
+
+    It is the transpose of the execution graph that leads from the earlier folder to what is recorded: of each change before and
+    after are swapped, and so are the two sorts of dependencies, which are those of the plan back.
+    """
+    ways_there = [
+        replace(each, action=_INVERSE.get(each.action, each.action), before=each.after, after=each.before)
+        for each in changes
+    ]
+    graph, _ = build_graph(ways_there, applied_dependencies, dependencies)
+    return transposed(restricted(graph, {each.address for each in changes if each.address not in left_out}))
+
+
+def _parts(change: Change, kept: KeptData | None) -> Iterator[UndonePart]:
+    kind, seen = change.address.kind, change.seen
+    if kind is Kind.GRAPH and change.action is Action.CREATE:
+        words = "it comes back empty: what deleted it removed its rows and its versions"
+        yield UndonePart(change.address.name, Undo.LOST, words)
+    elif kind is Kind.GRAPH and change.action is Action.DELETE:
+        rows = None if seen is None else seen.rows
+        what = "it has no rows" if rows == 0 else f"its {'' if rows is None else f'{rows} '}rows go"
+        words = f"{what}, and no version of it is left"
+        yield UndonePart(change.address.name, Undo.LOST, words, rows=rows)
+    elif kind is Kind.RESTORE and change.action is Action.DELETE:
+        words = "the rows that it brought back stay; those that they replaced are in the version before it"
+        yield UndonePart(change.address.name, Undo.RESTORABLE, words)
+    elif kind is Kind.RESTORE:
+        words = "the rows that its types have now are replaced; the version before it keeps them"
+        yield UndonePart(change.address.name, Undo.RESTORABLE, words)
+    elif kind is Kind.SCHEMA and change.action is Action.UPDATE:
+        yield from _of_migration(change, kept)
+
+
+def _of_migration(change: Change, kept: KeptData | None) -> Iterator[UndonePart]:
+    if change.migration is None:
+        words = "what it does is not known: its applied schema cannot be read here"
+        yield UndonePart(change.address.name, Undo.UNKNOWN, words)
+        return
+    for step, data in _data_steps(change.migration):
+        match step:
+            case {"kind": "unsupported_change", "entity": str(entity), "reason": str(reason)}:
+                yield UndonePart(entity, Undo.IRREVERSIBLE, reason)
+            case {"kind": "drop_type", "type_kind": kind, "name": str(name)}:
+                yield from _going(name, f"{kind}:{name}", kept)
+            case {"kind": "drop_property", "type_name": str(owner), "property_name": str(name)} if data is not None:
+                yield from _going(f"{owner}.{name}", data, kept)
+            case _ if data is not None:
+                yield from _coming_back(data, kept)
+
+
+def _data_steps(migration: MigrationPreview) -> Iterator[tuple[Mapping[str, object], str | None]]:
+    """The steps, each with the table or column that it adds, or the column that it drops."""
+    # A later step names a type as the earlier schema does; the newest version has it under the name before its rename.
+    newest: dict[str, str] = {}
+    for step in migration.steps:
+        match step:
+            case {"kind": "rename_type", "type_kind": kind, "from": str(old), "to": str(new)}:
+                newest[f"{kind}:{new}"] = f"{kind}:{old}"
+                yield step, None
+            case {
+                "kind": "drop_property",
+                "type_kind": ("node" | "edge") as kind,
+                "type_name": owner,
+                "property_name": name,
+            }:
+                table = f"{kind}:{owner}"
+                yield step, f"{newest.get(table, table)}.{name}"
+            case _:
+                yield step, _added(step)
+
+
+def _added(step: Mapping[str, object]) -> str | None:
+    match step:
+        case {"kind": "add_type", "type_kind": ("node" | "edge") as kind, "name": str(name)}:
+            return f"{kind}:{name}"
+        case {
+            "kind": "add_property",
+            "type_kind": ("node" | "edge") as kind,
+            "type_name": owner,
+            "property_name": name,
+        }:
+            return f"{kind}:{owner}.{name}"
+    return None
+
+
+def _coming_back(added: str, kept: KeptData | None) -> Iterator[UndonePart]:
+    """Something that is added again, empty; nothing where no version ever had data of it."""
+    name = added.partition(":")[2]
+    what = f"{'property' if '.' in name else 'type'} `{name}` comes back empty"
+    if kept is None:
+        yield UndonePart(name, Undo.UNKNOWN, f"{what}: which version of the graph has its data is not known here")
+    elif (held := kept.held.get(added)) is not None:
+        if held.rows == 0:
+            return
+        if held.rows is None:
+            has = "has it, in how many rows is not known here"
+        elif "." in name:
+            has = f"has a value of it in {_counted(held.rows, 'row')}"
+        else:
+            has = f"has {_counted(held.rows, 'row')} of it"
+        words = f"{what}: version {held.version} {has}"
+        yield UndonePart(name, Undo.RESTORABLE, words, held.version, held.rows, comes_back="." not in name)
+    elif not kept.complete:
+        yield UndonePart(name, Undo.LOST, f"{what}: no version that is kept has its data")
+
+
+def _going(name: str, data: str, kept: KeptData | None) -> Iterator[UndonePart]:
+    """A type that is dropped with its rows, or a property with its values; nothing if there are none."""
+    kind, unit, of_it = ("property", "value", "") if "." in name else ("type", "row", " of it")
+    what, rows = f"{kind} `{name}`", None if kept is None else kept.rows.get(data)
+    if kept is None or rows is None:
+        yield UndonePart(name, Undo.UNKNOWN, f"{what} goes: how many of its {unit}s are lost is not known here")
+    elif rows:
+        keeps = f"version {kept.version} keeps {'it' if rows == 1 else 'them'}"
+        yield UndonePart(
+            name, Undo.RESTORABLE, f"{what} goes with {_counted(rows, unit)}{of_it}: {keeps}", kept.version, rows
+        )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

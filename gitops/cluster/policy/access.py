@@ -1,0 +1,81 @@
+"""What decides who may do what in a cluster, and the classes of what may be done.
+
+Who gains and loses what between two such states is exact, and equal to deciding every request before and after
+(`cluster.policy.decide`): the conditions of rules are constant on a few classes of branches, queries and actors, so that one
+decision for each class is enough.
+
+1. A graph without a policy may be read with any token, and nothing else; a recorded policy that cannot be read permits nothing.
+2. A cluster without graphs is not served, so that its policy permits nothing.
+3. To run a stored query is to invoke it, and to read or to change on the branch, as the query does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from gitops.cluster.model.access import AccessClass
+from gitops.cluster.model.address import CLUSTER_SCOPE, graph_address
+from gitops.cluster.policy.bundle import Action, Bundle
+from gitops.core.canonical import canonical_digest
+from gitops.core.dataclass import dataclass
+
+__all__ = ["AccessState", "PolicyText", "class_of"]
+
+_WRITES = frozenset({Action.CHANGE, Action.BRANCH_CREATE, Action.BRANCH_DELETE, Action.BRANCH_MERGE})
+_OTHERS = {
+    Action.EXPORT: AccessClass.EXPORT,
+    Action.READ: AccessClass.READ,
+    Action.INVOKE_QUERY: AccessClass.RUN,
+}
+
+
+def class_of(action: Action | None, *, protected: bool) -> AccessClass:
+    """The class of an action, None for running a query, on a branch that is protected before or after, or on another."""
+    if action is None:
+        return AccessClass.RUN
+    if action in _WRITES:
+        return AccessClass.PROTECTED if protected else AccessClass.WRITE
+    return _OTHERS.get(action, AccessClass.CONTROL)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyText:
+    """A policy, with the file that it is in, the digest of that, and what it says: None where that cannot be read."""
+
+    name: str
+    path: str
+    digest: str
+    bundle: Bundle | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessState:
+    """What decides who may do what: policies by name, the one of each scope, and the stored queries of each graph.
+
+    `bound` maps `cluster` and `graph.<id>` to names of policies. `queries` has every graph; of each query, whether it writes.
+    """
+
+    policies: Mapping[str, PolicyText] = field(default_factory=dict)
+    bound: Mapping[str, str] = field(default_factory=dict)
+    queries: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """What is served: the graphs, and the server if there is any."""
+        return frozenset((CLUSTER_SCOPE, *map(graph_address, self.queries))) if self.queries else frozenset()
+
+    @property
+    def digest(self) -> str:
+        """Identifies all of it by the digests of the policies, their bindings, and the queries by name."""
+        return canonical_digest(
+            {
+                "bound": {scope: self.policies[name].digest for scope, name in self.bound.items()},
+                "queries": {graph: dict(queries) for graph, queries in self.queries.items()},
+            }
+        )
+
+    def policy(self, scope: str) -> PolicyText | None:
+        """The policy of a scope; None where it has none."""
+        name = self.bound.get(scope)
+        return None if name is None else self.policies[name]

@@ -1,0 +1,114 @@
+"""What a bundle is enforced on: the server, or graphs, by what it is bound to.
+
+A scope is `cluster`, which stands for the server, or `graph.<id>`; each has at most one bundle. A bundle that is bound to one
+kind of scopes has rules of that kind only. One that is bound to both is projected: each engine gets the rules of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from gitops.cluster.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, policy_address
+from gitops.cluster.policy.bundle import SERVER_ACTIONS, Bundle, EngineKind
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics, SourceRef
+
+__all__ = ["BoundBundle", "Enforced", "bind", "check_kinds", "conflicts", "kind_of", "normalized"]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundBundle:
+    """A policy: its name, its bundle, the normalized scopes that it is bound to, and the file that problems are shown in."""
+
+    name: str
+    bundle: Bundle
+    scopes: tuple[str, ...]
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enforced:
+    """What is enforced on one scope: the rules of its kind of the bundle of a policy."""
+
+    policy: str
+    scope: str
+    bundle: Bundle
+
+
+def normalized(applies_to: Iterable[str]) -> tuple[str, ...]:
+    """Bindings as scopes: `cluster` and `graph.<id>`, also of a bare `<id>`; each once, sorted."""
+    found = set()
+    for text in applies_to:
+        known = text == CLUSTER_SCOPE or Address(text).kind is Kind.GRAPH
+        found.add(text if known else str(graph_address(text)))
+    return tuple(sorted(found))
+
+
+def kind_of(scope: str) -> EngineKind:
+    """What a scope is."""
+    return EngineKind.SERVER if scope == CLUSTER_SCOPE else EngineKind.GRAPH
+
+
+def conflicts(scopes: Mapping[str, Collection[str]]) -> Mapping[str, tuple[str, ...]]:
+    """The scopes that several policies are bound to, with their names, by the scopes of each policy; all in order."""
+    bound: dict[str, list[str]] = {}
+    for name, of_policy in sorted(scopes.items()):
+        for scope in of_policy:
+            bound.setdefault(scope, []).append(name)
+    return {scope: tuple(names) for scope, names in sorted(bound.items()) if len(names) > 1}
+
+
+def check_kinds(bound: BoundBundle, at: str) -> Diagnostics:
+    """The problems of a bundle with what it is bound to; `at` is what they are about.
+
+    `policy_kind_mismatch` for each rule and action of another kind, `policy_mixed_binding_kinds` (a warning) for a bundle
+    that is bound to both.
+    """
+    found = Diagnostics()
+    kinds = sorted({kind_of(scope) for scope in bound.scopes})
+    if len(kinds) > 1:
+        message = f"bound to {', '.join(bound.scopes)}: each is enforced with the rules of its kind only"
+        found.add(Code.POLICY_MIXED_BINDING_KINDS, at, message, source=SourceRef(bound.file))
+    bundle = bound.bundle
+    if bundle.kind is not None and kinds and kinds != [bundle.kind]:
+        message = f"kind: {bundle.kind}, and the policy is bound to {', '.join(bound.scopes)}"
+        place = SourceRef(bound.file, bundle.kind_line)
+        found.add(Code.POLICY_KIND_MISMATCH, at, message, source=place, fix="delete the key, or correct applies_to")
+    for rule in bundle.rules if len(kinds) == 1 else ():
+        for action in rule.actions:
+            own = EngineKind.SERVER if action in SERVER_ACTIONS else EngineKind.GRAPH
+            if own is kinds[0]:
+                continue
+            about, elsewhere = ("the server", CLUSTER_SCOPE) if own is EngineKind.SERVER else ("a graph", "graph.<id>")
+            message = (
+                f"the rule '{rule.id}' permits {action}, which is about {about}; bound to {', '.join(bound.scopes)}"
+            )
+            fix = f"move the action to a policy that is bound to {elsewhere}"
+            place = SourceRef(bound.file, rule.line)
+            found.add(Code.POLICY_KIND_MISMATCH, at, message, source=place, fix=fix)
+    return found
+
+
+def bind(policies: Iterable[BoundBundle]) -> tuple[Mapping[str, Enforced], Diagnostics]:
+    """What is enforced on each scope, and the problems, about the addresses of the policies.
+
+    Of several policies of one scope (`policy_scope_conflict`), the first by name is given.
+    """
+    found = Diagnostics()
+    enforced: dict[str, Enforced] = {}
+    ordered = sorted(policies, key=lambda policy: policy.name)
+    for policy in ordered:
+        found.extend(check_kinds(policy, policy_address(policy.name)))
+        for scope in policy.scopes:
+            enforced.setdefault(scope, Enforced(policy.name, scope, projected(policy.bundle, kind_of(scope))))
+    for scope, names in conflicts({policy.name: policy.scopes for policy in ordered}).items():
+        found.add(Code.POLICY_SCOPE_CONFLICT, scope, f"more than one policy is bound to it: {', '.join(names)}")
+    return dict(sorted(enforced.items())), found
+
+
+def projected(bundle: Bundle, kind: EngineKind) -> Bundle:
+    """The bundle with the rules of one kind."""
+    server = kind is EngineKind.SERVER
+    return replace(bundle, rules=tuple(r for r in bundle.rules if SERVER_ACTIONS.isdisjoint(r.actions) is not server))

@@ -1,0 +1,234 @@
+"""Cases: what a test file expects of the policies of a cluster, read strictly and decided by the evaluator.
+
+A case asks for each of its actors and actions, or who may do one thing. An action is about `branch`; where none is written, about
+`main`. On a graph without a policy any token may read, and nothing else. To run a query is to invoke it, and to read or to change
+on the branch, as the query does. What copies a branch also reads it: `branch` beside a `target_branch`, else `main`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+
+from gitops.cluster.model.address import CLUSTER_SCOPE, graph_address
+from gitops.cluster.policy.bind import Enforced
+from gitops.cluster.policy.bundle import BRANCH_SCOPED, READS, SERVER_ACTIONS, TARGET_SCOPED, Action
+from gitops.cluster.policy.decide import MAIN, AccessDecision, AccessRequest, decide, decide_all, without_policy
+from gitops.cluster.policy.nodes import NodeReader
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.database.language.suggest import choices
+from gitops.database.language.yaml import YamlMap, YamlNode, shown
+
+__all__ = ["Case", "Guarded", "failures", "read_cases", "scopes_of"]
+
+# The other keys are about queries and data.
+_KEYS = ("version", "graph", "cases", "now", "fixtures", "tests", "samples", "audits")
+_ASKED = ("action", "graph", "branch", "target_branch", "query")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case; `line` is where it begins. A `query` without an action asks about running it, which the action None stands for.
+
+    It expects `allowed`, by `rule` if one is named; or that exactly the actors and members of groups of `exactly` may do it.
+    """
+
+    id: str
+    line: int
+    graph: str | None
+    actions: tuple[Action | None, ...]
+    actors: tuple[str, ...] = ()
+    branch: str | None = None
+    target_branch: str | None = None
+    query: str | None = None
+    allowed: bool = False
+    rule: str | None = None
+    exactly: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What cases are about: what is enforced on each scope, the graphs, and whether a query of a scope writes.
+
+    `writes` gives None where the graph has no such query.
+    """
+
+    enforced: Mapping[str, Enforced]
+    graphs: Collection[str]
+    writes: Callable[[str, str], bool | None]
+
+
+def read_cases(data: bytes, path: str) -> tuple[tuple[Case, ...], Diagnostics]:
+    """The cases of a test file, none where it has an error (`policy_tests_invalid`); what else is in the file is not checked."""
+    found = Diagnostics()
+    nodes = NodeReader(path, path, Code.POLICY_TESTS_INVALID, found)
+    root = nodes.parse(data)
+    if root is None or not isinstance(root, YamlMap) or all(key.text != "cases" for key, _ in root.entries):
+        return (), found
+    cases = _CaseReader(nodes).cases(root)
+    return () if found.has_errors else cases, found
+
+
+class _CaseReader:
+    """Reads one file."""
+
+    def __init__(self, nodes: NodeReader) -> None:
+        self._nodes = nodes
+
+    def cases(self, root: YamlNode) -> tuple[Case, ...]:
+        """The cases, which are good if no error was reported."""
+        top = self._nodes.fields(root, "", _KEYS, required=("version",))
+        if "version" in top and self._nodes.number(top["version"], "version") not in ("", "1"):
+            self._nodes.wrong(top["version"], "version", "another version than 1 is not supported")
+        graph = self._nodes.text(top["graph"], "graph") if "graph" in top else None
+        cases, ids = [], set()
+        for at, node in self._nodes.items(top["cases"], "cases"):
+            case = self._case(node, at, graph)
+            if not case.id.strip() or case.id in ids:
+                self._nodes.wrong(node, f"{at}.id", f"the id '{shown(case.id)}' is blank or taken")
+            ids.add(case.id)
+            cases.append(case)
+        return tuple(cases)
+
+    def _case(self, node: YamlNode, at: str, graph: str | None) -> Case:
+        nodes = self._nodes
+        keys = ("id", "actor", "actors", "actions", *_ASKED, "expect", "who", "exactly")
+        fields = nodes.fields(node, at, keys, required=("id",))
+        asked, place = fields, at
+        if "who" in fields:
+            place = f"{at}.who"
+            asked = nodes.fields(fields["who"], place, _ASKED)
+            fields = {**{key: fields[key] for key in ("id", "who", "exactly") if key in fields}, **asked}
+        self._require(node, at, fields)
+        texts = {key: nodes.text(asked[key], f"{place}.{key}") for key in _ASKED if key in asked}
+        listed = nodes.items(fields["actions"], f"{at}.actions") if "actions" in fields else ()
+        actions: list[Action | None] = [nodes.one_of(Action, each, where) for where, each in listed]
+        if "action" in fields:
+            actions.append(nodes.one_of(Action, asked["action"], f"{place}.action"))
+        actors = nodes.texts(fields["actors"], f"{at}.actors") if "actors" in fields else ()
+        actors += (nodes.text(fields["actor"], f"{at}.actor"),) if "actor" in fields else ()
+        allowed, rule = self._expected(fields["expect"], f"{at}.expect") if "expect" in fields else (False, None)
+        return Case(
+            id=nodes.text(fields["id"], f"{at}.id") if "id" in fields else "",
+            line=node.line,
+            graph=texts.get("graph", graph),
+            actions=tuple(actions) or (None,),
+            actors=actors,
+            branch=texts.get("branch"),
+            target_branch=texts.get("target_branch"),
+            query=texts.get("query"),
+            allowed=allowed,
+            rule=rule,
+            exactly=self._exactly(fields["exactly"], f"{at}.exactly") if "exactly" in fields else None,
+        )
+
+    def _require(self, node: YamlNode, at: str, fields: Mapping[str, YamlNode]) -> None:
+        """Report what a case lacks: a thing to do, and either actors and a decision, or who and exactly whom."""
+        if fields.keys().isdisjoint(("action", "actions", "query")):
+            self._nodes.wrong(node, at, "the case has no action and no query")
+        if "who" in fields and "exactly" not in fields:
+            self._nodes.wrong(node, at, "a case with who needs exactly")
+        elif "who" not in fields and (fields.keys().isdisjoint(("actor", "actors")) or "expect" not in fields):
+            self._nodes.wrong(node, at, "the case needs an actor and what to expect: allow or deny")
+
+    def _expected(self, node: YamlNode, at: str) -> tuple[bool, str | None]:
+        rule = None
+        if isinstance(node, YamlMap):
+            fields = self._nodes.fields(node, at, ("decision", "rule"), required=("decision",))
+            rule = self._nodes.text(fields["rule"], f"{at}.rule") if "rule" in fields else None
+            if "decision" not in fields:
+                return False, rule
+            node, at = fields["decision"], f"{at}.decision"
+        text = self._nodes.text(node, at)
+        if text not in ("", "allow", "deny"):
+            self._nodes.wrong(node, at, f"'{shown(text)}' is not a decision: write allow or deny")
+        return text == "allow", rule
+
+    def _exactly(self, node: YamlNode, at: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if isinstance(node, YamlMap):
+            groups = self._nodes.fields(node, at, ("groups",), required=("groups",)).get("groups")
+            return (), () if groups is None else self._nodes.texts(groups, f"{at}.groups")
+        return self._nodes.texts(node, at), ()
+
+
+def failures(case: Case, path: str, guarded: Guarded) -> Diagnostics:
+    """What a case of a file expects in vain (`policy_test_failed`), or cannot be about (`policy_tests_invalid`)."""
+    found, place = Diagnostics(), SourceRef(path, case.line)
+    for action in case.actions:
+        scope = _scope(case, action, guarded)
+        if scope is None:
+            known = f"the graph '{shown(case.graph)}' is not declared" if case.graph else "the case names no graph"
+            message = f"case '{shown(case.id)}': {known}{choices(case.graph or '', guarded.graphs)}"
+            found.add(Code.POLICY_TESTS_INVALID, path, message, source=place)
+        elif action is None and case.query is not None and guarded.writes(scope, case.query) is None:
+            message = f"case '{shown(case.id)}': the graph has no query '{shown(case.query)}'"
+            found.add(Code.POLICY_TESTS_INVALID, path, message, source=place)
+        else:
+            for message in _unexpected(case, action, scope, guarded):
+                found.add(Code.POLICY_TEST_FAILED, path, f"case '{shown(case.id)}': {message}", source=place)
+    return found
+
+
+def scopes_of(case: Case, guarded: Guarded) -> frozenset[str | None]:
+    """What a case is about: `cluster`, graphs, None for what is not known."""
+    return frozenset(_scope(case, action, guarded) for action in case.actions)
+
+
+def _scope(case: Case, action: Action | None, guarded: Guarded) -> str | None:
+    """What the action of a case is about; None where that is not known."""
+    if action in SERVER_ACTIONS:
+        return CLUSTER_SCOPE
+    if case.graph is None:
+        return graph_address(next(iter(guarded.graphs))) if len(guarded.graphs) == 1 else None
+    return graph_address(case.graph) if case.graph in guarded.graphs else None
+
+
+def _unexpected(case: Case, action: Action | None, scope: str, guarded: Guarded) -> Iterator[str]:
+    """In words, each difference between what a case expects of one action and what is decided."""
+    place = guarded.enforced.get(scope)
+    wanted = f"run {case.query}" if action is None else action
+    if case.exactly is not None:
+        actors, groups = case.exactly
+        members = {} if place is None else place.bundle.groups
+        expected = {*actors, *(actor for group in groups for actor in members.get(group, ()))}
+        known = expected if place is None else expected | place.bundle.actors
+        may = {actor for actor in known if _decided(case, action, actor, scope, guarded).allowed}
+        if place is None and action is Action.READ:
+            yield f"{wanted} on {scope}: expected exactly {_listed(expected)}; without a policy, any token may read"
+        elif may != expected:
+            yield f"{wanted} on {scope}: expected exactly {_listed(expected)}, got {_listed(may)}"
+    for actor in case.actors:
+        decision = _decided(case, action, actor, scope, guarded)
+        if decision.allowed is not case.allowed:
+            expected_word, got = ("allow", "deny") if case.allowed else ("deny", "allow")
+            yield f"{actor}, {wanted} on {scope}: expected {expected_word}, got {got}; {decision.message}"
+        elif case.rule is not None and decision.rule != case.rule:
+            yield f"{actor}, {wanted} on {scope}: expected rule '{case.rule}', got {decision.message}"
+
+
+def _decided(case: Case, action: Action | None, actor: str, scope: str, guarded: Guarded) -> AccessDecision:
+    """What is decided of one actor; of running a query, the first denial, else the permission to invoke it."""
+    asked: tuple[Action, ...] = () if action is None else (action,)
+    if action is None:
+        writes = guarded.writes(scope, case.query or "")
+        asked = Action.INVOKE_QUERY, Action.CHANGE if writes else Action.READ
+    branch, target = case.branch or MAIN, case.target_branch or case.branch or MAIN
+    copied = case.branch if case.target_branch else MAIN
+    place = guarded.enforced.get(scope)
+    decisions = []
+    for each in asked:
+        request = AccessRequest(
+            actor,
+            each,
+            branch if each in BRANCH_SCOPED else copied if each in READS else None,
+            target if each in TARGET_SCOPED else None,
+            case.query if each is Action.INVOKE_QUERY else None,
+        )
+        decisions.append(decide_all(request, without_policy if place is None else partial(decide, place.bundle)))
+    return next((each for each in decisions if not each.allowed), decisions[0])
+
+
+def _listed(actors: Collection[str]) -> str:
+    return ", ".join(sorted(actors)) or "no actor"

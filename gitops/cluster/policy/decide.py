@@ -1,0 +1,141 @@
+"""Whether a bundle permits a request. Pure, and equal to what Cedar decides of the same bundle: a law of the tests.
+
+A request may need several permissions, each of which is decided by itself: `decide_all` is what enforces, explains and lists.
+
+1. An actor in no group is denied.
+2. A rule permits the request if the actor is in its group, the action is one of its own, the branch that the action is about is
+   in its scope, and, for a stored query, the query is one of its own.
+3. Of several rules that permit it, the one with the first id by code point is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from gitops.cluster.policy.bundle import READS, Action, BranchScope, Bundle, Rule
+from gitops.core.dataclass import dataclass
+
+__all__ = [
+    "MAIN",
+    "AccessDecision",
+    "AccessRequest",
+    "PolicyEngine",
+    "decide",
+    "decide_all",
+    "denial",
+    "is_mentioned",
+    "permission",
+    "permits",
+    "stranger",
+    "without_policy",
+]
+
+MAIN = "main"
+"""The branch of a request that names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRequest:
+    """An actor who wants to do something; `query` is the name of a stored query that it invokes.
+
+    An empty `actor` is that of a request without an identity; no policy permits it anything.
+    What reads and names no branch is about `main`; the caller says so.
+    """
+
+    actor: str
+    action: Action
+    branch: str | None = None
+    target_branch: str | None = None
+    query: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDecision:
+    """Whether the request is permitted, and by which rule. `known` is false for an actor in no group."""
+
+    allowed: bool
+    rule: str | None
+    known: bool
+    message: str
+
+
+class PolicyEngine(Protocol):
+    """Decides by one bundle on one resource."""
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle that it decides by."""
+        ...
+
+    def decide(self, request: AccessRequest) -> AccessDecision:
+        """Whether it is permitted. Raises GitopsError `policy_evaluation_failed`, and does not count as a denial."""
+        ...
+
+
+def permits(bundle: Bundle, rule: Rule, request: AccessRequest) -> bool:
+    """Whether a rule of the bundle permits the request."""
+    if request.action not in rule.actions or request.actor not in bundle.groups.get(rule.group, ()):
+        return False
+    if rule.queries and (request.query is None or not any(fnmatchcase(request.query, each) for each in rule.queries)):
+        return False
+    protected = bundle.protected_branches
+    return _covers(rule.branch_scope, request.branch, protected) and _covers(
+        rule.target_branch_scope, request.target_branch, protected
+    )
+
+
+def decide(bundle: Bundle, request: AccessRequest) -> AccessDecision:
+    """Whether the bundle permits the request."""
+    if not any(request.actor in members for members in bundle.groups.values()):
+        return stranger(request)
+    found = [rule.id for rule in bundle.rules if permits(bundle, rule, request)]
+    return permission(min(found)) if found else denial(request)
+
+
+def decide_all(request: AccessRequest, decide: Callable[[AccessRequest], AccessDecision]) -> AccessDecision:
+    """Decide a request with what it reads of the branch that it copies, `main` where it names none."""
+    decision = decide(request)
+    if not decision.allowed or request.action not in READS:
+        return decision
+    origin = request.branch or MAIN
+    reading = decide(replace(request, action=READS[request.action], branch=origin, target_branch=None))
+    if reading.allowed:
+        return decision
+    return replace(reading, message=f"{request.action} reads branch '{origin}', and {reading.message}")
+
+
+def is_mentioned(bundle: Bundle, actor: str) -> bool:
+    """Whether any rule permits the actor anything."""
+    return any(actor in bundle.groups.get(rule.group, ()) for rule in bundle.rules)
+
+
+def stranger(request: AccessRequest) -> AccessDecision:
+    """The denial of an actor in no group."""
+    message = f"actor '{request.actor}' is in no group of the policy"
+    return AccessDecision(allowed=False, rule=None, known=False, message=message)
+
+
+def denial(request: AccessRequest) -> AccessDecision:
+    """The denial of what no rule permits."""
+    message = f"no rule permits '{request.actor}' to {request.action}"
+    return AccessDecision(allowed=False, rule=None, known=True, message=message)
+
+
+def without_policy(request: AccessRequest) -> AccessDecision:
+    """The decision on a scope that no policy is bound to: any token may read, and nothing else."""
+    message = "without a policy, any token may read, and nothing else"
+    return AccessDecision(allowed=request.action is Action.READ, rule=None, known=True, message=message)
+
+
+def permission(rule: str) -> AccessDecision:
+    """The permission by a rule, the first by id of those that permit it."""
+    return AccessDecision(allowed=True, rule=rule, known=True, message=f"rule '{rule}' permits it")
+
+
+def _covers(scope: BranchScope | None, branch: str | None, protected: frozenset[str]) -> bool:
+    if scope is None or scope is BranchScope.ANY:
+        return True
+    return branch is not None and (branch in protected) == (scope is BranchScope.PROTECTED)

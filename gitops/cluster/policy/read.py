@@ -1,0 +1,187 @@
+"""Read a policy file, strictly: a misspelt key that is ignored would permit more than was meant.
+
+Every problem of the file is reported at its line. What does not have the expected shape is reported alone (`policy_parse`); only
+a file of the expected shape is checked further, in this order:
+
+1. the version, the groups, the protected branches;
+2. each rule: its id, its group, its actions, and whether all of them have what it limits them by.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from gitops.cluster.policy.bundle import (
+    BRANCH_SCOPED,
+    SERVER_ACTIONS,
+    TARGET_SCOPED,
+    Action,
+    BranchScope,
+    Bundle,
+    EngineKind,
+    Rule,
+)
+from gitops.cluster.policy.nodes import NodeReader
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics
+from gitops.database.language.suggest import choices
+from gitops.database.language.yaml import YamlNode, shown
+
+__all__ = ["read_bundle"]
+
+# The only special character is the one that the policy engine knows as well.
+_QUERIES = re.compile(r"[A-Za-z0-9_*-]+\Z", re.ASCII)
+_SCOPES = {"branch_scope": BRANCH_SCOPED, "target_branch_scope": TARGET_SCOPED}
+_LIMITS = {
+    **_SCOPES,
+    "queries": frozenset({Action.INVOKE_QUERY}),
+}
+"""What a rule can limit its actions by, and the actions that have it."""
+
+
+def read_bundle(data: bytes, path: str, at: str | None = None) -> tuple[Bundle | None, Diagnostics]:
+    """The bundle of a policy file, None if there is any error; and the problems, warnings as well.
+
+    `path` names the file in the places of problems, `at` is what they are about: the file if it is left out.
+    """
+    found = Diagnostics()
+    nodes = NodeReader(path, path if at is None else at, Code.POLICY_PARSE, found)
+    root = nodes.parse(data)
+    if root is None:
+        return None, found
+    bundle = _BundleReader(nodes).bundle(root)
+    return None if found.has_errors else bundle, found
+
+
+class _BundleReader:
+    """Reads one file; what only a file of the expected shape is checked for waits until it is known to be one."""
+
+    def __init__(self, nodes: NodeReader) -> None:
+        self._nodes = nodes
+        self._waiting: list[Callable[[], None]] = []
+
+    def _report(self, code: Code, node: YamlNode, where: str, message: str) -> None:
+        self._waiting.append(partial(self._nodes.report, code, node, where, message))
+
+    def bundle(self, root: YamlNode) -> Bundle:
+        """The file as a bundle, which is good if no error was reported."""
+        nodes = self._nodes
+        top = nodes.fields(
+            root, "", ("version", "groups", "protected_branches", "rules", "kind"), required=("version",)
+        )
+        version = nodes.number(top["version"], "version") if "version" in top else "1"
+        if version not in ("", "1"):
+            message = f"version {shown(version)} is not supported; this release reads version 1"
+            self._report(Code.POLICY_VERSION, top["version"], "version", message)
+        kind = nodes.one_of(EngineKind, top["kind"], "kind") if "kind" in top else None
+        if kind is not None:
+            message = "the key has no effect: applies_to in cluster.yaml says what the policy is enforced on"
+            self._report(Code.POLICY_KIND_DEPRECATED, top["kind"], "kind", message)
+        groups = self._groups(top["groups"]) if "groups" in top else {}
+        branches = nodes.items(top["protected_branches"], "protected_branches") if "protected_branches" in top else ()
+        protected = [self._name(item, at, Code.POLICY_PROTECTED_BRANCH_BLANK) for at, item in branches]
+        ids: set[str] = set()
+        items = nodes.items(top["rules"], "rules") if "rules" in top else ()
+        rules = tuple(self._rule(item, at, groups, ids) for at, item in items)
+        if not nodes.found.has_errors:
+            for report in self._waiting:
+                report()
+        line = 1 if kind is None else top["kind"].line
+        return Bundle(groups, frozenset(protected), rules, kind=kind, kind_line=line)
+
+    def _groups(self, node: YamlNode) -> Mapping[str, tuple[str, ...]]:
+        groups = {}
+        for key, listed in self._nodes.entries(node, "groups"):
+            at = f"groups.{shown(key.text)}"
+            name = self._name(key, at, Code.POLICY_GROUP_BLANK_NAME)
+            members = self._nodes.items(listed, at)
+            if not members:
+                self._report(Code.POLICY_GROUP_EMPTY, key, at, "the group has no members")
+            groups[name] = tuple(self._name(each, place, Code.POLICY_GROUP_BLANK_ACTOR) for place, each in members)
+        return groups
+
+    def _rule(self, node: YamlNode, at: str, groups: Collection[str], ids: set[str]) -> Rule:
+        """One rule; `ids` are those of the rules before it."""
+        nodes = self._nodes
+        fields = nodes.fields(node, at, ("id", "allow"), required=("id", "allow"))
+        rule = self._id(fields["id"], f"{at}.id", ids) if "id" in fields else ""
+        at = f"{at}.allow"
+        keys = ("actors", "actions")
+        allow = nodes.fields(fields["allow"], at, (*keys, *_LIMITS), keys) if "allow" in fields else {}
+        actors = nodes.fields(allow["actors"], f"{at}.actors", ("group",), ("group",)) if "actors" in allow else {}
+        group = self._group(actors["group"], f"{at}.actors.group", groups) if "group" in actors else ""
+        actions = self._actions(allow["actions"], f"{at}.actions") if "actions" in allow else ()
+        self._check_limits(allow, at, actions)
+        scopes = {key: nodes.one_of(BranchScope, allow[key], f"{at}.{key}") for key in _SCOPES if key in allow}
+        queries = self._queries(allow["queries"], f"{at}.queries") if "queries" in allow else ()
+        return Rule(rule, group, actions, **scopes, queries=queries, line=node.line)
+
+    def _name(self, node: YamlNode, at: str, blank: Code) -> str:
+        """A text that is not blank."""
+        text = self._nodes.text(node, at)
+        if not text.strip():
+            self._report(blank, node, at, "the text is blank")
+        return text
+
+    def _id(self, node: YamlNode, at: str, ids: set[str]) -> str:
+        text = self._name(node, at, Code.POLICY_RULE_ID_BLANK)
+        if text in ids:
+            self._report(Code.POLICY_RULE_ID_DUPLICATE, node, at, f"an earlier rule has the id '{shown(text)}'")
+        ids.add(text)
+        return text
+
+    def _group(self, node: YamlNode, at: str, groups: Collection[str]) -> str:
+        name = self._name(node, at, Code.POLICY_RULE_GROUP_BLANK)
+        if name.strip() and name not in groups:
+            message = f"the group '{shown(name)}' is not declared{choices(name, groups)}"
+            self._report(Code.POLICY_RULE_GROUP_UNKNOWN, node, at, message)
+        return name
+
+    def _actions(self, node: YamlNode, at: str) -> tuple[Action, ...]:
+        actions: list[Action] = []
+        items = self._nodes.items(node, at)
+        for place, item in items:
+            action = self._nodes.one_of(Action, item, place)
+            if action in actions:
+                self._report(Code.POLICY_RULE_ACTION_DUPLICATE, item, place, f"the rule lists {action} already")
+            elif action is not None:
+                actions.append(action)
+        if not items:
+            self._report(Code.POLICY_RULE_NO_ACTIONS, node, at, "the list is empty")
+        return tuple(actions)
+
+    def _queries(self, node: YamlNode, at: str) -> tuple[str, ...]:
+        queries = []
+        items = self._nodes.items(node, at)
+        for place, item in items:
+            queries.append(text := self._nodes.text(item, place))
+            if text and _QUERIES.match(text) is None:
+                message = f"'{shown(text)}' is not the name of a query; * stands for any characters"
+                self._nodes.wrong(item, place, message)
+        if not items:
+            self._nodes.wrong(node, at, "the list is empty", fix="list a query, or delete the key: then all are meant")
+        return tuple(queries)
+
+    def _check_limits(self, allow: Mapping[str, YamlNode], at: str, actions: Collection[Action]) -> None:
+        """Whether all actions have what the rule limits them by, and are of one kind."""
+        limits = [key for key in _LIMITS if key in allow]
+        server = [action for action in actions if action in SERVER_ACTIONS]
+        if _SCOPES.keys() <= allow.keys():
+            node = allow["target_branch_scope"]
+            self._report(Code.POLICY_RULE_TWO_SCOPES, node, at, "the rule has branch_scope and target_branch_scope")
+            limits = [key for key in limits if key not in _SCOPES]
+        for key in limits:
+            other = [action for action in actions if action not in _LIMITS[key] | SERVER_ACTIONS]
+            if other:
+                message = f"{key} is not about {', '.join(other)}, but about {', '.join(sorted(_LIMITS[key]))}"
+                self._report(Code.POLICY_RULE_SCOPE_UNSUPPORTED, allow[key], f"{at}.{key}", message)
+        if len(server) not in (0, len(actions)):
+            graph = [action for action in actions if action not in SERVER_ACTIONS]
+            message = f"{', '.join(server)} is about the server, and {', '.join(graph)} about a graph"
+            self._report(Code.POLICY_RULE_MIXED_KINDS, allow["actions"], f"{at}.actions", message)
+        elif server:
+            for key in limits:
+                message = f"{', '.join(server)} is about the server, which has no branches and no queries"
+                self._report(Code.POLICY_RULE_SERVER_SCOPE, allow[key], f"{at}.{key}", message)

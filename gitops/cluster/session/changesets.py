@@ -1,0 +1,210 @@
+"""The changesets of a cluster for people and programs: list them, find one, and watch one until it has an answer.
+
+These verbs only read: they take no lock and need no cluster folder. Whether a merge has anything that a changeset would bring in
+is not recorded: the caller finds it out from git (`BringsNothing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from itertools import islice
+
+from gitops.cluster.changesets.answer import Answer, Until, answer, answer_of_merge, newest_attempt
+from gitops.cluster.changesets.stream import FullState, StreamItem, StreamReading, pull
+from gitops.cluster.ledger.port import ChangesetListing, LedgerReader, LedgerView
+from gitops.cluster.model.changeset import ENDED, Changeset, ChangesetState
+from gitops.cluster.model.ledger import LedgerState
+from gitops.core.clock import Clock, timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError
+
+__all__ = [
+    "BringsNothing",
+    "Pacing",
+    "WatchRules",
+    "WatchedChangeset",
+    "answer_now",
+    "find_changesets",
+    "list_changesets",
+    "read_stream",
+    "watch_changeset",
+]
+
+BringsNothing = Callable[[str], bool]
+"""Whether a merge commit without a changeset has nothing for one to bring in. Raises GitopsError."""
+
+_SHORTEST, _LONGEST = 1.0, 10.0
+_JITTER = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedChangeset:
+    """Which changeset is looked for: that of a key, the newest attempt at a merge commit, or without both the newest of all."""
+
+    key: str | None = None
+    commit: str | None = None
+
+    def __str__(self) -> str:
+        """As a person would say it."""
+        return (
+            f"changeset {self.key}"
+            if self.key
+            else f"changeset of commit {self.commit}"
+            if self.commit
+            else "changeset"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRules:
+    """What ends a watch: the answer that is waited for, or the end of the time."""
+
+    until: Until = Until.COMMITTED
+    timeout: timedelta = timedelta(minutes=30)
+    require_converged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """How a watch waits: its clock, a pause of some seconds, and chance between 0 and 1, which spreads watchers out."""
+
+    clock: Clock
+    pause: Callable[[float], None]
+    chance: Callable[[], float]
+
+
+def list_changesets(
+    ledger: LedgerReader, *, ended: bool = False, state: ChangesetState | None = None, limit: int | None = None
+) -> tuple[Changeset, ...]:
+    """The changesets that have not ended, with `ended` or an ended `state` all of them; the newest first.
+
+    Raises GitopsError if the ledger cannot be read.
+    """
+    _view(ledger)
+    found: Iterable[Changeset] = reversed(_listing(ledger).open)
+    if ended or state in ENDED:
+        found = filter(None, map(ledger.changeset, ledger.changeset_keys()))
+    return tuple(islice((each for each in found if state in (None, each.state)), limit))
+
+
+def find_changesets(
+    ledger: LedgerReader, wanted: WatchedChangeset, brings_nothing: BringsNothing = lambda _: False
+) -> tuple[Changeset, ...]:
+    """The record of a changeset; of a merge commit those of all parts of its newest attempt, none where it brings nothing.
+
+    Raises GitopsError `changeset_not_found`, and as the ledger does.
+    """
+    _view(ledger)
+    found = _records(ledger, wanted)
+    if not found and not (wanted.commit and brings_nothing(wanted.commit)):
+        raise GitopsError(
+            Code.CHANGESET_NOT_FOUND, f"the ledger has no {wanted}", path=wanted.key or wanted.commit or ""
+        )
+    return found
+
+
+def answer_now(wanted: WatchedChangeset, records: tuple[Changeset, ...], rules: WatchRules) -> Answer:
+    """What the records that `find_changesets` found say of what is looked for."""
+    if wanted.commit is not None and not records:
+        return Answer.NO_CHANGE
+    if wanted.commit is not None:
+        return answer_of_merge(records, rules.until, require_converged=rules.require_converged)
+    found = [answer(each, rules.until, require_converged=rules.require_converged) for each in records]
+    return found[0] if found else Answer.WAITING
+
+
+def read_stream(
+    ledger: LedgerReader, cluster: str, at: str, after: int | None, wanted: WatchedChangeset | None = None
+) -> tuple[StreamReading, frozenset[str] | None]:
+    """One coherent reading of a ledger, with its events after a position, and the keys of what is `wanted`.
+
+    The full state names the changesets that are wanted, without `wanted` those that have not ended. Raises as the ledger does.
+    """
+    while True:
+        view, listing = _view(ledger), _listing(ledger)
+        keys = None if wanted is None else frozenset(_keys(ledger, wanted))
+        records = listing.open if wanted is None else _records(ledger, wanted)
+        events = () if after is None else ledger.events(after)
+        # A folder has no snapshots: what was written between two reads is read again.
+        if ledger.snapshot_reads or (ledger.view().cas, _listing(ledger).index) == (view.cas, listing.index):
+            break
+    state = view.state or LedgerState()
+    full = FullState(state.revision, state.config_digest, state.digests(), records)
+    return StreamReading(cluster, listing.index.seq, at, full, events), keys
+
+
+def watch_changeset(
+    ledger: LedgerReader,
+    cluster: str,
+    wanted: WatchedChangeset,
+    rules: WatchRules,
+    pacing: Pacing,
+    emit: Callable[[StreamItem], None],
+    brings_nothing: BringsNothing = lambda _: False,
+) -> tuple[Answer, tuple[Changeset, ...]]:
+    """Give out what happens to a changeset, which need not exist yet, until it has an answer or the time is over.
+
+    Returns the answer, WAITING when the time is over, with the records that it is about. A merge without one that brings nothing
+    is not waited for. A remote that does not answer for a moment is asked again; at the end of the time its error is raised, and
+    every other error at once.
+    """
+    end, wait = pacing.clock.now() + rules.timeout, _SHORTEST
+    position: int | None = None
+    records: tuple[Changeset, ...] = ()
+    while True:
+        failure, items = None, tuple[StreamItem, ...]()
+        try:
+            reading, keys = read_stream(ledger, cluster, timestamp(pacing.clock.now()), position, wanted)
+            nothing = wanted.commit is not None and not keys and brings_nothing(wanted.commit)
+            # What was recorded in the meantime counts.
+            nothing = nothing and _view(ledger).found and not _keys(ledger, wanted)
+        except RemoteError as error:
+            if not error.retryable:
+                raise
+            failure = error
+        else:
+            items = pull(reading, position, keys, first=position is None)
+            for item in items:
+                emit(item)
+            position, records = reading.seq, reading.state.changesets
+            if nothing:
+                return Answer.NO_CHANGE, ()
+            found = answer_now(wanted, records, rules) if records else Answer.WAITING
+            if found is not Answer.WAITING:
+                return found, records
+        left = (end - pacing.clock.now()).total_seconds()
+        if left <= 0 and failure is not None:
+            raise failure
+        if left <= 0:
+            return Answer.WAITING, records
+        wait = _SHORTEST if items else min(2 * wait, _LONGEST)
+        pacing.pause(min(left, wait * (1 - _JITTER + 2 * _JITTER * pacing.chance())))
+
+
+def _keys(ledger: LedgerReader, wanted: WatchedChangeset) -> tuple[str, ...]:
+    if wanted.key is not None:
+        return (wanted.key,)
+    return ledger.changeset_keys()[:1] if wanted.commit is None else ledger.changeset_of(wanted.commit)
+
+
+def _records(ledger: LedgerReader, wanted: WatchedChangeset) -> tuple[Changeset, ...]:
+    found = tuple(filter(None, map(ledger.changeset, _keys(ledger, wanted))))
+    return found if wanted.commit is None else newest_attempt(found)
+
+
+def _view(ledger: LedgerReader) -> LedgerView:
+    """The view of a ledger that can be read, or of one that does not exist yet."""
+    view = ledger.view()
+    if view.found and view.state is None:
+        problem = view.problems[0]
+        raise GitopsError(problem.code, problem.message, path=problem.path, fix=problem.fix)
+    return view
+
+
+def _listing(ledger: LedgerReader) -> ChangesetListing:
+    listing = ledger.changesets()
+    if listing.problem is not None:
+        raise IntegrityError(Code.CHANGESET_INVALID, listing.problem)
+    return listing

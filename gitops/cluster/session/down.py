@@ -1,0 +1,108 @@
+"""`down`: the reverse of a schema change before it is applied, or between two schema files; writes nothing.
+
+Steps: 1 read the applied and the desired schema; 2 plan the migration from one to the other; 3 plan the reverse migration, and
+print the schema text whose plan that is; 4 report what makes either of them unsupported.
+"""
+
+from __future__ import annotations
+
+from gitops.cluster.config.compiler import LanguageCompiler
+from gitops.cluster.config.reader import SourceFile
+from gitops.cluster.config.source import SourceError, SourceTree
+from gitops.cluster.model.address import is_name, schema_address
+from gitops.cluster.model.outcome import VerbOutcome
+from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.workspace import Workspace
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import GitopsError, UsageError
+from gitops.database.language.schema import Schema, compile_schema
+from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.reversal import down_source, plan_down
+from gitops.database.language.schema.steps import Migration
+from gitops.database.language.suggest import did_you_mean
+from gitops.database.language.text import LanguageError
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseMigration:
+    """A migration, its reverse, and the schema text whose plan the reverse is."""
+
+    forward: Migration
+    back: Migration
+    source: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownOutcome(VerbOutcome):
+    """The reverse of the change of `subject`, a schema address or two files; `migrations` is None if it was not planned."""
+
+    subject: str
+    migrations: ReverseMigration | None = None
+
+
+def down_of_graph(workspace: Workspace, graph: str) -> DownOutcome:
+    """Plan from the schema that the folder declares back to the applied schema of a graph.
+
+    Raises UsageError if the folder does not declare the graph.
+    """
+    if not is_name(graph):
+        raise UsageError(Code.USAGE_ERROR, "a graph is named by letters, digits, _ and -")
+    return in_session(
+        workspace, "down", StateNeed.REQUIRED, lambda current: _down_in_session(current, graph), exclusive=False
+    )
+
+
+def down_between(tree: SourceTree, old: str, new: str) -> DownOutcome:
+    """Plan from the schema file `new` back to the file `old`; reads no cluster."""
+    problems = Diagnostics()
+    compiler = LanguageCompiler(problems)
+    schemas = []
+    for path in (old, new):
+        try:
+            schemas.append(compiler.schema(SourceFile(path, tree.read(path)), path))
+        except SourceError as error:
+            problems.add(error.code if error.is_refusal else Code.SCHEMA_FILE_MISSING, path, error.detail)
+            schemas.append(None)
+    accepted, desired = schemas
+    planned = None if accepted is None or desired is None else _plan(accepted, desired, new, problems)
+    subject = f"{old} -> {new}"
+    return DownOutcome(config_dir=tree.root, subject=subject, migrations=planned, diagnostics=tuple(problems))
+
+
+def _down_in_session(current: Session, graph: str) -> DownOutcome:
+    subject, planned, problems = schema_address(graph), None, current.problems
+    if current.ready:
+        if graph not in current.desired.graphs:
+            near = did_you_mean(graph, current.desired.graphs)
+            raise UsageError(Code.USAGE_ERROR, f"the folder declares no graph {graph}{f'; {near}' if near else ''}")
+        recorded, desired = current.state.resources.get(subject), current.desired.graphs[graph].schema
+        if recorded is None:
+            problems.add(Code.SCHEMA_NOT_RECORDED, subject, f"the ledger records no schema of {graph}")
+        elif desired is not None:
+            try:
+                # The schema that is recorded as applied: from git if git has it, else from the live graph.
+                source = current.workspace.accepted_schema(graph, recorded.digest)
+                if source is None:
+                    source = current.opened.engine.read(current.opened.graph_uri(graph)).schema_source
+                accepted = compile_schema(source)
+            except LanguageError as error:
+                problems.add(Code.GRAPH_UNREADABLE, subject, f"the applied schema does not compile: {error}")
+            except GitopsError as error:
+                problems.add_error(error)
+            else:
+                planned = _plan(accepted, desired, subject, problems)
+    folder = current.workspace.config_dir
+    return DownOutcome(config_dir=folder, subject=subject, migrations=planned, diagnostics=tuple(problems))
+
+
+def _plan(accepted: Schema, desired: Schema, path: str, problems: Diagnostics) -> ReverseMigration:
+    """Steps 2 to 4."""
+    forward, back = plan_migration(accepted, desired), plan_down(accepted, desired)
+    for migration, code in ((forward, Code.GRAPH_MIGRATION_UNSUPPORTED), (back, Code.WAY_BACK_UNSUPPORTED)):
+        if not migration.supported:
+            first, more = migration.unsupported[0], len(migration.unsupported) - 1
+            problems.add(code, path, f"{first.entity}: {first.text}" + (f" (and {more} more)" if more else ""))
+            break
+    return ReverseMigration(forward, back, down_source(accepted, desired))

@@ -1,0 +1,173 @@
+"""`fmt`: the canonical layout of the files of a cluster; reads, and writes nothing.
+
+Steps: 1 find the files; 2 lay out each of them; 3 find the resources whose digests change. The third step loads the folder
+twice, as it is and as it would be, so the result is that of a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gitops.cluster.config.cluster_yaml import parse_cluster, read_cluster
+from gitops.cluster.config.declaration import CONFIG_FILE, QueryRegistry
+from gitops.cluster.config.layout import format_yaml
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.source import EntryKind, SourceError, SourceTree, normalize
+from gitops.cluster.model.address import Address
+from gitops.cluster.session.files import named_files
+from gitops.core.canonical import digest
+from gitops.core.codes import REGISTRY, Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
+from gitops.core.errors import UsageError
+from gitops.database.language.format import format_queries, format_schema
+from gitops.database.language.text import LanguageError, SourceText
+from gitops.database.language.yaml import YamlError
+
+_LANGUAGES: Mapping[str, tuple[Callable[[bytes], bytes], Code]] = {
+    ".pg": (format_schema, Code.SCHEMA_PARSE_ERROR),
+    ".gq": (format_queries, Code.QUERY_PARSE_ERROR),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """One file that has a canonical layout. `updates` are the resources whose recorded digest covers its bytes."""
+
+    path: str
+    before: bytes
+    after: bytes
+    updates: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether the canonical layout differs from the file."""
+        return self.before != self.after
+
+    @property
+    def digest_moves(self) -> bool:
+        """Whether formatting changes a digest that a ledger records; that of `cluster.yaml` does not cover its layout."""
+        return self.changed and not _is_cluster_file(self.path)
+
+    @property
+    def digests(self) -> tuple[str, str]:
+        """The digests of the bytes before and after."""
+        return digest(self.before), digest(self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatOutcome:
+    """The files that parse, in order of their paths, and the problems of the others.
+
+    `updates` are the resources that a plan shows as updated once every file is formatted.
+    """
+
+    files: tuple[FileLayout, ...] = ()
+    updates: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def changed(self) -> tuple[FileLayout, ...]:
+        """The files that formatting changes."""
+        return tuple(file for file in self.files if file.changed)
+
+
+def format_cluster(open_tree: Callable[[], SourceTree], paths: Sequence[str] | None = None) -> FormatOutcome:
+    """The canonical layout of `paths` (files, and folders with all below them), or of all that `cluster.yaml` declares.
+
+    Paths are relative to the cluster folder; `open_tree` opens it. Raises UsageError for a file of another
+    type. A file that does not parse or cannot be read is in the diagnostics and not among the files.
+    """
+    tree, found = open_tree(), Diagnostics()
+    listed = _declared_files(tree, found) if paths is None else named_files(tree, paths, found, is_known=_is_known)
+    files = [layout for path in sorted(set(listed)) if (layout := _lay_out(tree, path, found)) is not None]
+    updates: tuple[Address, ...] = ()
+    if any(file.digest_moves for file in files):
+        changed = {file.path: file.after for file in files if file.changed}
+        before = load_desired(open_tree()).resources
+        after = load_desired(_Overlay(open_tree(), changed)).resources
+        updates = tuple(each for each in after if each in before and before[each].digest != after[each].digest)
+        by_file: dict[str, list[str]] = {}
+        for address in updates:
+            if (path := before[address].path) is not None:
+                # The load has normalized it before, so this cannot fail.
+                by_file.setdefault(normalize(path, confined=False), []).append(address)
+        files = [replace(file, updates=tuple(by_file.get(file.path, ()))) if file.changed else file for file in files]
+    return FormatOutcome(tuple(files), updates, tuple(found))
+
+
+def _declared_files(tree: SourceTree, found: Diagnostics) -> Iterator[str]:
+    """`cluster.yaml`, and the schema and query files that it names."""
+    cluster, problems = read_cluster(tree)
+    found.extend(problems)
+    if cluster is None:
+        return
+    yield CONFIG_FILE
+    for graph in cluster.graphs:
+        queries = graph.queries
+        by_name = isinstance(queries, QueryRegistry)
+        listed = [query.file for query in queries.entries] if isinstance(queries, QueryRegistry) else queries.items
+        for written in (graph.schema, *listed):
+            try:
+                place = normalize(written.value, confined=True)
+                # Only an entry of a list can name a folder.
+                if written is graph.schema or by_name or tree.kind(place) is not EntryKind.DIR:
+                    yield place
+                else:
+                    inside = "" if place == "." else f"{place}/"
+                    yield from (f"{inside}{name}" for name in tree.names(place) if name.endswith(".gq"))
+            except SourceError as error:
+                found.add_error(error)
+
+
+def _lay_out(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | None:
+    if not _is_known(path):
+        raise UsageError(
+            Code.USAGE_ERROR,
+            f"{path} is not a schema (.pg), a query file (.gq) or a {CONFIG_FILE}",
+            fix="name files that end in .pg or .gq, or leave them out: gitops fmt",
+        )
+    try:
+        data = tree.read(path)
+    except SourceError as error:
+        found.add_error(error)
+        return None
+    if _is_cluster_file(path):
+        try:
+            return FileLayout(path, data, format_yaml(data))
+        except YamlError:
+            _, problems = parse_cluster(data)
+            found.extend(problems)
+            return None
+    make, code = _LANGUAGES[path[-3:]]
+    try:
+        return FileLayout(path, data, make(data))
+    except LanguageError as error:
+        text, entry = SourceText(data), REGISTRY[code]
+        for problem in error.problems:
+            place = SourceRef(path, *text.position(problem.span.start))
+            fix = problem.fix or entry.fix
+            found.extend([Diagnostic(code, entry.severity, path, problem.rendered(), place, fix)])
+        return None
+
+
+def _is_cluster_file(path: str) -> bool:
+    return path.rpartition("/")[2] == CONFIG_FILE
+
+
+def _is_known(path: str) -> bool:
+    return _is_cluster_file(path) or path.endswith(tuple(_LANGUAGES))
+
+
+class _Overlay:
+    """A tree with other contents for some files."""
+
+    def __init__(self, tree: SourceTree, contents: Mapping[str, bytes]) -> None:
+        self.root, self.kind, self.names = tree.root, tree.kind, tree.names
+        self._tree = tree
+        self._contents = contents
+
+    def read(self, path: str) -> bytes:
+        changed = self._contents.get(normalize(path, confined=False))
+        return self._tree.read(path) if changed is None else changed

@@ -1,0 +1,333 @@
+"""Which approvals count for the changes of a plan, and which debts of earlier emergencies are open.
+
+A ledger folder holds approval documents, matched by their digests alone. A branch ledger holds signed approval commits,
+each verified by the numbered steps of `gitops.cluster.approvals.verify` before its document counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from datetime import datetime
+
+from gitops.cluster.approvals.data import data_refusal
+from gitops.cluster.approvals.decisions import (
+    DecisionVerification,
+    debt_of,
+    find_settlements,
+    open_debts,
+    revoked_approvals,
+    verify_countersignatures,
+    verify_revocations,
+)
+from gitops.cluster.approvals.origins import may_approve
+from gitops.cluster.approvals.revocations import recorded_revocations
+from gitops.cluster.approvals.verify import (
+    ApprovalNeed,
+    ApprovalVerification,
+    one_per_person,
+    select_quorum,
+    verify_approval,
+)
+from gitops.cluster.ledger.port import ApprovalListing, LedgerReader, LedgerView
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import DOCUMENT_LIFETIME, Approval, ApprovalEvidence
+from gitops.cluster.model.change import Change, Seen
+from gitops.cluster.model.ledger import ApprovalUse, Debt, DebtSettlement, LedgerState
+from gitops.cluster.model.resource import DesiredState
+from gitops.cluster.model.trust import DataGrowth, TrustRoot
+from gitops.cluster.session.workspace import Governance
+from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import RemoteError
+
+CountReplaced = Callable[[Change, Seen | None], int | str]
+"""How many of the rows that an approver saw were replaced since, or why that cannot be known; 0 where no graph is at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierDebts:
+    """Debts of earlier emergencies: the open ones, and settlements of others, which the next entry records.
+
+    `refused` are countersignatures that do not count.
+    """
+
+    open: tuple[Debt, ...] = ()
+    settled: tuple[DebtSettlement, ...] = ()
+    refused: tuple[DecisionVerification, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedApprovals:
+    """The approvals that count, and for signed ones (by approval id) the commit and principal, and the debt they leave.
+
+    `further` are good ones of people who are among `approvals` already. `announced` are approvals that the ledger names and
+    does not record as consumed yet. `may_approve` are the people who may approve each change.
+    """
+
+    approvals: tuple[Approval, ...] = ()
+    uses: dict[str, ApprovalUse] = field(default_factory=dict)
+    refused: tuple[ApprovalVerification, ...] = ()
+    debts: dict[str, Debt] = field(default_factory=dict)
+    earlier: EarlierDebts = field(default_factory=EarlierDebts)
+    announced: tuple[ApprovalEvidence, ...] = ()
+    may_approve: Callable[[Address], tuple[str, ...]] = lambda _: ()
+    further: tuple[Approval, ...] = ()
+
+    @property
+    def emergencies(self) -> frozenset[str]:
+        """The ids of emergencies, each of which is sufficient by itself."""
+        return frozenset(self.debts)
+
+    def uses_of(self, approvals: Iterable[Approval]) -> tuple[ApprovalUse, ...]:
+        """Where these approvals come from; those of a ledger folder are unsigned and left out."""
+        return tuple(self.uses[each.approval_id] for each in approvals if each.approval_id in self.uses)
+
+
+def accept_approvals(
+    ledger: LedgerReader,
+    *,
+    changes: Sequence[Change],
+    desired: DesiredState,
+    view: LedgerView,
+    state: LedgerState,
+    at: datetime,
+    governance: Governance | None,
+    problems: Diagnostics,
+    replaced: CountReplaced = lambda _change, _seen: 0,
+) -> AcceptedApprovals:
+    """Collect the approvals that count for those of the changes that are gated; refused ones become warnings in `problems`.
+
+    Nothing is reported of an open gate. `state` is that of the view, or recovered; `replaced` is asked if all else counts.
+    """
+    listing = ledger.approvals()
+    _report_unreadable(listing, problems)
+    consumed, by_address = frozenset(state.approval_records), {c.address: c for c in changes if c.tier is not None}
+    if governance is None:
+        unused = [a for a in listing.documents if a.consumed_at is None and a.approval_id not in consumed]
+        return AcceptedApprovals(_fresh_documents(unused, by_address, at, problems, replaced))
+    trust = view.trust or governance.trust
+    relevant = list(_relevant(listing, by_address, consumed, governance))
+    revocations = verify_revocations(relevant, listing.decisions, trust, target=governance.target, at=at)
+    _report_refused_decisions(revocations, problems)
+    revoked = revoked_approvals(revocations) | recorded_revocations(state)
+    _report_pending(governance, by_address.values(), problems)
+    verified = []
+    for evidence in relevant:
+        authors = governance.authors_for(by_address[_address(evidence)])
+        need = ApprovalNeed(
+            target=governance.target,
+            cluster_tree=governance.source.tree,
+            config_digest=desired.config_digest,
+            policy_digest=trust.digest,
+            change=by_address[_address(evidence)],
+            at=at,
+            consumed=consumed,
+            authors=authors.people,
+            revoked=revoked,
+            unknown=authors.unknown,
+            forge=governance.forge,
+        )
+        verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust, replaced))
+    earlier = read_earlier_debts(listing, view, governance, at)
+    _report_refused_decisions(earlier.refused, problems)
+    needed = {a: trust.quorum(governance.target.environment).needed(c.gates) for a, c in by_address.items()}
+    counted, further = _countable(verified, needed)
+    refused = _report_refused(verified, _opened(counted, needed), problems)
+    return AcceptedApprovals(
+        approvals=tuple(approval for approval, _, _ in counted),
+        further=tuple(approval for approval, _, _ in further),
+        uses={use.approval_id: use for _, use, _ in (*counted, *further)},
+        refused=refused,
+        debts={debt.approval_id: debt for _, _, debt in counted if debt is not None},
+        earlier=earlier,
+        announced=listing.announced,
+        may_approve=lambda address: _may_approve(governance, trust, by_address.get(address, address), at),
+    )
+
+
+def _verify(
+    ledger: LedgerReader, evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot, replaced: CountReplaced
+) -> ApprovalVerification:
+    """Verify; entries and rows since are read only for approvals that count otherwise: any account can push an old commit."""
+    found, statement = verify_approval(evidence, need, trust), evidence.statement
+    if not found.accepted or statement is None:
+        return found
+    moved = need.change.address in ledger.moved_since(statement.ledger_head)
+    known = replace(need, moved=moved, replaced=0 if moved else replaced(need.change, statement.seen))
+    return found if known == need else verify_approval(evidence, known, trust)
+
+
+def _report_pending(governance: Governance, gated: Iterable[Change], problems: Diagnostics) -> None:
+    """Report the gated changes whose authors the forge does not say for now: an entry would record them as unknown for good."""
+    for change in gated:
+        if pending := governance.authors_for(change).pending:
+            problems.add(Code.PUSHERS_PENDING, change.address, pending)
+
+
+def _may_approve(governance: Governance, trust: TrustRoot, change: Change | Address, at: datetime) -> tuple[str, ...]:
+    """Who may approve a change, which may be known by its address alone; empty while the forge does not report its authors."""
+    try:
+        authors = governance.authors_for(change) if isinstance(change, Change) else governance.authors_of(change)
+        return may_approve(trust, authors, at)
+    except RemoteError:
+        return ()
+
+
+def _report_refused(
+    verified: Iterable[ApprovalVerification], opened: Container[Address], problems: Diagnostics
+) -> tuple[ApprovalVerification, ...]:
+    """The refused ones, reported as warnings: the change stays blocked, and the command itself goes on.
+
+    Where enough others count, nothing has to be done about one that does not.
+    """
+    refused = tuple(each for each in verified if not each.accepted)
+    for each in refused:
+        for problem in () if _address(each.evidence) in opened else each.diagnostics:
+            problems.add(problem.code, problem.path, problem.message, severity=Severity.WARNING)
+    return refused
+
+
+def _report_unreadable(listing: ApprovalListing, problems: Diagnostics) -> None:
+    if listing.problem is not None:
+        problems.add(Code.APPROVAL_READ_ERROR, "__cluster/approvals", listing.problem)
+    for unreadable in listing.unreadable:
+        problems.add(unreadable.code, f"__cluster/approvals/{unreadable.name}", unreadable.detail)
+
+
+def _relevant(
+    listing: ApprovalListing, addresses: Container[Address], consumed: Container[str], governance: Governance
+) -> Iterator[ApprovalEvidence]:
+    """The evidence about some resources, without what was used to move the cluster: that was for its earlier place."""
+    for each in listing.evidence:
+        moved = each.statement is not None and each.statement.target != governance.target
+        if each.approval is None or each.approval.resource not in addresses:
+            continue
+        if not (moved and each.approval.approval_id in consumed):
+            yield each
+
+
+_Counted = tuple[Approval, ApprovalUse, Debt | None]
+
+
+def _countable(
+    verified: Iterable[ApprovalVerification], needed: Mapping[Address, int]
+) -> tuple[list[_Counted], list[_Counted]]:
+    """The approvals that count for each address: where they come from, and the debt that each leaves; and further good ones.
+
+    `needed` says of each address how many people have to approve.
+    One for each id: consumption is recorded by id, and anybody can push a commit with a known id. The commit on the branch of
+    that name goes first: where hooks watch, nothing else gets there. Without a quorum, the approvals that exist are given all
+    the same. Further ones are of people who are counted already; an emergency that is not needed is not among them.
+    """
+    counted, further = list[_Counted](), list[_Counted]()
+    named = [(e.evidence.approval.approval_id, e) for e in verified if e.accepted and e.evidence.approval is not None]
+    named.sort(key=lambda pair: (pair[0], not pair[1].evidence.ref.endswith(f"/{pair[0]}"), pair[1].evidence.commit))
+    one_per_id = list(dict(reversed(named)).values())[::-1]
+    for address in sorted(needed):
+        own = [each for each in one_per_id if _address(each.evidence) == address]
+        chosen = (*one_per_person(own), *(e for e in select_quorum(own, needed[address]) if e.is_emergency))
+        for each in own:
+            evidence = each.evidence
+            approval, statement, principal = evidence.approval, evidence.statement, each.principal
+            if approval is None or statement is None or principal is None:
+                continue
+            use = ApprovalUse(approval.approval_id, evidence.commit, approval.resource, principal, statement.via)
+            found = (replace(approval, seen=statement.seen), use, debt_of(evidence))
+            if each in chosen:
+                counted.append(found)
+            elif not each.is_emergency:
+                further.append(found)
+    return counted, further
+
+
+def _opened(counted: Iterable[_Counted], needed: Mapping[Address, int]) -> frozenset[Address]:
+    """The resources whose approvals that count are enough."""
+    given = list(counted)
+    people = Counter(approval.resource for approval, _, _ in given)
+    alone = {approval.resource for approval, _, debt in given if debt is not None}
+    return frozenset(alone).union(resource for resource, found in people.items() if found >= needed[resource])
+
+
+def _fresh_documents(
+    unused: Iterable[Approval],
+    changes: Mapping[Address, Change],
+    at: datetime,
+    problems: Diagnostics,
+    replaced: CountReplaced,
+) -> tuple[Approval, ...]:
+    """The approvals of a ledger folder that count at a time: for seven days from the date in them, which may be wrong.
+
+    Those of `changes` that have expired, or whose rows were replaced, become warnings.
+    """
+    found = []
+    for approval in unused:
+        given, change = parse_timestamp(approval.created_at), changes.get(approval.resource)
+        if given is not None and abs(at - given) < DOCUMENT_LIFETIME:
+            number = 0 if change is None else replaced(change, approval.seen)
+            refusal = data_refusal(change, approval.seen, DataGrowth(), number) if change and number else None
+            if refusal is None:
+                found.append(approval)
+            else:
+                code, detail = refusal
+                text = f"approval {approval.approval_id}: {detail}"
+                problems.add(code, approval.resource, text, severity=Severity.WARNING)
+        elif approval.resource in changes:
+            dated = "has no time" if given is None else f"is of {approval.created_at}, more than 7 days from now"
+            detail = f"approval {approval.approval_id} {dated}; approve again"
+            problems.add(Code.APPROVAL_EXPIRED, approval.resource, detail, severity=Severity.WARNING)
+    return tuple(found)
+
+
+def read_earlier_debts(
+    listing: ApprovalListing, view: LedgerView, governance: Governance, at: datetime
+) -> EarlierDebts:
+    """The debts of earlier emergencies at time `at`, and what would settle them."""
+    debts = () if view.state is None else open_debts(view.state)
+    trust, target = view.trust or governance.trust, governance.target
+    recorded = () if view.state is None else view.state.approval_records
+    settled = find_settlements(debts, listing.decisions, trust, target=target, at=at, recorded=recorded)
+    closed = {each.approval_id for each in settled}
+    left = tuple(debt for debt in debts if debt.approval_id not in closed)
+    verified = [
+        each for debt in left for each in verify_countersignatures(debt, listing.decisions, trust, target=target, at=at)
+    ]
+    return EarlierDebts(left, settled, tuple(each for each in verified if not each.accepted))
+
+
+def report_debts(
+    debts: Sequence[Debt], governance: Governance | None, problems: Diagnostics, severity: Severity = Severity.WARNING
+) -> None:
+    """Add a problem for each open debt: who acted alone, and how the debt is settled."""
+    chosen = "" if governance is None else f" --cluster {governance.target.cluster}"
+    for debt in debts:
+        command = f"gitops countersign {debt.approval_id} --commit {debt.commit}{chosen}"
+        # The remedy of a warning is not always shown.
+        now = (
+            "a countersignature is missing" if severity is Severity.ERROR else f"another approver has to run: {command}"
+        )
+        detail = f"{debt.principal} acted alone (approval {debt.approval_id}: {debt.reason}); {now}"
+        fix = f"ask another approver to run: {command}"
+        problems.add(Code.DEBT_OPEN, debt.resource, detail, severity=severity, fix=fix)
+
+
+def _with_changed_files(evidence: ApprovalEvidence, governance: Governance) -> ApprovalEvidence:
+    """The evidence with the files that changed since the approval, so that a refusal can name them."""
+    statement = evidence.statement
+    if statement is None or statement.cluster_tree == governance.source.tree:
+        return evidence
+    return replace(evidence, moved=governance.changed_files(statement.cluster_tree))
+
+
+def _report_refused_decisions(verified: Iterable[DecisionVerification], problems: Diagnostics) -> None:
+    for each in verified:
+        if not each.accepted:
+            name = each.evidence.ref.removeprefix("refs/heads/")
+            problems.add(Code.DECISION_REFUSED, name, each.problem, severity=Severity.WARNING)
+
+
+def _address(evidence: ApprovalEvidence) -> Address:
+    return Address("") if evidence.approval is None else evidence.approval.resource

@@ -1,0 +1,343 @@
+"""`lint`: the problems of schemas and query files, each with its place; reads, and writes nothing.
+
+Steps: 1 find the schemas, and the query files to check against each; 2 compile each schema once; 3 check each pair of a schema
+and a query file once, however many graphs have it; 4 add lines and columns to every problem. If a schema does not compile, its
+query files are checked for their grammar only; those without a problem are listed as not checked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import NamedTuple
+
+from gitops.cluster.config.cluster_yaml import read_cluster
+from gitops.cluster.config.declaration import CONFIG_FILE, DeclaredGraph, QueryRegistry, Text
+from gitops.cluster.config.reader import SourceReader
+from gitops.cluster.config.source import EntryKind, SourceError, SourceTree, normalize
+from gitops.cluster.session.files import named_files
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
+from gitops.core.errors import UsageError
+from gitops.database.language.lint import (
+    LintLevel,
+    LintProblem,
+    LintReport,
+    lint_grammar,
+    lint_queries,
+    schema_problems,
+    schema_warnings,
+)
+from gitops.database.language.schema import Catalog, compile_schema
+from gitops.database.language.suggest import Suggestion
+from gitops.database.language.text import LanguageError, SourceText
+from gitops.database.language.yaml import shown
+
+_SCHEMA, _QUERIES = ".pg", ".gq"
+_AGAINST = f"gitops lint --schema SCHEMA{_SCHEMA} FILE{_QUERIES}"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of a file: bytes `[start, end)`, and lines and columns from 1, counted in characters; the end is exclusive."""
+
+    start: int
+    end: int
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedProblem:
+    """A problem in a file. `replacement` is the text for the region that a program may apply, where one is known.
+
+    `schemas` are the schemas with which a query file has the problem; empty for a problem of a schema.
+    """
+
+    path: str
+    level: LintLevel
+    code: str
+    message: str
+    region: Region
+    fix: str | None = None
+    replacement: str | None = None
+    query: str | None = None
+    schemas: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReport:
+    """One schema file, the graphs that have it, and how many errors it has."""
+
+    path: str
+    graphs: tuple[str, ...]
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryReport:
+    """One query file against one schema, and the graphs that declare the two together."""
+
+    schema: str
+    path: str
+    graphs: tuple[str, ...]
+    report: LintReport
+
+
+@dataclass(frozen=True, slots=True)
+class LintOutcome:
+    """The checked files in order of their paths, and every problem in order of its place.
+
+    `unchecked` are pairs of a schema that does not compile and a query file that parses and was not checked further.
+    `sources` are the texts of files with problems. `diagnostics` are the files that could not be read.
+    """
+
+    schemas: tuple[SchemaReport, ...] = ()
+    queries: tuple[QueryReport, ...] = ()
+    unchecked: tuple[tuple[str, str], ...] = ()
+    problems: tuple[LocatedProblem, ...] = ()
+    sources: Mapping[str, SourceText] = field(default_factory=dict)
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def count(self, level: LintLevel) -> int:
+        """The number of problems and diagnostics of a level."""
+        listed = sum(each.level is level for each in self.problems)
+        return listed + sum(each.severity.value == level.value for each in self.diagnostics)
+
+    def ok(self, *, strict: bool = False) -> bool:
+        """Whether there are no errors; with `strict`, no warnings either."""
+        return not self.count(LintLevel.ERROR) and not (strict and self.count(LintLevel.WARNING))
+
+
+def lint_cluster(tree: SourceTree, paths: Sequence[str] = (), schema: str | None = None) -> LintOutcome:
+    """Check the files that `cluster.yaml` declares, or `paths`: schemas, query files, and folders with such files below them.
+
+    Paths are relative to the cluster folder. A query file is checked against the schema of each graph that declares it, or
+    against `schema` alone if that is given; then `cluster.yaml` is not read. Raises UsageError for a file of another type, and
+    for `schema` without query files.
+    """
+    run = _LintRun(tree)
+    if schema is not None:
+        run.check_against(normalize(schema, confined=False), paths)
+    elif paths:
+        run.check_named(paths)
+    else:
+        run.check_declared()
+    return run.outcome()
+
+
+class _Declared(NamedTuple):
+    """A graph, and the value of `cluster.yaml` that names a file of it."""
+
+    graph: DeclaredGraph
+    written: Text
+
+
+class _LintRun:
+    """The results of steps 1 to 3 so far."""
+
+    def __init__(self, tree: SourceTree) -> None:
+        self._tree = tree
+        self._diagnostics = Diagnostics()
+        self._reader = SourceReader(tree, self._diagnostics)
+        self._texts: dict[str, SourceText | None] = {}
+        self._catalogs: dict[str, Catalog | None] = {}
+        self._graphs: defaultdict[str, set[str]] = defaultdict(set)
+        self._pairs: dict[tuple[str, str], LintReport | None] = {}
+        self._pair_graphs: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self._problems: defaultdict[str, dict[LintProblem, list[str]]] = defaultdict(dict)
+        """By path the problems of a file, each with the schemas under which a query file has it."""
+
+    def check_declared(self) -> None:
+        """Check all files that the graphs of `cluster.yaml` declare."""
+        for graph, schema in self._declared_graphs():
+            self._compile(schema, _Declared(graph, graph.schema))
+            for query, written in self._query_files(graph):
+                self._check_pair(schema, query, _Declared(graph, written))
+
+    def check_named(self, paths: Sequence[str]) -> None:
+        """Check schemas on their own, and query files with the graphs that declare them."""
+        files = self._named_files(paths, _SCHEMA, _QUERIES)
+        users: dict[str, list[tuple[str, _Declared]]] = {}
+        reads_cluster = False
+        if any(path.endswith(_QUERIES) for path in files):
+            try:
+                reads_cluster = self._tree.kind(CONFIG_FILE) is not EntryKind.ABSENT
+            except SourceError as error:
+                self._diagnostics.add_error(error)
+        for graph, schema in self._declared_graphs() if reads_cluster else ():
+            for query, written in self._query_files(graph):
+                users.setdefault(query, []).append((schema, _Declared(graph, written)))
+        for path in files:
+            if path.endswith(_SCHEMA):
+                self._compile(path)
+            elif not path.endswith(_QUERIES):
+                raise UsageError(
+                    Code.USAGE_ERROR,
+                    f"{path} is not a schema (.pg) or a query file (.gq)",
+                    fix="name files that end in .pg or .gq, or leave them out: gitops lint",
+                )
+            elif path not in users:
+                message = "no graph of cluster.yaml declares it, so there is no schema to check it against"
+                self._diagnostics.add(Code.LINT_SCHEMA_UNKNOWN, path, message, source=SourceRef(path))
+            for schema, declared in users.get(path, ()):
+                self._check_pair(schema, path, declared)
+
+    def check_against(self, schema: str, paths: Sequence[str]) -> None:
+        """Check query files against one schema, without a cluster."""
+        if not schema.endswith(_SCHEMA):
+            raise UsageError(Code.USAGE_ERROR, f"{schema} is not a schema (.pg)", fix=_AGAINST)
+        files = self._named_files(paths, _QUERIES)
+        if not files and not self._diagnostics.has_errors:
+            raise UsageError(Code.USAGE_ERROR, "--schema needs query files to check against it", fix=_AGAINST)
+        self._compile(schema)
+        for path in files:
+            if not path.endswith(_QUERIES):
+                raise UsageError(Code.USAGE_ERROR, f"{path} is not a query file (.gq)", fix=_AGAINST)
+            self._check_pair(schema, path)
+
+    def outcome(self) -> LintOutcome:
+        """Step 4, and the whole outcome."""
+        texts = {path: text for path, text in self._texts.items() if text is not None and path in self._problems}
+        problems = tuple(each for path in sorted(texts) for each in _locate(path, texts[path], self._problems[path]))
+        errors = Counter(each.path for each in problems)
+        pairs = sorted(self._pairs.items(), key=lambda each: (each[0][1], each[0][0]))
+        return LintOutcome(
+            schemas=tuple(
+                SchemaReport(path, tuple(sorted(self._graphs[path])), errors[path]) for path in sorted(self._catalogs)
+            ),
+            queries=tuple(
+                QueryReport(*pair, tuple(sorted(self._pair_graphs[pair])), report)
+                for pair, report in pairs
+                if report is not None
+            ),
+            unchecked=tuple(pair for pair, report in pairs if report is None),
+            problems=problems,
+            sources=texts,
+            diagnostics=tuple(self._diagnostics),
+        )
+
+    def _named_files(self, paths: Sequence[str], *endings: str) -> list[str]:
+        found = named_files(self._tree, paths, self._diagnostics, is_known=lambda name: name.endswith(endings))
+        return sorted(set(found))
+
+    def _declared_graphs(self) -> Iterator[tuple[DeclaredGraph, str]]:
+        """The graphs of `cluster.yaml` with the paths of their schemas."""
+        cluster, problems = read_cluster(self._tree)
+        self._diagnostics.extend(problems)
+        for graph in () if cluster is None else cluster.graphs:
+            schema = self._path(graph.schema, graph, Code.SCHEMA_FILE_MISSING)
+            if schema is not None:
+                yield graph, schema
+
+    def _query_files(self, graph: DeclaredGraph) -> Iterator[tuple[str, Text]]:
+        """The query files of a graph, each once, with the value that lists it."""
+        queries, by_name = graph.queries, isinstance(graph.queries, QueryRegistry)
+        listed = [each.file for each in queries.entries] if isinstance(queries, QueryRegistry) else list(queries.items)
+        seen: set[str] = set()
+        for item in listed:
+            path = self._path(item, graph, Code.QUERY_FILE_MISSING)
+            if path is None or path in seen:
+                continue
+            seen.add(path)
+            try:
+                # A query that is listed by name has a file; only the other forms can name a folder.
+                if by_name or self._tree.kind(path) is not EntryKind.DIR:
+                    yield path, item
+                    continue
+                names = [name for name in self._tree.names(path) if name.endswith(_QUERIES) and name != _QUERIES]
+            except SourceError as error:
+                self._reader.report(error, _at(graph), item.source, otherwise=Code.QUERY_DIR_UNREADABLE)
+                continue
+            inner = names if path == "." else [f"{path}/{name}" for name in names]
+            yield from ((each, item) for each in inner if each not in seen)
+            seen.update(inner)
+
+    def _path(self, written: Text, graph: DeclaredGraph, otherwise: Code) -> str | None:
+        try:
+            return normalize(written.value, confined=True)
+        except SourceError as error:
+            self._reader.report(error, _at(graph), written.source, otherwise=otherwise)
+            return None
+
+    def _compile(self, path: str, declared: _Declared | None = None) -> Catalog | None:
+        """Step 2."""
+        if declared is not None:
+            self._graphs[path].add(declared.graph.id.value)
+        if path in self._catalogs:
+            return self._catalogs[path]
+        text = self._read(path, Code.SCHEMA_FILE_MISSING, declared)
+        if text is None:
+            return None
+        try:
+            schema = compile_schema(text.data)
+            catalog: Catalog | None = schema.catalog
+            for each in schema_warnings(schema):
+                self._problems[path][each] = []
+        except LanguageError as error:
+            catalog = None
+            for each in schema_problems(error):
+                self._problems[path][each] = []
+        self._catalogs[path] = catalog
+        return catalog
+
+    def _check_pair(self, schema: str, path: str, declared: _Declared | None = None) -> None:
+        """Step 3."""
+        pair = (schema, path)
+        if declared is not None:
+            self._pair_graphs[pair].add(declared.graph.id.value)
+        if pair in self._pairs or self._reader.full:
+            return
+        of_graph = None if declared is None else _Declared(declared.graph, declared.graph.schema)
+        catalog, text = self._compile(schema, of_graph), self._read(path, Code.QUERY_FILE_MISSING, declared)
+        if text is None or not self._reader.admit(path, SourceRef(path), size=len(text.data)):
+            return
+        report = lint_grammar(text.data) if catalog is None else lint_queries(catalog, text.data)
+        self._pairs[pair] = report
+        for each in () if report is None else report.problems:
+            self._problems[path].setdefault(each, []).append(schema)
+
+    def _read(self, path: str, missing: Code, declared: _Declared | None) -> SourceText | None:
+        """The text of a file; an unreadable file is reported once."""
+        if path not in self._texts:
+            try:
+                self._texts[path] = SourceText(self._tree.read(path))
+            except SourceError as error:
+                self._texts[path] = None
+                source = SourceRef(path) if declared is None else declared.written.source
+                at = path if declared is None else _at(declared.graph)
+                fix = error.fix
+                if declared is None and not error.is_refusal:
+                    fix = fix or "correct the path on the command line, or create the file"
+                code = error.code if error.is_refusal else missing
+                self._diagnostics.add(code, at, error.detail, source=source, fix=fix)
+        return self._texts[path]
+
+
+def _locate(path: str, text: SourceText, found: Mapping[LintProblem, Sequence[str]]) -> Iterator[LocatedProblem]:
+    """The problems of a file in the order of their places."""
+    size = len(text.data)
+    for each in sorted(found, key=lambda each: (each.span.start, each.span.end, each.code, each.message)):
+        start, end = min(each.span.start, size), min(each.span.end, size)
+        replacement = None
+        if isinstance(each.fix, Suggestion):
+            replacement = each.fix.replacement(text.data[start:end].decode("utf-8", "replace"))
+        yield LocatedProblem(
+            path,
+            each.level,
+            each.code,
+            each.message,
+            Region(start, end, *text.position(start), *text.position(end)),
+            each.fix,
+            replacement,
+            each.query,
+            tuple(sorted(found[each])),
+        )
+
+
+def _at(graph: DeclaredGraph) -> str:
+    return f"graphs.{shown(graph.id.value)}"

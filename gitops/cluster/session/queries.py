@@ -1,0 +1,104 @@
+"""`graph queries`: the stored queries of a cluster with what callers rely on, as declared or as applied; writes nothing.
+
+1. Declared queries are those of the folder, applied ones those that the ledger records, with their texts of its catalog.
+2. Both are checked against the schema of their graph. An applied query with a problem is left out, and of a folder with an error
+   nothing is listed; every problem is reported.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from gitops.cluster.config.cluster_yaml import load_header
+from gitops.cluster.config.compiler import LanguageCompiler
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.reader import SourceFile
+from gitops.cluster.model.address import Kind, graph_address, schema_address
+from gitops.cluster.model.ledger import LedgerState
+from gitops.cluster.model.outcome import VerbOutcome
+from gitops.cluster.session.catalog import applied_query, catalog_text
+from gitops.cluster.session.observations import STATE_FILE
+from gitops.cluster.session.workspace import Stores, Workspace
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import GitopsError
+from gitops.database.language.query import CheckedQuery
+from gitops.database.language.schema import Schema
+from gitops.database.language.suggest import choices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueriesOutcome(VerbOutcome):
+    """The stored queries of each graph, both in order of names; `applied` says which revision they are of."""
+
+    graphs: Mapping[str, tuple[CheckedQuery, ...]]
+    applied: bool
+
+
+def declared_queries(workspace: Workspace, graph: str | None = None) -> QueriesOutcome:
+    """The queries that the folder declares, of one graph or of all. Raises GitopsError `graph_unknown`."""
+    loaded = load_desired(workspace.tree)
+    declared = {} if loaded.desired is None else loaded.desired.graphs
+    chosen = _chosen(declared, graph, "the folder declares") if loaded.desired is not None else ()
+    found = {name: tuple(query for _, query in sorted(declared[name].queries.items())) for name in chosen}
+    return QueriesOutcome(
+        config_dir=workspace.config_dir, graphs=found, applied=False, diagnostics=tuple(loaded.diagnostics)
+    )
+
+
+def applied_queries(workspace: Workspace, graph: str | None = None) -> QueriesOutcome:
+    """The queries that the ledger records, of one graph or of all. Takes no lock. Raises GitopsError `graph_unknown`."""
+    header, problems = load_header(workspace.tree)
+    found: dict[str, tuple[CheckedQuery, ...]] = {}
+    if header is not None:
+        stores = workspace.open_stores(header.storage)
+        view = stores.ledger.view()
+        problems.extend(view.problems)
+        if view.state is not None:
+            found = _applied(workspace, stores, view.state, graph, problems)
+        elif not view.found:
+            problems.add(Code.CLUSTER_STATE_MISSING, STATE_FILE, "the cluster has no ledger yet")
+    return QueriesOutcome(config_dir=workspace.config_dir, graphs=found, applied=True, diagnostics=tuple(problems))
+
+
+def _applied(
+    workspace: Workspace, stores: Stores, state: LedgerState, graph: str | None, problems: Diagnostics
+) -> dict[str, tuple[CheckedQuery, ...]]:
+    recorded: dict[str, list[CheckedQuery]] = defaultdict(list)
+    names = sorted(address.name for address in state.resources if address.kind is Kind.GRAPH)
+    compiler = LanguageCompiler(problems)
+    for name in _chosen(names, graph, "the ledger records"):
+        addresses = sorted(a for a in state.resources if a.kind is Kind.QUERY and a.graph == name)
+        schema = _schema(workspace, stores, state, name, compiler) if addresses else None
+        recorded[name] = []
+        for address in addresses:
+            file = catalog_text(stores.ledger.blob(address, state.resources[address].digest), address, problems)
+            if file is None or schema is None:
+                continue
+            if (query := applied_query(file, schema, address, compiler, problems)) is not None:
+                recorded[name].append(query)
+    return {name: tuple(queries) for name, queries in recorded.items()}
+
+
+def _schema(
+    workspace: Workspace, stores: Stores, state: LedgerState, graph: str, compiler: LanguageCompiler
+) -> Schema | None:
+    """The applied schema of a graph: from git if git has it, else from the live graph. Raises GitopsError."""
+    address = schema_address(graph)
+    recorded = state.resources.get(address)
+    if recorded is None:
+        raise GitopsError(Code.SCHEMA_NOT_RECORDED, f"the ledger records no schema of {graph}", path=address)
+    source = workspace.accepted_schema(graph, recorded.digest)
+    if source is None:
+        source = stores.engine.read(stores.graph_uri(graph)).schema_source
+    return compiler.schema(SourceFile(address, source), graph_address(graph))
+
+
+def _chosen(names: Iterable[str], graph: str | None, where: str) -> list[str]:
+    """All graphs, or the one that was asked for. Raises GitopsError `graph_unknown`."""
+    known = sorted(names)
+    if graph is None or graph in known:
+        return known if graph is None else [graph]
+    raise GitopsError(Code.GRAPH_UNKNOWN, f"{where} no graph {graph[:80]!r}{choices(graph, known)}", path="graphs")

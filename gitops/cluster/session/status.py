@@ -1,0 +1,178 @@
+"""`status`: the ledger as recorded, and whether the folder declares the same; `force-unlock`, which removes a left lock.
+
+Neither takes a lock or opens a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from gitops.cluster.approvals.decisions import open_debts
+from gitops.cluster.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
+from gitops.cluster.ledger.port import LedgerView
+from gitops.cluster.model.address import Address, Kind, trust_address
+from gitops.cluster.model.ledger import LedgerState, LockObservation, Status
+from gitops.cluster.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
+from gitops.cluster.session.gate import report_debts
+from gitops.cluster.session.observations import (
+    LOCK_FILE,
+    STATE_FILE,
+    observe,
+    read_at_once,
+    verify_catalog,
+    warn_of_intents,
+)
+from gitops.cluster.session.serving import revision_of, servers
+from gitops.cluster.session.validate import load_advice
+from gitops.cluster.session.workspace import Workspace
+from gitops.cluster.targets.projection import pending_rows, place_of
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import GitopsError
+from gitops.database.storage.address import StorageRootError
+from gitops.database.storage.parallel import in_parallel
+
+
+def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
+    """Report state, lock, pending recoveries, the condition of the catalog, and who serves what.
+
+    The reports of servers are read where data are at hand, and with `serving` in a bucket too, which needs credentials.
+
+    Lock and recoveries are read even if the header of cluster.yaml has errors, as long as it says where they are; the
+    ledger is read only under a header without errors. What else is wrong with the folder is left to `validate`.
+    """
+    cluster, problems = read_cluster(workspace.tree)
+    if cluster is None:
+        return StatusOutcome(config_dir=workspace.config_dir, diagnostics=tuple(problems))
+    header_problems = Diagnostics()
+    header = header_of(cluster, header_problems)
+    try:
+        stores = workspace.open_stores(declared_storage(cluster))
+        ledger = stores.ledger
+    except (GitopsError, StorageRootError) as error:
+        if isinstance(error, GitopsError):  # the other one is among the problems of the header
+            header_problems.add_error(error)
+        return StatusOutcome(config_dir=workspace.config_dir, diagnostics=tuple(header_problems))
+    held, view, newest = LockObservation(held=False), LedgerView(), None
+    try:
+        held, listing, seen = read_at_once(ledger)
+        if held.problem is not None:
+            problems.add(held.problem, LOCK_FILE, held.detail, severity=Severity.WARNING)
+        warn_of_intents(listing, problems, "an interrupted operation is not settled")
+        problems.extend(header_problems)
+        if header is not None:
+            view = seen
+            problems.extend(view.problems)
+            if not view.found:
+                problems.add(Code.STATE_MISSING, STATE_FILE, "the cluster has no ledger yet", severity=Severity.WARNING)
+            elif view.state is not None:
+                catalog: Callable[[], Any] = partial(verify_catalog, ledger, view.state, problems)
+                if view.entry is None:
+                    reads = (catalog, ledger.latest_changeset)
+                    _, newest = in_parallel(lambda read: read(), reads, ledger.parallel)
+                else:
+                    catalog()
+                report_debts(open_debts(view.state), workspace.governance, problems)
+                _warn_of_pending_rows(view.state, problems)
+                _warn_of_graphs(view.state, problems)
+    except GitopsError as error:
+        problems.add_error(error)
+    applied, seen_servers = revision_of(view.cas, 0 if view.state is None else view.state.revision), None
+    if applied is not None and stores.reports is not None and (serving or stores.data_at_hand):
+        seen_servers = servers(stores.reports, applied, workspace.clock.now(), problems)
+    return StatusOutcome(
+        config_dir=workspace.config_dir,
+        observations=observe(ledger, view, held, workspace.clock.now()),
+        state=view.state,
+        in_sync=None if problems.has_errors else _in_sync(workspace, view),
+        entry=view.entry,
+        newest=newest,
+        rules=_waiting_rules(workspace, view),
+        approvers=_approvers(view),
+        serving=seen_servers,
+        diagnostics=tuple(problems),
+    )
+
+
+def _warn_of_graphs(state: LedgerState, problems: Diagnostics) -> None:
+    """Report the graphs that the last refresh did not find, or could not read, such as one that lacks a file."""
+    for graph in sorted(state.vanished):
+        detail = "the last refresh did not find its folder"
+        problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)
+    code = Code.GRAPH_OBSERVATION_ERROR
+    for graph, record in sorted(state.statuses.items()):
+        if graph.kind is Kind.GRAPH and code in record.conditions:
+            problems.add(
+                code, graph, f"the last refresh could not read it: {record.message}", severity=Severity.WARNING
+            )
+
+
+def _warn_of_pending_rows(state: LedgerState, problems: Diagnostics) -> None:
+    for target, addresses in pending_rows(state).items():
+        detail = f"not on target {target} yet: {', '.join(addresses)}; the next apply or tick writes the rows"
+        problems.add(Code.PROJECTION_PENDING, place_of(target), detail)
+
+
+def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
+    """Whether nothing is left to apply; None if that is not known. A folder that the newest entry applied is not read."""
+    state, entry, governance = view.state, view.entry, workspace.governance
+    if state is None:
+        return None
+    if state.vanished or any(record.status is Status.BLOCKED for record in state.statuses.values()):
+        return False
+    if governance is not None and entry is not None:
+        if _waiting_rules(workspace, view) is not None:
+            return False
+        if entry.source is not None and entry.source.tree == governance.source.tree:
+            return state.config_digest == entry.config_digest
+    with suppress(GitopsError):
+        desired = load_advice(workspace).desired
+        return None if desired is None else desired.config_digest == state.config_digest
+    return None
+
+
+def _waiting_rules(workspace: Workspace, view: LedgerView) -> Address | None:
+    """The keys and rules of the source commit, if those of the newest entry are still in force instead."""
+    governance = workspace.governance
+    if governance is None or view.entry is None:
+        return None
+    in_force = view.trust is not None and governance.trust.digest == view.trust.digest
+    return None if in_force else trust_address(governance.target.cluster)
+
+
+def _approvers(view: LedgerView) -> tuple[str, ...]:
+    """Who may approve what waits: the people of the rules in force who are not among its authors."""
+    if view.trust is None or view.entry is None:
+        return ()
+    people = {name for signer in view.trust.signers for name in signer.principals if view.trust.may_approve(name)}
+    return tuple(sorted(people - view.trust.known_as(view.entry.authors)))
+
+
+def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:
+    """Remove the lock if it carries exactly `lock_id`; every failure leaves it untouched."""
+    header, problems = load_header(workspace.tree)
+    seen, removed = StateObservations(), False
+    try:
+        if header is not None and not problems.has_errors:
+            ledger = workspace.open_stores(header.storage).ledger
+            held, view = ledger.observe_lock(), LedgerView()
+            try:
+                ledger.break_lock(lock_id)
+                removed = True
+            except GitopsError as error:
+                problems.add_error(error)
+            # Only for the report: a lock must be removable whatever else is broken.
+            with suppress(GitopsError):
+                view = ledger.view()
+            # The report names the holder of the removed lock. One that cannot be read is none that this command can name.
+            held = replace(held, held=held.held and held.info is not None and not removed)
+            seen = observe(ledger, view, held, workspace.clock.now())
+    except GitopsError as error:
+        problems.add_error(error)
+    return UnlockOutcome(
+        config_dir=workspace.config_dir, observations=seen, lock_removed=removed, diagnostics=tuple(problems)
+    )

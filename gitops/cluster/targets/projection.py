@@ -1,0 +1,129 @@
+"""The rows of strategies on a target, as they follow from the ledger: pure rules.
+
+| a row | is |
+| --- | --- |
+| is declared, and missing, different, or not known to be written | written |
+| is ours, and declared no longer, or its compute cluster has another id now | deleted, with its state |
+| was never declared here | reported; deleted only where the target has `prune` |
+| is of a compute cluster that belongs to another cluster folder | left alone, and so are all of that compute cluster (`claims`) |
+
+A row is ours if the ledger records that it was written, or was about to be. What is written again is the same row: readers take
+the newest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from gitops.cluster.model.address import Address, strategy_address
+from gitops.cluster.model.compute import ComputeRules, OwnedRow, owned_rows, rule_config
+from gitops.cluster.model.ledger import LedgerState
+from gitops.cluster.model.strategy import type_of
+from gitops.cluster.targets.claims import DECLARED_BY, claims, foreign_owners
+from gitops.cluster.targets.port import StrategyRow
+from gitops.cluster.targets.signals import ComputeCluster
+from gitops.core.dataclass import dataclass
+
+__all__ = ["RowChanges", "pending_rows", "place_of", "row_changes"]
+
+Pair = tuple[str, str]
+"""The id of a compute cluster, and the type of a strategy."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """What is done to the rows of a target, and what is ours afterwards.
+
+    `missing` are the compute clusters that the target does not have, `unmanaged` the pairs of rows that stay and are not ours.
+    `claimed` are the compute clusters, by key, that belong to another cluster folder, and that folder.
+    """
+
+    written: tuple[StrategyRow, ...]
+    deleted: tuple[Pair, ...]
+    owned: tuple[OwnedRow, ...]
+    missing: tuple[ComputeRules, ...]
+    unmanaged: tuple[Pair, ...]
+    claimed: Mapping[str, str]
+
+
+def row_changes(
+    rules: Iterable[ComputeRules],
+    digests: Mapping[Address, str],
+    owned: Iterable[OwnedRow],
+    clusters: Mapping[str, ComputeCluster],
+    rows: Mapping[Pair, StrategyRow],
+    owner: str,
+) -> RowChanges:
+    """Compare one target with what is applied.
+
+    `rules` are the applied strategies of the target, `digests` those of their texts by address, `owned` the rows on it that are
+    recorded as ours; `clusters` by name and the newest `rows` are what the target has. `owner` is what this cluster folder is
+    called in its rows.
+    """
+    known, rules = set(owned), tuple(rules)
+    own = {owner}.union(row.owner for row in known if row.owner is not None)
+    claimed, foreign = claims(rules, own, clusters, rows.values()), foreign_owners(rows.values(), own)
+    wanted: dict[Pair, StrategyRow] = {}
+    after: set[OwnedRow] = set()
+    kept: set[Pair] = set()
+    missing: list[ComputeRules] = []
+    for each in rules:
+        there = clusters.get(each.cluster)
+        if there is None:
+            missing.append(each)
+        for rule in each.rules:
+            kind = type_of(rule)
+            address = strategy_address(each.key, kind)
+            pending = OwnedRow(address, each.target, each.cluster)
+            if there is None:
+                after.add(pending)
+                continue
+            pair = there.cluster_id, kind.value
+            if each.key in claimed:
+                kept.add(pair)
+                before = {row for row in known if (row.address, row.cluster) == (address, each.cluster)} or {pending}
+                after.update(replace(row, digest=None) for row in before)
+                continue
+            wanted[pair] = StrategyRow(*pair, {**rule_config(rule), DECLARED_BY: owner})
+            after.add(OwnedRow(address, each.target, each.cluster, there.cluster_id, digests[address], owner))
+    written_before = {(row.cluster_id, row.strategy) for row in known & after}
+    others = {pair for pair, row in rows.items() if foreign_owners([row], own)}
+    left = {pair for row in known for pair in _pairs(row, clusters)} - wanted.keys() - kept - others
+    unmanaged = {pair for pair in rows if pair[0] not in foreign} - wanted.keys() - left
+    prune = any(each.target.prune for each in rules)
+    return RowChanges(
+        written=tuple(
+            row
+            for pair, row in sorted(wanted.items())
+            if pair not in written_before or pair not in rows or rows[pair].config != row.config
+        ),
+        deleted=tuple(sorted(left | unmanaged if prune else left)),
+        owned=tuple(sorted(after, key=lambda row: (row.address, row.cluster, row.cluster_id or ""))),
+        missing=tuple(missing),
+        unmanaged=() if prune else tuple(sorted(unmanaged)),
+        claimed=claimed,
+    )
+
+
+def _pairs(row: OwnedRow, clusters: Mapping[str, ComputeCluster]) -> list[Pair]:
+    """The pairs that a row of ours may have: one that is not known to be written has the id that its compute cluster has."""
+    if row.cluster_id is not None:
+        return [(row.cluster_id, row.strategy)]
+    there = clusters.get(row.cluster)
+    return [] if there is None else [(there.cluster_id, row.strategy)]
+
+
+def pending_rows(state: LedgerState) -> Mapping[str, tuple[str, ...]]:
+    """By target, the strategies whose rows do not follow the ledger yet, as far as it records. Raises IntegrityError."""
+    found: dict[str, set[str]] = {}
+    for row in owned_rows(state.observations):
+        applied = state.resources.get(row.address)
+        if applied is None or applied.digest != row.digest:
+            found.setdefault(row.target.name, set()).add(row.address)
+    return {name: tuple(sorted(each)) for name, each in sorted(found.items())}
+
+
+def place_of(target: str) -> str:
+    """Where problems of a target are reported."""
+    return f"compute.targets.{target}"

@@ -1,0 +1,227 @@
+"""One connection to a target: its settings, its deadline, and its failures as errors of the port.
+
+1. Every statement commits by itself, and its parameters are sent beside its text.
+2. The server ends a statement after `timeout_s`; a peer that does not answer at all loses its connection soon after.
+3. What the driver says may have parts of the URL in it, so nothing of it is shown before its secrets are taken out.
+4. A lost connection is opened again by the next statement.
+
+This is the only module that knows the driver.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from gitops.cluster.targets.port import ReplicaOutcome, ReplicaResult
+from gitops.compute.materialize.queries import Query
+from gitops.compute.strategies import problems
+from gitops.compute.strategies.statements import identifier, outcome_of
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import RemoteError, UsageError, one_line
+from gitops.core.redact import Redactor, Secret
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["Address", "MissingColumnError", "MissingFunctionError", "MissingRelationError", "TargetConnection"]
+
+_GRACE_S = 5
+_DENIED = "42501"
+_INDETERMINATE = ReplicaOutcome.INDETERMINATE
+_LOGIN_REFUSED = re.compile(
+    r"authentication failed|invalid password|no password supplied|role \".*\" does not exist|not permitted to log in"
+)
+_CREDENTIALS = re.compile(r"(?<=://)[^\s/]*@")
+_PASSWORD_OPTIONS = ("password", "sslpassword")
+_PASSWORD = re.compile(r"(password=)('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a target is, and how to speak to it. `place` names it in problems, as `cluster.yaml` does.
+
+    Statements that read the three tables run on the compute cluster `query_cluster`, or on that of the role. It has to have a
+    replica. Those on the system catalog run on a cluster of the target, wherever a session is.
+    """
+
+    place: str
+    url: Secret
+    application_name: str
+    query_cluster: str | None = None
+    timeout_s: int = 30
+
+
+class MissingRelationError(Exception):
+    """A relation is not there."""
+
+
+class MissingColumnError(Exception):
+    """A relation is there, and lacks a column."""
+
+
+class MissingFunctionError(Exception):
+    """A function is not there."""
+
+
+# The target reports what it does not find under the same state as nearly every error of its catalog.
+_MISSING = (
+    (re.compile(r"unknown (catalog item|schema) '"), MissingRelationError),
+    (re.compile(r"column .* does not exist\Z"), MissingColumnError),
+    (re.compile(r"function .* does not exist\Z"), MissingFunctionError),
+)
+
+
+class TargetConnection:
+    """A connection that is opened by its first use; close it in the end."""
+
+    def __init__(self, address: Address) -> None:
+        """Raises UsageError `target_url_invalid`, which shows nothing of the URL but its name."""
+        self.place = address.place
+        self._address = address
+        self._redact = _redactor(address)
+        self._open: psycopg.Connection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection that was not lost, as far as is known."""
+        return self._open is not None and not self._open.closed
+
+    def close(self) -> None:
+        """Close it, if it is open."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def open(self) -> None:
+        """Connect, unless there is a connection. Raises as the methods of the port, and UsageError `materialize_unavailable`."""
+        self._connected()
+
+    def run(self, query: Query, *values: object) -> tuple[list[tuple[Any, ...]], int]:
+        """The rows that a statement gives, and the number of rows that it changed.
+
+        Raises MissingRelationError, MissingColumnError, MissingFunctionError, and as the methods of the port.
+        """
+        driver = _driver()
+        connection = self._connected()
+        try:
+            with self._deadline(connection):
+                cursor = connection.execute(query.text, values or None)
+                found = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+                return found, cursor.rowcount
+        except driver.Error as error:
+            raise self._problem(error, query, connection) from None
+
+    def replica_statement(self, text: str) -> ReplicaResult:
+        """Carry out a statement about a replica; every failure is an outcome, but for one to connect before it."""
+        driver = _driver()
+        try:
+            connection = self._connected()
+        except RemoteError as error:
+            if not error.retryable:
+                raise
+            return ReplicaResult(_INDETERMINATE, error.detail)
+        try:
+            with self._deadline(connection):
+                connection.execute(text)
+        except driver.Error as error:
+            message = self._text(error)
+            lost = connection.closed or error.sqlstate is None
+            outcome = _INDETERMINATE if lost else outcome_of(error.diag.message_primary or "", error.sqlstate)
+            return ReplicaResult(outcome, message)
+        return ReplicaResult(ReplicaOutcome.DONE)
+
+    def _connected(self) -> psycopg.Connection:
+        if self._open is not None and not self._open.closed:
+            return self._open
+        driver, address = _driver(), self._address
+        self.close()
+        try:
+            given = driver.conninfo.conninfo_to_dict(address.url.reveal())
+            settings = {"connect_timeout": address.timeout_s} | given
+            settings["options"] = f"{given.get('options', '')} -c statement_timeout={address.timeout_s * 1000}".strip()
+            settings["application_name"] = address.application_name
+            made: psycopg.Connection = driver.connect(**settings, autocommit=True, prepare_threshold=None)
+        except driver.Error as error:
+            text = self._text(error)
+            if _LOGIN_REFUSED.search(text):
+                raise problems.login_refused(self.place, text) from None
+            raise problems.unreachable(self.place, text) from None
+        self._open = made
+        if address.query_cluster is not None:
+            try:
+                self.run(Query(f"SET cluster = {identifier(address.query_cluster)}"))
+            except Exception:
+                self.close()
+                raise
+        return made
+
+    @contextmanager
+    def _deadline(self, connection: psycopg.Connection) -> Iterator[None]:
+        """Cut the connection where the server ends the statement neither by itself nor by its own timeout."""
+        timer = threading.Timer(self._address.timeout_s + _GRACE_S, _cut, (connection,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _problem(self, error: psycopg.Error, query: Query, connection: psycopg.Connection) -> Exception:
+        text = self._text(error)
+        missing = next((kind for template, kind in _MISSING if template.match(text)), None)
+        if missing is not None:
+            return missing(text)
+        if error.sqlstate == _DENIED and query.relations:
+            named = (name for name in query.relations if name.rpartition(".")[2] in text)
+            relation = next(named, query.relations[0])
+            return problems.denied(self.place, connection.info.user, query.privilege, relation, text)
+        if error.sqlstate is None or outcome_of("", error.sqlstate) is _INDETERMINATE:
+            return problems.unreachable(self.place, text)
+        return problems.failed(self.place, text)
+
+    def _text(self, error: psycopg.Error) -> str:
+        # Behind the first line of its own texts the driver guesses at causes.
+        text = one_line(error.diag.message_primary or str(error).partition("\n")[0]) or type(error).__name__
+        return self._redact(_PASSWORD.sub(r"\1[redacted]", _CREDENTIALS.sub("[redacted]@", text)))
+
+
+def _driver() -> Any:
+    """The driver. Raises UsageError `materialize_unavailable` where it is not installed."""
+    try:
+        import psycopg
+    except ModuleNotFoundError as error:
+        raise UsageError(Code.MATERIALIZE_UNAVAILABLE, "the package psycopg is not installed") from error
+    return psycopg
+
+
+def _redactor(address: Address) -> Redactor:
+    """What takes the passwords of a URL out of texts, as they are written there and as they are sent."""
+    url = address.url.reveal()
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("postgres", "postgresql") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    # Where an @ of a password is written as it is, programs disagree about where the password ends.
+    if not usable or url.count("@") > 1 or url.count("@") != parts.netloc.count("@"):
+        detail = f"the URL in {address.url.name} is not of the form postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        raise UsageError(Code.TARGET_URL_INVALID, detail, path=address.place)
+    options = [option.partition("=") for option in parts.query.split("&")]
+    secrets = [parts.password or "", *(value for name, _, value in options if name in _PASSWORD_OPTIONS)]
+    return Redactor(Secret(address.url.name, each) for each in {*secrets, *map(unquote, secrets)} if each)
+
+
+def _cut(connection: psycopg.Connection) -> None:
+    """Let the thread that waits for an answer see the end of the connection."""
+    try:
+        with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as side:
+            side.shutdown(socket.SHUT_RDWR)
+    except Exception:  # noqa: BLE001, S110 - it is closed already, in which case nothing waits for it
+        pass

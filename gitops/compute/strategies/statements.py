@@ -1,0 +1,95 @@
+"""The statements about replicas as texts, for people and for the target, and what its errors mean.
+
+Names and sizes are rendered by `identifier` and `literal` alone. A target reports nearly every error of its catalog under the
+same state, so what happened is read from the beginning of the message, which no name can reach.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gitops.cluster.targets.port import ReplicaOutcome
+from gitops.compute.strategies.decision import ActionKind
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import BugError
+
+__all__ = [
+    "ReplicaStatement",
+    "create_replica",
+    "drop_replica",
+    "identifier",
+    "literal",
+    "outcome_of",
+    "read_statement",
+]
+
+_MESSAGES = (
+    (r"cannot create multiple replicas named ", ReplicaOutcome.EXISTS),
+    (r"unknown cluster replica size", ReplicaOutcome.INVALID_SIZE),
+    (r"unknown cluster( replica)? '", ReplicaOutcome.ABSENT),
+    (r"cannot modify managed cluster", ReplicaOutcome.MANAGED),
+    (r"cannot create more than one replica of a cluster containing sources or sinks", ReplicaOutcome.SINGLE_REPLICA),
+)
+# The connection broke, the server goes down, or the statement was cancelled.
+_INDETERMINATE = re.compile(r"08...|57P0.|57014")
+_NAME = r'"((?:[^"]|"")*)"'
+_CREATE = re.compile(rf"CREATE CLUSTER REPLICA {_NAME}\.{_NAME} \(SIZE '((?:[^']|'')*)'[,)]")
+_DROP = re.compile(rf"DROP CLUSTER REPLICA (?:IF EXISTS )?{_NAME}\.{_NAME}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatement:
+    """What a statement does with a replica; a drop does not say its size."""
+
+    kind: ActionKind
+    cluster: str
+    replica: str
+    size: str | None = None
+
+
+def identifier(name: str) -> str:
+    """A name between quotes; whatever is in it stays part of it. Raises BugError for a name that no statement can carry."""
+    return '"' + _checked(name).replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text between quotes. Raises BugError as `identifier`."""
+    return "'" + _checked(text).replace("'", "''") + "'"
+
+
+def create_replica(cluster: str, replica: str, size: str) -> str:
+    """The statement that creates a replica of a compute cluster."""
+    return f"CREATE CLUSTER REPLICA {identifier(cluster)}.{identifier(replica)} (SIZE {literal(size)})"
+
+
+def drop_replica(cluster: str, replica: str) -> str:
+    """The statement that drops a replica of a compute cluster, if it is there."""
+    return f"DROP CLUSTER REPLICA IF EXISTS {identifier(cluster)}.{identifier(replica)}"
+
+
+def read_statement(sql: str) -> ReplicaStatement | None:
+    """The parts of a statement about a replica, also of those that other programs write; None for any other text."""
+    if made := _CREATE.match(sql):
+        cluster, replica, size = made.groups()
+        return ReplicaStatement(ActionKind.CREATE, _plain(cluster), _plain(replica), size.replace("''", "'"))
+    if dropped := _DROP.match(sql):
+        return ReplicaStatement(ActionKind.DROP, *map(_plain, dropped.groups()))
+    return None
+
+
+def _plain(name: str) -> str:
+    return name.replace('""', '"')
+
+
+def outcome_of(message: str, state: str | None) -> ReplicaOutcome:
+    """What an error says about the statement that it answers; an error without an SQLSTATE is a lost connection."""
+    if state is None or _INDETERMINATE.fullmatch(state):
+        return ReplicaOutcome.INDETERMINATE
+    found = (outcome for template, outcome in _MESSAGES if re.match(template, message))
+    return next(found, ReplicaOutcome.FAILED)
+
+
+def _checked(text: str) -> str:
+    if re.search(r"[\0\ud800-\udfff]", text):
+        raise BugError(f"{text!r} cannot be part of a statement")
+    return text

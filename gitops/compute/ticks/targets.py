@@ -1,0 +1,173 @@
+"""The targets of a tick: open and lock them, read their signals once, and decide for each compute cluster by itself.
+
+What keeps one target or one compute cluster from being decided about is reported, and the others go on. A target that does not
+report its signals is not decided about at all: without signals nothing is ever dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+
+from gitops.cluster.model.compute import ComputeRules
+from gitops.cluster.model.strategy import IdleSuspend, ShrinkToFit, StrategyType
+from gitops.cluster.session.workspace import OpenTarget
+from gitops.cluster.targets.claims import claimed_message, claims
+from gitops.cluster.targets.port import TARGET_LOCK, StrategyTarget, TargetReader
+from gitops.cluster.targets.projection import place_of
+from gitops.cluster.targets.signals import ComputeCluster, Signals
+from gitops.cluster.targets.state import StrategyState
+from gitops.compute.strategies.decision import Decision, decide
+from gitops.compute.ticks.graph import TickAction, actions_of
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import GitopsError, UsageError
+
+__all__ = [
+    "Decided",
+    "Selection",
+    "by_target",
+    "claims_on",
+    "decide_all",
+    "lock_targets",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which compute clusters a command is about: those whose name on the target, or in `cluster.yaml`, a pattern is found in."""
+
+    clusters: re.Pattern[str] | None = None
+    target: str | None = None
+
+    def has(self, rules: ComputeRules) -> bool:
+        """Whether a compute cluster is among them."""
+        named = self.clusters is None or any(map(self.clusters.search, (rules.cluster, rules.key)))
+        return named and self.target in (None, rules.target.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided about one compute cluster, from what."""
+
+    rules: ComputeRules
+    cluster: ComputeCluster
+    signals: Signals
+    states: Mapping[StrategyType, StrategyState]
+    decision: Decision
+
+    @property
+    def actions(self) -> list[TickAction]:
+        """The actions on its replicas, in order."""
+        return actions_of(self.rules, self.cluster, self.decision, self.signals)
+
+
+def by_target(rules: Sequence[ComputeRules]) -> Mapping[str, list[ComputeRules]]:
+    """The compute clusters of each target, in the order of the names of targets."""
+    names = sorted({each.target.name for each in rules})
+    return {name: [each for each in rules if each.target.name == name] for name in names}
+
+
+def lock_targets(
+    rules: Mapping[str, Sequence[ComputeRules]],
+    open_target: OpenTarget,
+    closing: ExitStack,
+    problems: Diagnostics,
+    *,
+    scheduled: bool,
+) -> dict[str, StrategyTarget]:
+    """Connect to targets and take their locks; one that is busy or does not answer is reported, and left out.
+
+    One that is busy has a run of this or of another cluster folder at work. A target without locks is protected by the lock of
+    the ledger alone. What is `scheduled` comes again, so a busy target is a warning of it, and an error otherwise. Raises
+    UsageError where a target cannot be opened as the command line and the environment are.
+    """
+    opened = {}
+    for name, clusters in rules.items():
+        try:
+            target = closing.enter_context(open_target(clusters[0].target))
+            free = target.try_lock(TARGET_LOCK)
+        except UsageError:
+            raise
+        except GitopsError as error:
+            problems.add_error(error)
+            continue
+        if free is False:
+            severity = Severity.WARNING if scheduled else Severity.ERROR
+            detail = "another run, of this cluster folder or of one that shares the target, is at work on it"
+            problems.add(Code.ALREADY_RUNNING, place_of(name), detail, severity=severity)
+        else:
+            opened[name] = target
+    return opened
+
+
+def claims_on(target: TargetReader, clusters: Sequence[ComputeRules], own: Collection[str]) -> Mapping[str, str]:
+    """`claims`, as the target says it now. Raises RemoteError."""
+    return claims(clusters, own, target.clusters(), target.strategies().values()) if clusters else {}
+
+
+def decide_all(
+    target: TargetReader,
+    clusters: Sequence[ComputeRules],
+    claimed: Mapping[str, str],
+    now: datetime,
+    problems: Diagnostics,
+) -> Iterator[Decided]:
+    """Decide about compute clusters of one target, each as far as it can be, but for those that are `claimed`."""
+    try:
+        target.probe()
+        found = target.clusters()
+        there = [(each, found[each.cluster]) for each in clusters if _is_usable(each, found, claimed, problems)]
+        signals = target.observe([cluster for _, cluster in there], now=now, lookback=_lookback(clusters))
+        states = target.states()
+    except GitopsError as error:
+        problems.add_error(error)
+        return
+    for rules, cluster in there:
+        known = {state.strategy: state for state in states.get(cluster.cluster_id, ())}
+        seen = signals.get(cluster.cluster_id)
+        if seen is None:
+            detail = f"the target reports nothing about {cluster.name}"
+            problems.add(Code.SIGNAL_UNAVAILABLE, rules.place, detail)
+            continue
+        try:
+            decision = decide(cluster, rules.rules, known, seen, rules.limits)
+        except Exception as error:  # noqa: BLE001 - of this compute cluster alone
+            detail = f"{type(error).__name__} was raised while its strategies decided"
+            problems.add(Code.INTERNAL_ERROR, rules.place, detail)
+        else:
+            for detail in decision.refused:
+                problems.add(Code.REPLICA_LIMIT_EXCEEDED, rules.place, detail)
+            for rule in rules.rules:
+                # Any other size that is not known is refused with the statement that has it.
+                if isinstance(rule, ShrinkToFit) and rule.max_replica_size not in seen.sizes.credits:
+                    detail = f"target {rules.target.name} does not list the size {rule.max_replica_size}, so nothing is tried"
+                    problems.add(Code.REPLICA_SIZE_INVALID, f"{rules.place}.shrink_to_fit.max_replica_size", detail)
+            yield Decided(rules, cluster, seen, known, decision)
+
+
+def _is_usable(
+    rules: ComputeRules, found: Mapping[str, ComputeCluster], claimed: Mapping[str, str], problems: Diagnostics
+) -> bool:
+    if (owner := claimed.get(rules.key)) is not None:
+        problems.add(Code.COMPUTE_CLUSTER_CLAIMED, rules.place, claimed_message(rules, owner))
+        return False
+    cluster = found.get(rules.cluster)
+    if cluster is None:
+        detail = f"target {rules.target.name} has no compute cluster {rules.cluster}"
+        problems.add(Code.COMPUTE_CLUSTER_MISSING, rules.place, detail)
+        return False
+    if cluster.managed:
+        detail = f"{rules.cluster} is managed: target {rules.target.name} makes its replicas by itself"
+        problems.add(Code.COMPUTE_CLUSTER_MANAGED, rules.place, detail)
+        return False
+    return True
+
+
+def _lookback(clusters: Sequence[ComputeRules]) -> timedelta:
+    """Twice the longest time of idling, so that a decision can say how long it was; nothing else asks for activity."""
+    idle = (rule.idle_after_s for each in clusters for rule in each.rules if isinstance(rule, IdleSuspend))
+    return timedelta(seconds=2 * max(idle, default=0))

@@ -1,0 +1,289 @@
+"""A tick: what the applied strategies want done with replicas now, decided and carried out.
+
+1. Lock the ledger, and read the strategies that it has applied: files of the folder play no part. While a changeset of another
+   kind is carried out, nothing is done.
+2. Connect to the targets and lock them. Settle the tick that an interrupted run left: write the audit rows that it owes.
+3. Bring the rows of each target in line with the ledger, read its signals once, and decide for each compute cluster but those
+   that belong to another cluster folder.
+4. Without any action, only memories are written. Otherwise the changeset of the tick is recorded before the first statement,
+   the execution graph is carried out, what strategies remember is written, and the end of the changeset is recorded.
+
+An interrupted tick is not gone on with. The next one decides again from what is there, which converges, since what was done is
+seen, and a decision that was carried out asks for nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from gitops.cluster.apply.projection import reconcile
+from gitops.cluster.apply.runner import report_interrupt, run_graph
+from gitops.cluster.changesets.runs import RunLog
+from gitops.cluster.config.cluster_yaml import load_header
+from gitops.cluster.config.load import LoadResult
+from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetKind
+from gitops.cluster.model.compute import ComputeRules
+from gitops.cluster.model.outcome import VerbOutcome
+from gitops.cluster.model.plan import NodeOutcome, NodeResult
+from gitops.cluster.model.resource import DesiredState
+from gitops.cluster.model.run_event import to_all
+from gitops.cluster.model.strategy import StrategyType
+from gitops.cluster.plan.strategies import applied_rules, own_names
+from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.workspace import OpenTarget, Workspace
+from gitops.cluster.targets.port import StrategyTarget
+from gitops.cluster.targets.state import StrategyState
+from gitops.compute.ticks.graph import TickAction, tick_graph
+from gitops.compute.ticks.record import create_changeset, end_changeset, owed_by, settle_tick
+from gitops.compute.ticks.targets import (
+    Decided,
+    Selection,
+    by_target,
+    claims_on,
+    decide_all,
+    lock_targets,
+)
+from gitops.compute.ticks.work import OWES, ReplicaWork
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic, Severity
+from gitops.core.errors import GitopsError, UsageError
+from gitops.core.faults import around
+
+__all__ = ["TickOutcome", "Ticking", "preview", "targets_of", "tick", "without_resources"]
+
+_MOST_WORKERS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickOutcome(VerbOutcome):
+    """What a tick did, or would do: its actions in order, and how each ended where they were carried out.
+
+    `decided` are the compute clusters that were decided about, each behind the name of its target. `skipped` says why nothing was
+    even looked at, and `loaded` whether the cluster folder declares its ledger.
+    """
+
+    actions: tuple[TickAction, ...] = ()
+    results: tuple[NodeResult, ...] = ()
+    decided: tuple[str, ...] = ()
+    skipped: str | None = None
+    changeset: Changeset | None = None
+    dry_run: bool = False
+    loaded: bool = True
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether the only errors are of targets that do not answer."""
+        codes = {each.code for each in self.diagnostics if each.severity is Severity.ERROR}
+        return codes == {Code.TARGET_UNREACHABLE}
+
+
+@dataclass(frozen=True, slots=True)
+class Ticking:
+    """How a tick is run: how it opens a target, for which compute clusters, and whether a schedule asked for it."""
+
+    open_target: OpenTarget
+    selection: Selection = Selection()
+    scheduled: bool = False
+
+
+def preview(workspace: Workspace, how: Ticking) -> TickOutcome:
+    """Say what a tick would do now. Nothing is written, neither to the ledger nor to a target, and no lock is taken."""
+
+    def look(current: Session) -> TickOutcome:
+        found: list[Decided] = []
+        rules = targets_of(current, how)
+        if rules and (why := _interrupted(current)) is not None:
+            first = why if isinstance(why, str) else f"an interrupted tick, {why.key}, is settled first"
+            current.problems.add(Code.TICK_SKIPPED, "", f"{first}; what is shown comes after that")
+        for clusters in rules.values():
+            try:
+                with how.open_target(clusters[0].target) as target:
+                    chosen = [each for each in clusters if how.selection.has(each)]
+                    claimed = claims_on(target, chosen, own_names(current))
+                    found += decide_all(target, chosen, claimed, workspace.clock.now(), current.problems)
+            except UsageError:
+                raise
+            except GitopsError as error:
+                current.problems.add_error(error)
+        return replace(_outcome(current, found), dry_run=True)
+
+    return in_session(workspace, "tick", StateNeed.REQUIRED, look, lockless=True, loaded=without_resources(workspace))
+
+
+def tick(workspace: Workspace, how: Ticking) -> TickOutcome:
+    """Decide and carry out, by the steps of this module."""
+    loaded = without_resources(workspace)
+    outcome = in_session(workspace, "tick", StateNeed.REQUIRED, lambda current: _tick(current, how), loaded=loaded)
+    if not how.scheduled:
+        return outcome
+    # What has the lock does the work, or the next run of the schedule does.
+    return replace(outcome, diagnostics=tuple(map(_as_scheduled, outcome.diagnostics)))
+
+
+def without_resources(workspace: Workspace) -> LoadResult:
+    """The folder as far as it says where its ledger is: a tick is about what was applied, and not about what is declared."""
+    header, problems = load_header(workspace.tree)
+    desired = None if header is None else DesiredState("", {}, (), {}, header.name, header.storage, header.lock)
+    return LoadResult(desired, header, {}, (), problems)
+
+
+def _tick(current: Session, how: Ticking) -> TickOutcome:
+    rules = targets_of(current, how)
+    if not rules:
+        return _outcome(current, ())
+    interrupted = _interrupted(current)
+    if isinstance(interrupted, str):
+        detail = f"{interrupted}; the next tick comes after it"
+        current.problems.add(Code.TICK_SKIPPED, "", detail)
+        return replace(_outcome(current, ()), skipped=detail)
+    with ExitStack() as closing:
+        problems, workspace = current.problems, current.workspace
+        targets = lock_targets(rules, how.open_target, closing, problems, scheduled=how.scheduled)
+        found: list[Decided] = []
+        try:
+            if (died := interrupted or owed_by(current)) is not None:
+                settle_tick(current, died, targets)
+            for name, target in targets.items():
+                try:
+                    target.create_tables()
+                    claimed = reconcile(current, target, name, rules[name]).claimed
+                except GitopsError as error:
+                    problems.add_error(error)
+                    continue
+                chosen = [each for each in rules[name] if how.selection.has(each)]
+                found += decide_all(target, chosen, claimed, workspace.clock.now(), problems)
+            actions = tuple(action for each in found for action in each.actions)
+            if not actions:
+                _remember(current, found, targets, {})
+                return _outcome(current, found)
+            with workspace.cancel.work():
+                return _carry_out(current, found, targets, actions)
+        except GitopsError as error:
+            problems.add_error(error)
+            return _outcome(current, found)
+
+
+def _carry_out(
+    current: Session, found: Sequence[Decided], targets: Mapping[str, StrategyTarget], actions: tuple[TickAction, ...]
+) -> TickOutcome:
+    """Step 4. Raises GitopsError where the ledger cannot be written."""
+    workspace, log = current.workspace, RunLog()
+    journal = create_changeset(current, actions)
+    journal.run = log.record
+    since = min(each.signals.now for each in found)
+    work = ReplicaWork(journal.record.key, actions, targets, workspace.faults, since=since)
+    results = run_graph(
+        tick_graph(actions),
+        work,
+        clock=workspace.clock,
+        workers=workspace.workers or min(_MOST_WORKERS, len(targets)),
+        on_event=to_all(log, workspace.on_event),
+        cancel=workspace.cancel,
+        time_limit=workspace.time_limit,
+        facts={"plan_digest": journal.record.plan.digest, "direction": "up"},
+    )
+    for result in results:
+        current.problems.extend(result.diagnostics)
+    report_interrupt(workspace.cancel, results, current.problems)
+    ended = {result.node_id: result for result in results}
+    _remember(current, found, targets, ended)
+    if not any(_is_open(result) for result in results):
+        end_changeset(current, journal, ended)
+    return replace(_outcome(current, found), results=results, changeset=journal.record)
+
+
+def _is_open(result: NodeResult) -> bool:
+    """Whether the next tick has to look what became of a node, and to write its audit row."""
+    return result.outcome is NodeOutcome.INDETERMINATE or bool(result.facts.get(OWES))
+
+
+def _remember(
+    current: Session, found: Sequence[Decided], targets: Mapping[str, StrategyTarget], results: Mapping[str, NodeResult]
+) -> None:
+    """Write what strategies remember of each compute cluster, if it is something else than before."""
+    at = current.workspace.clock.now()
+    for each in found:
+        after = _memory(each, results)
+        changed = [state for kind, state in after.items() if each.states.get(kind) != state]
+        if not changed:
+            continue
+        try:
+            with around(current.workspace.faults, "tick", "memory"):
+                targets[each.rules.target.name].replace_states(each.cluster.cluster_id, changed, at=at)
+        except GitopsError as error:
+            current.problems.add_error(error)
+
+
+def _memory(decided: Decided, results: Mapping[str, NodeResult]) -> Mapping[StrategyType, StrategyState]:
+    """The states after the actions: those of the decision where all went well, else the old ones with the failure."""
+    ended = [results[action.address] for action in decided.actions if action.address in results]
+    if not ended:
+        return dict(decided.decision.states)
+    failed = next((each for each in ended if not each.outcome.succeeded), None)
+    if failed is None:
+        return {kind: _with_outcome(decided, state, "applied") for kind, state in decided.decision.states.items()}
+    code = next((str(each.code) for each in failed.diagnostics), failed.outcome.value)
+    return {
+        kind: _with_outcome(
+            decided,
+            decided.states.get(kind)
+            or StrategyState(kind, decided.cluster.name, first_seen=decided.decision.states[kind].first_seen),
+            f"failed: {code}",
+        )
+        for kind in decided.decision.states
+    }
+
+
+def _with_outcome(decided: Decided, state: StrategyState, outcome: str) -> StrategyState:
+    """The state of a strategy, with the outcome where it wanted any of the actions."""
+    by = {name for action in decided.actions for name in action.by}
+    return replace(state, last_outcome=outcome) if state.strategy.value in by else state
+
+
+def targets_of(current: Session, how: Ticking) -> Mapping[str, list[ComputeRules]]:
+    """The applied strategies of the targets that have any of the chosen compute clusters; none where they cannot be read.
+
+    Raises UsageError for a chosen target that no strategy is on.
+    """
+    if not current.ready:
+        return {}
+    try:
+        rules = applied_rules(current)
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return {}
+    targets, chosen = by_target(rules), how.selection.target
+    if chosen is not None and chosen not in targets:
+        detail = f"no applied strategy is on a target {chosen}; known: {', '.join(targets) or 'none'}"
+        raise UsageError(Code.USAGE_ERROR, detail)
+    return {name: found for name, found in targets.items() if any(map(how.selection.has, found))}
+
+
+def _interrupted(current: Session) -> Changeset | str | None:
+    """The tick that an earlier run left open, or what keeps every tick from beginning."""
+    listing = current.opened.ledger.changesets()
+    if listing.problem is not None:
+        return listing.problem
+    active = next((each for each in listing.open if each.state in BLOCKING), None)
+    if active is None or active.kind is ChangesetKind.TICK:
+        return active
+    return f"changeset {active.key} is {active.state}"
+
+
+def _outcome(current: Session, found: Sequence[Decided]) -> TickOutcome:
+    return TickOutcome(
+        config_dir=current.workspace.config_dir,
+        actions=tuple(action for each in found for action in each.actions),
+        decided=tuple(f"{each.rules.target.name}/{each.rules.key}" for each in found),
+        loaded=current.loaded.desired is not None,
+        diagnostics=tuple(current.problems),
+    )
+
+
+def _as_scheduled(problem: Diagnostic) -> Diagnostic:
+    if problem.code is not Code.STATE_LOCK_HELD:
+        return problem
+    return replace(problem, code=Code.ALREADY_RUNNING, severity=Severity.WARNING)

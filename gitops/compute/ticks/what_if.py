@@ -1,0 +1,154 @@
+"""What the strategies that a plan changes would do: their decision on the signals of now, and the last days played again.
+
+A target is asked after the plan is made, without any lock, and only where this process knows how to reach it. What it cannot say
+is a line of the result: it never makes a plan fail, and is never part of its digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from gitops.cluster.model.outcome import PlanOutcome
+from gitops.cluster.model.what_if import StrategyChanges, Usage, WhatIf, WhatIfAction
+from gitops.cluster.session.workspace import Workspace
+from gitops.core.codes import REGISTRY, Code
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import GitopsError
+
+if TYPE_CHECKING:
+    from gitops.cluster.model.compute import ComputeRules, ComputeTarget
+    from gitops.cluster.targets.port import TargetReader
+    from gitops.compute.strategies.simulation import Timeline
+    from gitops.compute.ticks.targets import Decided
+
+__all__ = ["Reach", "with_what_if"]
+
+_DAYS = 7
+_MOST_REPLAYED = 20
+
+
+class Reach(Enum):
+    """Which targets a plan may ask: those that are declared; those that applied strategies have just so; none.
+
+    What a change request declares decides about no connection, and that of a fork makes none.
+    """
+
+    DECLARED = auto()
+    APPLIED = auto()
+    NONE = auto()
+
+
+def with_what_if(workspace: Workspace, outcome: PlanOutcome, reach: Reach = Reach.DECLARED) -> PlanOutcome:
+    """The outcome of a plan with what its change of strategies would do, or why that is unknown; as it is if it changes none."""
+    changes = outcome.strategies
+    if changes is None or outcome.plan is None:
+        return outcome
+    from gitops.compute.ticks.replays import by_target
+
+    found: list[WhatIf] = []
+    for target, sides in by_target(changes).items():
+        why_not = _out_of_reach(target, [each.target for each in changes.applied], reach)
+        if why_not is not None:
+            found += (
+                _unknown(after, f"{why_not}; to see it, run gitops plan in a clone of the branch") for _, after in sides
+            )
+        else:
+            found += _ask(workspace, target, sides, changes)
+    return replace(outcome, what_if=tuple(sorted(found, key=lambda each: each.key)))
+
+
+def _out_of_reach(target: ComputeTarget, applied: Sequence[ComputeTarget], reach: Reach) -> str | None:
+    """Why a target is not asked; None if it is."""
+    if reach is Reach.NONE:
+        return "a change request of a fork reaches no target"
+    if reach is Reach.DECLARED or target in applied:
+        return None
+    if target.name in [each.name for each in applied]:
+        return f"target {target.name} is not applied as it is declared here, and a change request does not choose what is asked"
+    return f"no strategies are applied on target {target.name} yet, and a change request does not choose what is asked"
+
+
+def _unknown(rules: ComputeRules, said: str, code: Code | None = None) -> WhatIf:
+    return WhatIf(rules.key, rules.cluster, rules.target.name, said=said, code=code)
+
+
+def _ask(
+    workspace: Workspace,
+    target: ComputeTarget,
+    sides: Sequence[tuple[ComputeRules, ComputeRules]],
+    changes: StrategyChanges,
+) -> Iterator[WhatIf]:
+    """What is known of the compute clusters of one target: of each its decision, or why there is none."""
+    from gitops.cluster.model.compute import new_sizes
+    from gitops.cluster.targets.projection import place_of
+    from gitops.compute.ticks.targets import claims_on, decide_all
+
+    problems = Diagnostics()
+    decided: dict[str, Decided] = {}
+    replayed: Mapping[str, WhatIf] = {}
+    if workspace.open_target is None:
+        yield from (_unknown(after, "no URL of its target is known here") for _, after in sides)
+        return
+    try:
+        with workspace.open_target(target) as opened:
+            chosen = [after for _, after in sides]
+            claimed = claims_on(opened, chosen, changes.own)
+            for each in decide_all(opened, chosen, claimed, workspace.clock.now(), problems):
+                decided[each.rules.key] = each
+            replayed = _replayed(
+                opened, [(before, decided[after.key]) for before, after in sides if after.key in decided]
+            )
+    except GitopsError as error:
+        problems.add(error.code, error.path or place_of(target.name), error.detail)
+    places = {after.place for _, after in sides}
+    own = {each.path: each for each in problems if each.path in places}
+    # What a target or its driver says may name a host: of that, comments show the code alone.
+    common = next((each.code for each in problems if each.path not in places), Code.SIGNAL_UNAVAILABLE)
+    for _, after in sides:
+        if after.key in decided:
+            each = decided[after.key]
+            lacking = each.signals.sizes.lacks(new_sizes(after, changes.applied))
+            known = replayed.get(after.key) or _unknown(after, "")
+            yield replace(known, actions=_actions(each), refused=each.decision.refused, unlisted=lacking)
+        elif (why := own.get(after.place)) is not None:
+            # Another cluster folder is named by the place of its ledger.
+            is_claimed = why.code is Code.COMPUTE_CLUSTER_CLAIMED
+            yield _unknown(after, REGISTRY[why.code].summary if is_claimed else why.message, why.code)
+        else:
+            yield _unknown(after, REGISTRY[common].summary, common)
+
+
+def _actions(decided: Decided) -> tuple[WhatIfAction, ...]:
+    return tuple(WhatIfAction(each.sql, each.reasons) for each in decided.actions)
+
+
+def _replayed(target: TargetReader, decided: Sequence[tuple[ComputeRules, Decided]]) -> dict[str, WhatIf]:
+    """By key, the sums of the last days, of those of which the target recorded something; none where that is denied."""
+    from gitops.compute.ticks.replays import played, traces
+
+    chosen = decided[:_MOST_REPLAYED]
+    if not chosen:
+        return {}
+    until = chosen[0][1].signals.now
+    since = until - timedelta(days=_DAYS)
+    sizes = {each.cluster.cluster_id: each.signals.sizes for _, each in chosen}
+    try:
+        found = traces(target, [each.cluster for _, each in chosen], sizes, since, until)
+    except GitopsError:
+        return {}
+    sums = {}
+    for (before, each), replay in zip(chosen, found, strict=True):
+        if replay.says_something:
+            first, second = map(_usage, played(replay, before, each.rules))
+            known = _unknown(each.rules, "")
+            sums[each.rules.key] = replace(known, before=first, after=second, days=_DAYS, assumed=replay.assumed)
+    return sums
+
+
+def _usage(timeline: Timeline) -> Usage:
+    usage = timeline.usage
+    return Usage(usage.replica_hours, usage.credits, usage.unserved_s)

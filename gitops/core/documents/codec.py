@@ -1,0 +1,169 @@
+"""The strict codec: a document's form is declared once, and its reader and its writer come from the declaration.
+
+    PIN = Document(
+        versions={1: record(AuditPin, {"cluster": LINE, "number": integer(1), "commit": OBJECT_ID})},
+        code=Code.PIN_INVALID,
+    )
+    PIN.read(data)      # an AuditPin, or IntegrityError `pin_invalid` with the path of the value that is wrong
+    PIN.write(pin)      # its bytes: `version` first, then the members in the order of the declaration
+
+What every declared document promises:
+
+1. Types are exact: `true` is not 1, `1.0` is not 1, null is not absent.
+2. An object has exactly the declared members; a member is required unless it is declared `optional`.
+3. The version is looked at first. Another version than the declared ones is refused by naming both.
+4. A problem carries the path of the value that it is about: `applied_revision.resources[graph.brain].digest`.
+5. Writing what was read gives the same bytes, for every document that this program wrote.
+
+A later version of a record is declared as the members of the earlier one and what it adds: `MEMBERS | {"labels": list_of(LINE)}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from gitops.core.canonical import canonical
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import OBJECT, Form, integer, is_line
+from gitops.core.documents.json_bytes import MAX_BYTES, MalformedError, encode, parse
+from gitops.core.errors import IntegrityError
+
+T = TypeVar("T")
+
+_UNSIGNED_LINES = 3
+_ARMOR = ("-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document(Generic[T]):
+    """A stored document: the form of each version that is read, with the errors and the limit of its reader."""
+
+    versions: Mapping[int, Form[T]]
+    code: Code
+    """The code of bytes that do not have the form."""
+    version_code: Code | None = None
+    """The code of a document of another version, where it is not `code`."""
+    version_name: str = "version"
+    limit: int = MAX_BYTES
+    """Bytes that are read at most, and written at most."""
+    version_of: Callable[[T], int] | None = None
+    """The version that a value is written as; the newest if not given."""
+    read_back: bool = False
+    """Whether to refuse to write what would not read back as an equal value."""
+    final_newline: bool = True
+
+    def read(self, data: bytes) -> T:
+        """The value of a document's bytes.
+
+        Raises IntegrityError `version_code` for a version that is not declared, else `code` for anything but a document
+        of this form. The error's `path` is that of the value that is wrong.
+        """
+        try:
+            return self._read(parse(data, limit=self.limit))
+        except MalformedError as problem:
+            raise IntegrityError(self.code, str(problem), path=problem.path) from problem
+
+    def form(self, value: T) -> dict[str, Any]:
+        """The JSON object of a value, its version first."""
+        version = max(self.versions) if self.version_of is None else self.version_of(value)
+        members: dict[str, Any] = self.versions[version].write(value)
+        return {self.version_name: version, **members}
+
+    def write(self, value: T) -> bytes:
+        """The bytes of a value.
+
+        Raises UsageError for text that is not Unicode and for a document above the limit; IntegrityError `code` where the
+        bytes are read back and do not give an equal value.
+        """
+        data = encode(self.form(value), limit=self.limit)
+        if self.read_back and self.read(data) != value:
+            raise IntegrityError(self.code, "the document would not read back as the same value")
+        return data if self.final_newline else data.removesuffix(b"\n")
+
+    def _read(self, value: Any) -> T:
+        members = dict(OBJECT.read(value))
+        name = self.version_name
+        if name not in members:
+            raise MalformedError(f"field {name} is missing")
+        try:
+            version = integer().read(members.pop(name))
+        except MalformedError as problem:
+            raise problem.inside(name) from None
+        if version not in self.versions:
+            known = " and ".join(map(str, self.versions))
+            detail = f"the document has {name} {version}; this release reads {name} {known}"
+            raise IntegrityError(self.version_code or self.code, detail, path=name)
+        return self.versions[version].read(members)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedMessage(Generic[T]):
+    """The commit message whose signature covers a document: a subject, an empty line, and canonical JSON on one line.
+
+        approve(<cluster>): <summary>
+                                                    (one empty line)
+        {"approval_id":"…", …}                      (canonical JSON on one line)
+                                                    (one empty line)
+        -----BEGIN SSH SIGNATURE-----               (over the line of JSON, in a namespace of its own)
+
+    `subject` gives the text with which the message of a value begins. There is exactly one message per document, summary and
+    signature, and reading accepts no other spelling of it: a message that two readers could understand differently is refused.
+    Documents of a version before `signed_from` have no signature of their own: anyone who signs such a commit, for any reason,
+    signs the document.
+    """
+
+    document: Document[T]
+    subject: Callable[[T], str]
+    signed_from: int
+
+    def read(self, message: str) -> T:
+        """The value in a message.
+
+        Raises IntegrityError with the document's code for anything but what `write` gives. Does not check a signature,
+        nor what the document states.
+        """
+        subject, data, armor = self._parts(message)
+        value = self.document.read(data)
+        if canonical(form := self.document.form(value)) != data:
+            raise self._error("the JSON is not in canonical form")
+        if not is_line(subject) or not subject.startswith(self.subject(value)):
+            raise self._error("the subject does not belong to the JSON below it")
+        if (armor != "") != (form[self.document.version_name] >= self.signed_from):
+            raise self._error("a document of this version " + ("has no signature" if armor else "needs a signature"))
+        return value
+
+    def signature(self, message: str) -> tuple[bytes, str]:
+        """The bytes that a message's own signature covers, and its armor, empty for a document of an early version."""
+        _, data, armor = self._parts(message)
+        return data, armor
+
+    def write(self, value: T, summary: str = "", *, sign: Callable[[bytes], str] | None = None) -> str:
+        """The message of a value; `summary` ends the subject, is for people and decides nothing.
+
+        `sign` gives the armored signature of the bytes that it gets; without one, only documents of early versions are written.
+        Raises IntegrityError with the document's code when the message would not read back as an equal value.
+        """
+        try:
+            data = canonical(self.document.form(value))
+        except UnicodeEncodeError:
+            raise self._error("a value is not valid Unicode") from None
+        armor = "" if sign is None else f"\n{sign(data).strip()}\n"
+        message = f"{self.subject(value)}{summary}\n\n{data.decode()}\n{armor}"
+        if self.read(message) != value:
+            raise self._error("the document would not read back as the same value")
+        return message
+
+    def _parts(self, message: str) -> tuple[str, bytes, str]:
+        lines = message.removesuffix("\n").split("\n")
+        signed = lines[_UNSIGNED_LINES:][:2] == ["", _ARMOR[0]] and lines[-1] == _ARMOR[1]
+        if len(lines) < _UNSIGNED_LINES or lines[1] or (len(lines) != _UNSIGNED_LINES and not signed):
+            raise self._error("expected a subject, an empty line, one line of JSON, and perhaps a signature")
+        try:
+            return lines[0], lines[2].encode(), "\n".join(lines[4:])
+        except UnicodeEncodeError:
+            raise self._error("the message is not valid Unicode") from None
+
+    def _error(self, detail: str) -> IntegrityError:
+        return IntegrityError(self.document.code, detail)

@@ -1,0 +1,303 @@
+"""Forms: how the values of a document are stored as JSON. A form reads a JSON value and writes it back.
+
+1. Types are exact: `true` is not 1, `1.0` is not 1, null is not absent.
+2. An object has exactly the declared members; a member is required unless it is declared `optional`.
+3. A refusal carries the path of the value that it is about: `applied_revision.resources[graph.brain].digest`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.dataclass import dataclass
+from gitops.core.documents.json_bytes import MAX_DIGITS, MalformedError, quoted
+
+K = TypeVar("K", bound=str)
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
+
+MAX_LINE = 4096
+# Line breaks, control characters, direction overrides and lone surrogates: nothing that may change how a line reads.
+_NOT_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+_HEX64 = re.compile(r"[0-9a-f]{64}\Z")
+_OBJECT_ID = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
+_NAMES = {bool: "a boolean", int: "an integer", float: "a number", str: "a text", list: "a list", dict: "an object"}
+_REQUIRED: Any = object()
+
+
+def is_line(text: str) -> bool:
+    """Whether `text` is one non-empty line that can be shown, logged and put into a commit message unchanged.
+
+    No control characters, line breaks, direction overrides or outer blanks; at most MAX_LINE characters.
+    """
+    return 0 < len(text) <= MAX_LINE and _NOT_A_LINE.search(text) is None and text == text.strip()
+
+
+def is_digest(text: str) -> bool:
+    """Whether `text` is a digest: 64 lower-case hex digits."""
+    return _HEX64.match(text) is not None
+
+
+# -- forms of single values --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Generic[T]):
+    """How values of one type are stored: `read` takes a JSON value and raises MalformedError, `write` gives it back."""
+
+    read: Callable[[Any], T]
+    write: Callable[[T], Any] = lambda value: value
+
+
+def _mismatch(expected: str, value: Any) -> MalformedError:
+    return MalformedError(f"expected {expected}, found {'null' if value is None else _NAMES[type(value)]}")
+
+
+def _exactly(kind: type[T], expected: str) -> Callable[[Any], T]:
+    def read(value: Any) -> T:
+        if type(value) is not kind:
+            raise _mismatch(expected, value)
+        return value
+
+    return read
+
+
+_text = _exactly(str, "a text")
+_object: Callable[[Any], dict[str, Any]] = _exactly(dict, "an object")
+
+
+def text_form(accepts: Callable[[str], bool], expected: str) -> Form[str]:
+    """A text for which `accepts` is true; `expected` completes the refusal "expected …"."""
+
+    def read(value: Any) -> str:
+        text = _text(value)
+        if not accepts(text):
+            raise MalformedError(f"expected {expected}")
+        return text
+
+    return Form(read)
+
+
+def integer(minimum: int = 0, maximum: int = 10**MAX_DIGITS) -> Form[int]:
+    """An integer of at least `minimum` and at most `maximum`; neither a boolean nor a float."""
+
+    def read(value: Any) -> int:
+        if type(value) is not int:
+            raise _mismatch("an integer", value)
+        if not minimum <= value <= maximum:
+            bound = f"at least {minimum}" if value < minimum else f"at most {maximum}"
+            raise MalformedError(f"expected an integer of {bound}")
+        return value
+
+    return Form(read)
+
+
+def enum(kind: type[E]) -> Form[E]:
+    """A member of an enumeration, stored as its value."""
+
+    def read(value: Any) -> E:
+        text = _text(value)
+        try:
+            return kind(text)
+        except ValueError:
+            raise MalformedError(f"unknown value {quoted(text)}") from None
+
+    return Form(read, lambda member: member.value)
+
+
+def one_of(*choices: str) -> Form[str]:
+    """One of a few texts."""
+
+    def read(value: Any) -> str:
+        text = _text(value)
+        if text not in choices:
+            raise MalformedError(f"unknown value {quoted(text)}")
+        return text
+
+    return Form(read)
+
+
+TEXT = Form(_text)
+LINE = text_form(is_line, "one line without control characters")
+LINE_OR_EMPTY = text_form(lambda text: not text or is_line(text), "one line without control characters, or no text")
+DIGEST = text_form(is_digest, "64 lower-case hex digits")
+OBJECT_ID = text_form(lambda text: _OBJECT_ID.match(text) is not None, "the full id of a git object")
+ULID = text_form(is_ulid, "a ULID")
+TIME = text_form(lambda text: text.endswith("Z") and parse_timestamp(text) is not None, "an RFC 3339 time in UTC")
+BOOLEAN = Form(_exactly(bool, "true or false"))
+JSON: Form[Any] = Form(lambda value: value)
+"""Any JSON value."""
+OBJECT: Form[Mapping[str, Any]] = Form(_object, dict)
+"""An object with any content."""
+
+
+# -- forms of several values -------------------------------------------------------------------------------------------
+
+
+def nullable(form: Form[T]) -> Form[T | None]:
+    """A value of `form`, or None, stored as null."""
+    read, write = form.read, form.write
+    return Form(lambda value: None if value is None else read(value), lambda v: None if v is None else write(v))
+
+
+def list_of(form: Form[T]) -> Form[tuple[T, ...]]:
+    """A list whose items have `form`."""
+    read_item, write_item = form.read, form.write
+
+    def read(value: Any) -> tuple[T, ...]:
+        if type(value) is not list:
+            raise _mismatch("a list", value)
+        index = 0
+        items = []
+        try:
+            for index, item in enumerate(value):  # noqa: B007 - needed where an item is refused
+                items.append(read_item(item))
+        except MalformedError as problem:
+            raise problem.inside(f"[{index}]") from None
+        return tuple(items)
+
+    return Form(read, lambda items: [write_item(item) for item in items])
+
+
+def map_of(
+    form: Form[T], *, key: Callable[[str], K], shortcut: Callable[[Any], T | None] = lambda _: None
+) -> Form[Mapping[K, T]]:
+    """An object whose values have `form`; written in the order of code points. `key` makes the key of each member's name.
+
+    `shortcut` reads the most common values of maps with thousands of them, faster than `form` and with the same result; it
+    gives None for every other value.
+    """
+    read_value, write_value = form.read, form.write
+
+    def read(value: Any) -> Mapping[K, T]:
+        members = _object(value)
+        name = ""
+        found = {}
+        try:
+            for name, item in members.items():
+                found[key(name)] = shortcut(item) or read_value(item)
+        except MalformedError as problem:
+            raise problem.inside(f"[{name}]") from None
+        return MappingProxyType(found)
+
+    return Form(read, lambda values: {key: write_value(values[key]) for key in sorted(values)})
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a record that differs from a plain one in its name, or in that it may be absent."""
+
+    form: Form[Any]
+    attribute: str = ""
+    """The name of the attribute, where it is not that of the member."""
+    default: Any = _REQUIRED
+    """The value of an absent member."""
+    written: bool = True
+    """Whether the default is written out; else the member is left out again."""
+
+
+def optional(form: Form[Any], default: Any = None, *, attribute: str = "", written: bool = True) -> Member:
+    """A member that may be absent. The default is written out unless `written` is false."""
+    return Member(form, attribute, default, written)
+
+
+Members = Mapping[str, "Form[Any] | Member | Members"]
+"""Name to form. A mapping inside is an object whose members are attributes of the same record."""
+
+
+def record(kind: Callable[..., T], members: Members, *, check: Callable[[T], None] | None = None) -> Form[T]:
+    """An object with exactly `members`, which are the keyword arguments of `kind` and attributes of what it builds.
+
+    `check` sees the value that was read, and raises MalformedError for what no single member shows.
+    """
+    fields = _Fields(members)
+
+    def read(value: Any) -> T:
+        built = kind(**fields.read(value))
+        if check is not None:
+            check(built)
+        return built
+
+    return Form(read, fields.write)
+
+
+def variants(tag: str, kinds: Mapping[str, tuple[type[Any], Members]]) -> Form[Any]:
+    """An object whose member `tag` selects the record of `kinds` that has the other members; written by the type of the value."""
+    forms = {name: record(kind, members) for name, (kind, members) in kinds.items()}
+    names = {kind: name for name, (kind, _) in kinds.items()}
+
+    def read(value: Any) -> Any:
+        members = dict(_object(value))
+        if tag not in members:
+            raise MalformedError(f"field {tag} is missing")
+        try:
+            name = one_of(*forms).read(members.pop(tag))
+        except MalformedError as problem:
+            raise problem.inside(tag) from None
+        return forms[name].read(members)
+
+    def write(value: Any) -> dict[str, Any]:
+        name = names[type(value)]
+        return {tag: name, **forms[name].write(value)}
+
+    return Form(read, write)
+
+
+class _Fields:
+    """The members of one object, read into the arguments of a record and written from its attributes."""
+
+    def __init__(self, members: Members) -> None:
+        self._names = tuple(members)
+        self._inner = {name: _Fields(member) for name, member in members.items() if isinstance(member, Mapping)}
+        plain = {
+            name: member if isinstance(member, Member) else Member(member)
+            for name, member in members.items()
+            if not isinstance(member, Mapping)
+        }
+        optional_members = {name: member for name, member in plain.items() if member.default is not _REQUIRED}
+        self._required = frozenset(members) - optional_members.keys()
+        self._defaults = {member.attribute or name: member.default for name, member in optional_members.items()}
+        self._readers = tuple((name, member.attribute or name, member.form.read) for name, member in plain.items())
+        # The value of an attribute that is left out, if any; an object inside has its members in the record itself.
+        self._writers: tuple[tuple[str, str | None, Callable[[Any], Any], Any], ...] = tuple(
+            (name, None, self._inner[name].write, _REQUIRED)
+            if (member := plain.get(name)) is None
+            else (name, member.attribute or name, member.form.write, _REQUIRED if member.written else member.default)
+            for name in members
+        )
+
+    def read(self, value: Any) -> dict[str, Any]:
+        """The attributes that an object holds."""
+        members = _object(value)
+        if members.keys() != self._required:
+            for name in members:
+                if name not in self._names:
+                    raise MalformedError(f"unknown field {quoted(name)}")
+            for name in self._names:
+                if name not in members and name in self._required:
+                    raise MalformedError(f"field {name} is missing")
+        arguments = self._defaults.copy()
+        name = ""
+        try:
+            for name, attribute, read in self._readers:
+                if name in members:
+                    arguments[attribute] = read(members[name])
+            for name, inner in self._inner.items():
+                arguments |= inner.read(members[name])
+        except MalformedError as problem:
+            raise problem.inside(name) from None
+        return arguments
+
+    def write(self, value: Any) -> dict[str, Any]:
+        """The object, its members in the declared order."""
+        form: dict[str, Any] = {}
+        for name, attribute, write, unwritten in self._writers:
+            found = value if attribute is None else getattr(value, attribute)
+            if unwritten is _REQUIRED or found != unwritten:
+                form[name] = write(found)
+        return form

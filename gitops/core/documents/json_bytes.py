@@ -1,0 +1,131 @@
+"""JSON documents that another program may have written: bytes to plain values and back.
+
+1. The size is capped before anything is parsed, the depth before anything recurses.
+2. The bytes are UTF-8 without a byte order mark; a key appears once; numbers are finite and text is whole Unicode.
+
+What the values have to be is declared with the forms of `gitops.core.documents.codec`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from itertools import accumulate
+from typing import Any
+
+from gitops.core.canonical import document
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError
+
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_DIGITS", "MalformedError", "encode", "parse", "quoted"]
+
+# Nothing that is written nests deeper than a handful; a state document of 100,000 resources stays below the size.
+MAX_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 48
+# Twenty characters hold every 64-bit integer; longer ones would not survive other readers of the same document.
+MAX_DIGITS = 20
+_SHOWN = 60
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS = bytes(set(range(256)) - _STEPS.keys())
+_NO_BRACKETS_OR_QUOTES = _NO_BRACKETS.replace(b'"', b"")
+
+
+class MalformedError(ValueError):
+    """A value does not have the declared form. Its reader knows the document, and turns this into a coded error."""
+
+    def __init__(self, detail: str, path: str = "") -> None:
+        """`path` is dotted and relative to the value that was read; empty for that value itself."""
+        super().__init__(f"{path}: {detail}" if path else detail)
+        self.detail = detail
+        self.path = path
+
+    def inside(self, step: str) -> MalformedError:
+        """The same error, seen from the value that holds this one as `step`: a member, or an index in brackets."""
+        joint = "" if not self.path or self.path.startswith("[") else "."
+        return MalformedError(self.detail, f"{step}{joint}{self.path}")
+
+
+def parse(data: bytes, *, limit: int = MAX_BYTES) -> Any:
+    """The value of one JSON document of at most `limit` bytes. Raises MalformedError, never RecursionError or UnicodeError."""
+    if len(data) > limit:
+        raise MalformedError(f"the document has {len(data)} bytes; at most {limit} are read")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise MalformedError(f"not UTF-8: invalid byte at offset {problem.start}") from None
+    _check_depth(data)
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_constant
+        )
+    except json.JSONDecodeError as problem:
+        raise MalformedError(f"not JSON: {problem.msg} (line {problem.lineno}, column {problem.colno})") from None
+    if "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise MalformedError("a text holds half of a surrogate pair") from None
+    return value
+
+
+def encode(value: Any, *, limit: int = MAX_BYTES) -> bytes:
+    """Bytes of a stored document that `parse` will accept again.
+
+    Raises UsageError for text that is not whole Unicode (such as an undecodable command line argument), and for a document
+    that would be too large to be read back.
+    """
+    try:
+        data = document(value)
+    except UnicodeEncodeError:
+        raise UsageError(Code.USAGE_ERROR, "a name or message is not valid Unicode text") from None
+    if len(data) > limit:
+        raise UsageError(
+            Code.USAGE_ERROR, f"the document would have {len(data)} bytes; at most {limit} can be read back"
+        )
+    return data
+
+
+def quoted(text: str) -> str:
+    """A text of unknown origin as a quoted, bounded, single line for a message."""
+    return json.dumps(text[:_SHOWN]) + ("…" if len(text) > _SHOWN else "")
+
+
+def _check_depth(data: bytes) -> None:
+    """Count brackets outside of strings, in linear passes; the parser itself recurses per level."""
+    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
+        return
+    # Without escapes, quotes that vanish in pairs had no bracket between an opening and a closing one: no match for each string.
+    brackets = data.translate(None, _NO_BRACKETS_OR_QUOTES).replace(b'""', b"")
+    if b'"' in brackets or b"\\" in data:
+        brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
+    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_DEPTH:
+        raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        name = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise MalformedError(f"field {quoted(name)} is given twice")
+    return members
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise MalformedError("an integer is too long")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise MalformedError("a number is too large")
+    return number
+
+
+def _constant(name: str) -> float:
+    raise MalformedError(f"{name} is not a JSON number")

@@ -1,0 +1,111 @@
+"""Ancestry: which version includes which, the merge bases of two versions, and the bases that must be kept.
+
+A version records up to which number it includes each line, so one comparison decides whether it includes another version, even
+when the versions between them are no longer kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations
+
+from gitops.core.codes import Code
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.database.graph.lines import INTERNAL, BranchIndex, read_branches
+from gitops.database.graph.manifest import CommitRef, Manifest, find_manifest, head_number, read_manifest
+from gitops.database.graph.snapshot import Snapshot
+from gitops.database.storage.port import ObjectStore
+
+__all__ = [
+    "adds_to",
+    "common_versions",
+    "includes_version",
+    "merge_base_refs",
+    "merge_bases",
+    "require_merged_branches",
+]
+
+
+def includes_version(manifest: Manifest, ref: CommitRef) -> bool:
+    """Whether a version is part of another one, or is it."""
+    return manifest.reach.get(ref.line, 0) >= ref.n
+
+
+def common_versions(one: Manifest, other: Manifest) -> dict[str, int]:
+    """The newest number of each line that is part of both versions."""
+    left, right = one.reach, other.reach
+    return {line: min(left[line], right[line]) for line in sorted(left.keys() & right.keys())}
+
+
+def merge_bases(store: ObjectStore, one: Manifest, other: Manifest) -> tuple[Manifest, ...]:
+    """The newest versions that are part of both: one, unless merges crossed each other.
+
+    Raises GitopsError `graph_version_gone` when a base is no longer kept.
+    """
+    points = common_versions(one, other)
+    found = {line: find_manifest(store, n, line) for line, n in points.items()}
+    best = []
+    for line, n in points.items():
+        ref = CommitRef(line, n, None)
+        others = (manifest for at, manifest in found.items() if at != line)
+        if any(manifest is not None and includes_version(manifest, ref) for manifest in others):
+            continue
+        manifest = found[line] or _copy(store, ref, (one, other))
+        if manifest is None:
+            detail = f"the version that {one.branch} and {other.branch} have in common is no longer kept"
+            raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=store.location)
+        best.append(manifest)
+    if not best:
+        raise GitopsError(Code.GRAPH_VERSION_GONE, f"{one.branch} and {other.branch} have no version in common")
+    return tuple(best)
+
+
+def require_merged_branches(snapshot: Snapshot) -> None:
+    """Raise ConflictError `graph_has_branches` if a branch has changes that the snapshot lacks; internal ones do not count.
+
+    Branches of different schemas are not merged, so a migration would cut these changes off. A branch without any loses nothing.
+    """
+    store, names = snapshot.store, []
+    for line in read_branches(store).lines()[1:]:
+        if line.name.startswith(INTERNAL):
+            continue
+        n = head_number(store, line.id)
+        head = None if n is None else read_manifest(store, n, line.id)
+        # What has another schema already is not merged, whatever becomes of this one.
+        if (
+            head is not None
+            and head.schema_ir == snapshot.manifest.schema_ir
+            and adds_to(snapshot.manifest, head, store)
+        ):
+            names.append(line.name)
+    if names:
+        place, listed = snapshot.root.location, ", ".join(names)[:200]
+        detail = f"{place} has branches with changes that could not be merged after a migration: {listed}"
+        raise ConflictError(Code.GRAPH_HAS_BRANCHES, detail, path=place)
+
+
+def adds_to(manifest: Manifest, head: Manifest, store: ObjectStore) -> bool:
+    """Whether a branch has changes that a version of another one lacks, or may have them."""
+    if includes_version(manifest, head.ref):
+        return False
+    try:
+        return any(base.tables != head.tables for base in merge_bases(store, manifest, head))
+    except GitopsError:
+        return True
+
+
+def _copy(store: ObjectStore, ref: CommitRef, heads: Iterable[Manifest]) -> Manifest | None:
+    """The first version of a line that was forked from this one: it has the same tables."""
+    for line in sorted({line for head in heads for line in head.reach}):
+        first = find_manifest(store, ref.n + 1, line)
+        parent = None if first is None or first.operation != "branch" else first.parent
+        if parent is not None and (parent.line, parent.n) == (ref.line, ref.n):
+            return first
+    return None
+
+
+def merge_base_refs(store: ObjectStore, index: BranchIndex) -> set[tuple[str, int]]:
+    """Line and number of every version that a merge of two branches may need as its base."""
+    numbers = ((line.id, head_number(store, line.id)) for line in index.lines())
+    heads = [read_manifest(store, n, line) for line, n in numbers if n is not None]
+    return {point for one, other in combinations(heads, 2) for point in common_versions(one, other).items()}

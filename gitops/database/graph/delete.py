@@ -1,0 +1,196 @@
+"""Deleting a graph: exactly one incarnation, with no more rows than was permitted, and by the newest run.
+
+1. At an absent root only what an interrupted delete of this incarnation left is removed.
+2. The root is leased, and must hold the incarnation that the order names.
+3. The order is refused if an operation with a higher fence was here, if the graph has more rows than the order permits, if rows
+   were replaced since the version at which its approvals were checked, or if one of its approvals deleted this incarnation
+   before: then a backup was restored.
+4. The version `delete` is published on top of the version that was looked at. This is the point of no return. A writer that
+   published in between wins, and the steps begin again; every later writer loses, and the graph does not open any more.
+5. A marker beside the root records by which approvals the incarnation was deleted.
+6. The files are removed. A run that was cut short after step 4 is finished by the next one, from step 5.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gitops.core.clock import timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import TEXT, ULID, list_of, record
+from gitops.core.errors import ConflictError, GitopsError, RemoteError
+from gitops.core.faults import around
+from gitops.database.graph.forms import TIME, graph_document, number, read_document
+from gitops.database.graph.manifest import DELETE, FENCE, Manifest
+from gitops.database.graph.port import DeleteOrder, Existence
+from gitops.database.graph.replaced import replaced_rows
+from gitops.database.graph.root import GraphRoot
+from gitops.database.graph.snapshot import Snapshot, find_root, held_rows, open_newest
+from gitops.database.graph.staged import StagedVersion, WriteContext, retry_until_published
+
+__all__ = ["check_delete", "check_fence", "delete_graph", "deleted_by", "finish_delete", "raise_fence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The marker of a deleted incarnation: its last version with its rows, and the approvals that permitted each delete of it."""
+
+    incarnation: str
+    version: int
+    rows: int
+    approvals: tuple[str, ...]
+    at: str
+
+
+DELETION = graph_document(
+    {
+        1: record(
+            Deletion,
+            {"incarnation": ULID, "version": number(1), "rows": number(0), "approvals": list_of(TEXT), "at": TIME},
+        )
+    }
+)
+
+
+def delete_graph(uri: str, order: DeleteOrder, context: WriteContext) -> None:
+    """Carry out the steps of this module. Raises as the port says."""
+    retry_until_published(partial(_delete, find_root(uri), order, context), lambda _: None)
+
+
+def check_delete(uri: str, order: DeleteOrder) -> None:
+    """Raise what the steps 2 and 3 would refuse, but for a fence: the number of the run that deletes is not known before."""
+    root = find_root(uri)
+    if root.existence() is Existence.ABSENT:
+        return
+    snapshot = open_newest(root)
+    _check_incarnation(snapshot, order)
+    if snapshot.manifest.operation != DELETE:
+        _check_order(snapshot, order)
+
+
+def finish_delete(uri: str, context: WriteContext) -> None:
+    """Carry out the steps 5 and 6 at a root whose graph is past step 4, and clear an absent one. Raises as the port says."""
+    retry_until_published(partial(_finish, find_root(uri), context), lambda _: None)
+
+
+def deleted_by(uri: str, incarnation: str) -> frozenset[str]:
+    """The approvals that the marker of an incarnation names; none without a marker. Raises GitopsError."""
+    found = _read_marker(find_root(uri), incarnation)
+    return frozenset() if found is None else frozenset(found.approvals)
+
+
+def raise_fence(uri: str, fence: int, context: WriteContext) -> None:
+    """Publish a version that only carries a higher fence than the last one; nothing at an absent root."""
+    root = find_root(uri)
+
+    def attempt() -> None:
+        if root.existence() is Existence.ABSENT:
+            return
+        snapshot = open_newest(root)
+        if snapshot.manifest.operation != DELETE:
+            raised = max(fence, (snapshot.manifest.fence or 0) + 1)
+            StagedVersion(snapshot, FENCE, context, stamp=timestamp, fence=raised).publish()
+
+    retry_until_published(attempt, lambda _: None)
+
+
+def check_fence(snapshot: Snapshot, fence: int | None) -> None:
+    """Raises ConflictError `graph_fenced` where an operation with a higher number was before this one."""
+    last = snapshot.manifest.fence or 0
+    if fence is not None and fence < last:
+        place = snapshot.root.location
+        detail = f"operation {fence} was overtaken at {place} by operation {last}"
+        raise ConflictError(Code.GRAPH_FENCED, detail, path=place)
+
+
+def _delete(root: GraphRoot, order: DeleteOrder, context: WriteContext) -> None:
+    if root.existence() is Existence.ABSENT:  # 1
+        root.remove_incarnation(order.incarnation, context.faults)
+        return
+    with root.lease():  # 2
+        snapshot = open_newest(root)
+        manifest = snapshot.manifest
+        _check_incarnation(snapshot, order)
+        if manifest.operation != DELETE:
+            check_fence(snapshot, order.fence)  # 3
+            _check_order(snapshot, order)
+            staged = StagedVersion(
+                snapshot, DELETE, context, stamp=timestamp, fence=order.fence, approvals=order.approvals
+            )
+            staged.publish()  # 4
+            manifest = staged.manifest
+        _remove(snapshot, manifest, context)
+
+
+def _finish(root: GraphRoot, context: WriteContext) -> None:
+    if root.existence() is Existence.ABSENT:
+        root.reclaim()
+        return
+    with root.lease():
+        snapshot = open_newest(root)
+        if snapshot.manifest.operation == DELETE:
+            _remove(snapshot, snapshot.manifest, context)
+
+
+def _remove(snapshot: Snapshot, manifest: Manifest, context: WriteContext) -> None:
+    """Steps 5 and 6; `manifest` is the version `delete` of the graph."""
+    root, incarnation = snapshot.root, snapshot.identity.graph_id
+    known = _read_marker(root, incarnation)
+    before = () if known is None else known.approvals
+    approvals = tuple(dict.fromkeys((*before, *manifest.approvals)))
+    marker = Deletion(incarnation, manifest.n, held_rows(snapshot), approvals, manifest.ts)
+    with around(context.faults, "engine.delete", "marker"):
+        root.beside().write(_key(root, incarnation), DELETION.write(marker))  # 5
+    with around(context.faults, "engine.delete", "remove"):
+        root.remove_incarnation(incarnation, context.faults)  # 6
+
+
+def _check_incarnation(snapshot: Snapshot, order: DeleteOrder) -> None:
+    place, found = snapshot.root.location, snapshot.identity.graph_id
+    if found != order.incarnation:
+        detail = f"{place} contains graph {found}, and the delete is for {order.incarnation}"
+        raise ConflictError(Code.GRAPH_REPLACED, detail, path=place)
+
+
+def _check_order(snapshot: Snapshot, order: DeleteOrder) -> None:
+    """Step 3, but for the fence."""
+    place, rows = snapshot.root.location, held_rows(snapshot)
+    if rows > order.max_rows:
+        detail = f"{place} has {rows:,} rows, and the approvals permit to delete at most {order.max_rows:,}"
+        raise GitopsError(Code.GRAPH_GROWN, detail, path=place)
+    if order.version is not None:
+        _check_rows(snapshot, order.version)
+    known = _read_marker(snapshot.root, order.incarnation)
+    used = () if known is None else sorted(set(known.approvals) & set(order.approvals))
+    if known is not None and used:
+        detail = f"approval {used[0]} deleted this graph at {known.at}, and it was restored since"
+        raise GitopsError(Code.GRAPH_RESTORED, detail, path=place)
+
+
+def _check_rows(snapshot: Snapshot, since: int) -> None:
+    """The part of step 3 that is about rows which were there; a version that cannot be compared refuses, too."""
+    place = snapshot.root.location
+    try:
+        replaced = replaced_rows(snapshot, since)
+    except RemoteError:
+        raise
+    except GitopsError as error:
+        detail = f"it is not known whether rows of {place} were replaced since version {since}: {error.detail}"
+        raise GitopsError(Code.GRAPH_ROWS_REPLACED, detail, path=place) from error
+    if replaced:
+        were = "was" if replaced == 1 else "were"
+        detail = (
+            f"of the rows of {place} in version {since}, {replaced:,} {were} replaced after the approvals were checked"
+        )
+        raise GitopsError(Code.GRAPH_ROWS_REPLACED, detail, path=place)
+
+
+def _key(root: GraphRoot, incarnation: str) -> str:
+    return f"deleted/{root.location.rpartition('/')[2]}/{incarnation}.json"
+
+
+def _read_marker(root: GraphRoot, incarnation: str) -> Deletion | None:
+    store, key = root.beside(), _key(root, incarnation)
+    data = store.read(key)
+    return None if data is None else read_document(DELETION, data, store.display(key))

@@ -1,0 +1,375 @@
+"""The graph engine of the control plane, on Lance datasets below local folders or prefixes of an object store."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gitops.core.canonical import digest
+from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.codes import Code
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError, system_reason
+from gitops.core.faults import Faults, NoFaults, around
+from gitops.database.graph import layout
+from gitops.database.graph.ancestry import require_merged_branches
+from gitops.database.graph.delete import check_delete, check_fence, delete_graph, deleted_by, finish_delete, raise_fence
+from gitops.database.graph.files import find_missing
+from gitops.database.graph.kept import find_kept
+from gitops.database.graph.manifest import RESTORE, GraphIdentity, Manifest, publish
+from gitops.database.graph.port import (
+    DeleteOrder,
+    Existence,
+    GraphReading,
+    KeptData,
+    MigrationPreview,
+    PreparedVersion,
+    RestoreOrder,
+)
+from gitops.database.graph.presence import existence
+from gitops.database.graph.replaced import replaced_rows
+from gitops.database.graph.snapshot import Snapshot, accept_schema, find_root, held_rows, open_snapshot, unreadable
+from gitops.database.graph.staged import StagedGraph, StagedVersion, WriteContext, require_no_branches
+from gitops.database.storage.parallel import in_parallel
+from gitops.database.storage.port import ObjectStore
+
+if TYPE_CHECKING:
+    from gitops.database.language.schema import Schema
+    from gitops.database.language.schema.steps import Migration, MigrationStep
+
+__all__ = ["LanceEngine", "plan_migration", "require_driver"]
+
+
+class LanceEngine:
+    """A GraphEngine: reading is light, and the Lance driver is loaded when a table is made or changed.
+
+    Safe for several processes, on an object store also on several hosts: of racing writers one publishes and the others get
+    `graph_conflict`.
+    """
+
+    def __init__(self, clock: Clock, ids: IdSource, faults: Faults | None = None) -> None:
+        """Time and ids of new versions come from the arguments; the clock is read once per operation."""
+        self._clock = clock
+        self._ids = ids
+        self._faults = faults or NoFaults()
+
+    def exists(self, uri: str) -> Existence:
+        """Whether anything is at the root; only a definite not-found is ABSENT."""
+        return existence(uri)
+
+    def read(self, uri: str) -> GraphReading:
+        """The accepted schema text and the newest version. Raises GitopsError `graph_missing` or `graph_unreadable`."""
+        snapshot = open_snapshot(uri)
+        with _unreadable(uri):
+            reads: tuple[Callable[[], Any], ...] = (
+                snapshot.schema_source,
+                partial(held_rows, snapshot),
+                snapshot.schema_ir,
+            )
+            source, rows, _ = in_parallel(lambda read: read(), reads, snapshot.store.parallel)
+            return GraphReading(
+                source, snapshot.manifest.n, snapshot.identity.graph_id, rows, snapshot.manifest.fence or 0
+            )
+
+    def schema_text(self, uri: str, digest: str) -> bytes:
+        """The text of a schema that the graph has or had; garbage collection may have removed that of an old version."""
+        with _unreadable(uri):
+            return open_snapshot(uri).schema_text(digest)
+
+    def check_files(self, uri: str) -> None:
+        """Look for the files of every table, by name."""
+        snapshot = open_snapshot(uri)
+        with _unreadable(uri):
+            missing = find_missing(snapshot)
+            if missing and (now := open_snapshot(uri)).manifest != snapshot.manifest:
+                # A version that was superseded may lose its files at any time.
+                missing = find_missing(now)
+        if missing:
+            key, file = missing[0]
+            are = "is" if len(missing) == 1 else f"and {len(missing) - 1} more are"
+            kind, _, name = key.partition(":")
+            detail = f"{file} of {kind} type {name} {are} missing below {snapshot.store.location}"
+            raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=uri)
+
+    def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
+        """The approvals by which this incarnation was deleted from the root before."""
+        with _storage(uri):
+            return deleted_by(uri, incarnation)
+
+    def kept_data(self, uri: str, names: Collection[str]) -> KeptData:
+        """Which versions of `main` have data of these tables and columns, by their manifests."""
+        snapshot = open_snapshot(uri)
+        with _unreadable(uri):
+            return find_kept(snapshot, names)
+
+    def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:
+        """Count by the rules of `gitops.database.graph.replaced`; the driver is loaded where a table is another version."""
+        return replaced_rows(open_snapshot(uri), since, types, rows)
+
+    def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
+        """What `prepare_migration` would do. Raises like `read`, and for a schema text that does not compile."""
+        snapshot = open_snapshot(uri)
+        with _unreadable(uri):
+            accepted = snapshot.schema()
+        return MigrationPreview.between(accepted, accept_schema(schema_source))
+
+    def check_restore(self, uri: str, order: RestoreOrder, schema_source: bytes) -> int:
+        """Count the rows of the tables that `restore` would exchange."""
+        from gitops.database.graph.restore import restored_tables
+
+        now = open_snapshot(uri)
+        with _unreadable(uri):
+            found = restored_tables(uri, now, accept_schema(schema_source).catalog, order)
+        tables = {key: now.manifest.tables[key] for key in found if key in now.manifest.tables}
+        return sum(entry.rows for key, entry in tables.items() if entry != found[key])
+
+    def was_restored(self, uri: str, fence: int, since: int) -> bool:
+        """Whether a manifest says so."""
+        from gitops.database.graph.restore import find_restore
+
+        snapshot = open_snapshot(uri)
+        with _unreadable(uri):
+            return find_restore(snapshot, fence, since)
+
+    def restore(
+        self,
+        uri: str,
+        order: RestoreOrder,
+        *,
+        actor: str | None,
+        incarnation: str | None = None,
+        fence: int | None = None,
+    ) -> int:
+        """Restore by the steps of `gitops.database.graph.restore`, under a lease."""
+        from gitops.database.graph.restore import check_rules, restored_tables
+
+        with find_root(uri).lease():
+            now = open_snapshot(uri)
+            check_fence(now, fence)
+            _require_incarnation(now, uri, incarnation)
+            restored = restored_tables(uri, now, now.schema().catalog, order)
+            if all(now.manifest.tables.get(key) == entry for key, entry in restored.items()):
+                return now.manifest.n
+            require_merged_branches(now)
+            tables = {**now.manifest.tables, **restored}
+            with require_driver():
+                check_rules(now, tables, restored)
+            message = f"{', '.join(order.types)} of version {order.version}"
+            context = WriteContext(self._clock, self._ids, actor, message, self._faults)
+            number = now.manifest.fence if fence is None else fence
+            return StagedVersion(now, RESTORE, context, tables=tables, fence=number).publish()
+
+    def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
+        """Raise what `prepare_migration` would raise before it writes anything."""
+        _admit_migration(uri, accept_schema(schema_source), incarnation=incarnation)
+
+    def prepare_create(
+        self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None
+    ) -> PreparedVersion:
+        """Stage a new, empty graph that is not visible yet. Raises GitopsError `graph_exists` when the root is not free."""
+        schema = accept_schema(schema_source)
+        now = timestamp(self._clock.now())
+        identity = GraphIdentity(self._ids.ulid(), now)
+        with _storage(uri):
+            staging = find_root(uri).stage(identity)
+        try:
+            with _storage(uri), require_driver():
+                from gitops.database.graph.migrate import create_tables
+
+                store = staging.folder.store
+                store.write(layout.IDENTITY, identity.to_bytes())
+                _write_schema(store, schema)
+                self._faults.reach("engine.create.before_tables")
+                manifest = Manifest(
+                    n=1,
+                    txn_id=self._ids.ulid(),
+                    operation="create",
+                    actor=actor,
+                    ts=now,
+                    schema_source=digest(schema.source),
+                    schema_ir=schema.ir_digest,
+                    tables=create_tables(staging.folder, schema.catalog, self._ids),
+                    fence=fence,
+                )
+                publish(store, manifest)
+        except BaseException:
+            staging.discard()
+            raise
+        self._faults.reach("engine.create.staged")
+        return StagedGraph(staging, self._faults)
+
+    def prepare_migration(
+        self,
+        uri: str,
+        schema_source: bytes,
+        *,
+        actor: str | None,
+        incarnation: str | None = None,
+        fence: int | None = None,
+        allow_data_loss: bool = False,
+    ) -> PreparedVersion:
+        """Stage the change to a new schema text; the version advances also when there is no step.
+
+        Drops are soft; with `allow_data_loss` all of them are hard, and older versions of the tables concerned go when the
+        new version is published. Raises GitopsError `graph_migration_unsupported` with the first unsupported step,
+        `graph_has_branches`, and as the port says.
+        """
+        desired = accept_schema(schema_source)
+        with find_root(uri).lease():
+            snapshot, migration = _admit_migration(
+                uri, desired, incarnation=incarnation, fence=fence, allow_data_loss=allow_data_loss
+            )
+            staged = self.stage_migration(snapshot, desired, migration.steps, actor, fence=fence)
+        self._faults.reach("engine.migrate.staged")
+        return staged
+
+    def stage_migration(
+        self,
+        snapshot: Snapshot,
+        desired: Schema,
+        steps: Sequence[MigrationStep],
+        actor: str | None,
+        *,
+        fence: int | None = None,
+    ) -> StagedVersion:
+        """Stage steps on the branch of the snapshot, whatever other branches there are. Raises as `prepare_migration`."""
+        base = snapshot.manifest
+        tables, dropped = base.tables, base.dropped
+        purged: tuple[str, ...] = ()
+        if steps:
+            with require_driver():
+                from gitops.database.graph.migrate import migrate_tables
+
+                tables, dropped, purged = migrate_tables(snapshot.folder, base, steps, desired.catalog, self._ids)
+        self._faults.reach("engine.migrate.after_tables")
+        _write_schema(snapshot.store, desired)
+        return StagedVersion(
+            snapshot,
+            "migrate",
+            WriteContext(self._clock, self._ids, actor, faults=self._faults),
+            stamp=timestamp,
+            purged=purged,
+            schema_source=digest(desired.source),
+            schema_ir=desired.ir_digest,
+            tables=tables,
+            dropped=dropped,
+            fence=base.fence if fence is None else fence,
+        )
+
+    def fence(self, uri: str, fence: int) -> None:
+        """Refuse every earlier operation from now on."""
+        with _storage(uri):
+            raise_fence(uri, fence, WriteContext(self._clock, self._ids, faults=self._faults))
+
+    def check_delete(self, uri: str, order: DeleteOrder) -> None:
+        """Raise what `delete` would refuse before it changes anything, but for a fence."""
+        with _storage(uri):
+            check_delete(uri, order)
+
+    def delete(self, uri: str, order: DeleteOrder) -> None:
+        """Remove exactly the graph that the order names, by the steps of `gitops.database.graph.delete`."""
+        with _storage(uri):
+            delete_graph(uri, order, WriteContext(self._clock, self._ids, faults=self._faults))
+
+    def finish_delete(self, uri: str) -> None:
+        """Carry out the last steps of `gitops.database.graph.delete`, and clear an absent root."""
+        with _storage(uri):
+            finish_delete(uri, WriteContext(self._clock, self._ids, faults=self._faults))
+
+    def delete_tree(self, uri: str) -> None:
+        """Remove everything at the root, and what dead writers left beside it; succeeds on absent and partial roots."""
+        with _storage(uri):
+            root = find_root(uri)
+            with around(self._faults, "engine.delete", "remove"):
+                root.remove()
+
+
+def _admit_migration(
+    uri: str,
+    desired: Schema,
+    *,
+    incarnation: str | None = None,
+    fence: int | None = None,
+    allow_data_loss: bool = False,
+) -> tuple[Snapshot, Migration]:
+    """The graph as it is and the steps to another schema. Raises as `prepare_migration` where they cannot be carried out."""
+    snapshot = open_snapshot(uri)
+    check_fence(snapshot, fence)
+    _require_incarnation(snapshot, uri, incarnation)
+    with _unreadable(uri):
+        accepted = snapshot.schema()
+        if allow_data_loss:
+            require_no_branches(snapshot)
+        elif desired.ir_digest != snapshot.manifest.schema_ir:
+            require_merged_branches(snapshot)
+    migration = plan_migration(accepted, desired, allow_data_loss=allow_data_loss)
+    if not migration.supported:
+        first = migration.unsupported[0]
+        raise GitopsError(Code.GRAPH_MIGRATION_UNSUPPORTED, f"{first.entity}: {first.text}", path=uri)
+    return snapshot, migration
+
+
+def _require_incarnation(snapshot: Snapshot, uri: str, incarnation: str | None) -> None:
+    """Raise ConflictError `graph_replaced` for another graph than the one that a change is for."""
+    if incarnation is not None and snapshot.identity.graph_id != incarnation:
+        detail = f"{uri} contains graph {snapshot.identity.graph_id}, and the change is for {incarnation}"
+        raise ConflictError(Code.GRAPH_REPLACED, detail, path=uri)
+
+
+def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool = False) -> Migration:
+    """The migration from one schema to another; `allow_data_loss` makes every drop a hard one."""
+    from gitops.database.language.schema.migration import plan_migration as plan
+
+    migration = plan(accepted, desired)
+    return migration.hardened() if allow_data_loss else migration
+
+
+def _write_schema(store: ObjectStore, schema: Schema) -> None:
+    """Store the text and the canonical form under their digests. Raises IntegrityError when other bytes are there.
+
+    An existing object is written again, since gc goes by the time of the last write.
+    """
+    objects = {
+        layout.source_key(digest(schema.source)): schema.source,
+        layout.ir_key(schema.ir_digest): schema.ir.to_bytes(),
+    }
+
+    def write(key: str) -> None:
+        if store.create(key, objects[key]):
+            return
+        if store.read(key) != objects[key]:
+            raise IntegrityError(
+                Code.GRAPH_UNREADABLE, f"{store.display(key)} does not have the digest of its name", path=key
+            )
+        store.write(key, objects[key])
+
+    in_parallel(write, objects, store.parallel)
+
+
+@contextlib.contextmanager
+def require_driver() -> Iterator[None]:
+    """Turn the absence of the engine's packages into GitopsError `engine_unavailable`."""
+    try:
+        yield
+    except ImportError as error:
+        raise GitopsError(
+            Code.ENGINE_UNAVAILABLE, f"the graph engine needs the packages pylance and pyarrow: {error}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _storage(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RemoteError(Code.STORAGE_FAILED, system_reason(error, uri), path=uri) from error
+
+
+@contextlib.contextmanager
+def _unreadable(uri: str) -> Iterator[None]:
+    """While opening a graph, failures of its storage are what `unreadable` says."""
+    try:
+        yield
+    except RemoteError as error:
+        raise unreadable(uri, error) from error

@@ -1,0 +1,272 @@
+"""What changed between two versions of a graph, row by row, without reading what the versions share.
+
+Only tables whose versions differ are looked at. Tables are paired by their folder, so a renamed type keeps its rows; a type that
+one version does not have counts as empty there. Within a table:
+
+1. Fragments that both versions have with the same files and the same deletions hold the same rows, and are not read.
+2. Of fragments that differ in their deletions alone, only the rows that one version has and the other has not are candidates.
+3. Candidates are read once, paired by id, in id order, and compared column by column. Compaction moves rows and changes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gitops.core.dataclass import dataclass
+from gitops.database.graph.history.datasets import call_driver
+from gitops.database.graph.manifest import TableEntry
+from gitops.database.graph.results import ChangeKind, DiffSummary, RowChange
+from gitops.database.graph.root import GraphFolder
+from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot, unknown_type
+from gitops.database.graph.tables import declared_type, key_columns, open_table, raw_columns
+from gitops.database.graph.values import cell_to_json
+from gitops.database.language.schema import EdgeType, NodeType, Scalar
+
+__all__ = ["Row", "RowDelta", "TableVersion", "diff_versions", "row_deltas", "snapshot_changes", "summarize_diff"]
+
+Row = Mapping[str, Any]
+RowIds = np.ndarray[Any, Any]
+_CHUNK = 4096
+_ROW_ID = "_rowid"
+_AT = "at"
+_IDS = pa.schema([("id", pa.string()), (_AT, pa.int64())])
+
+
+def diff_versions(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> Iterator[RowChange]:
+    """The rows that differ, table by table in key order and by id; `types` (names or keys) leaves only these.
+
+    Rows come as they are found. Raises GitopsError `graph_type_unknown` for a type that neither version has; and as
+    `open_snapshot`.
+    """
+    yield from snapshot_changes(open_snapshot(uri, before), open_snapshot(uri, after), types)
+
+
+def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> DiffSummary:
+    """How many rows differ. Raises as `diff_versions`."""
+    one, other = open_snapshot(uri, before), open_snapshot(uri, after)
+    counts: dict[str, dict[str, int]] = {}
+    for change in snapshot_changes(one, other, types):
+        table = counts.setdefault(change.table, {kind.value: 0 for kind in ChangeKind})
+        table[change.kind.value] += 1
+    return DiffSummary(
+        one.manifest.ref,
+        other.manifest.ref,
+        one.manifest.schema_ir == other.manifest.schema_ir,
+        dict(sorted(counts.items())),
+    )
+
+
+def snapshot_changes(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> Iterator[RowChange]:
+    """As `diff_versions`, of two versions that are open."""
+    old, new = one.schema().catalog, other.schema().catalog
+    for key, (was, now) in _pair_tables(one, other, types).items():
+        declared_old = None if was is None else declared_type(old, was)
+        declared_new = None if now is None else declared_type(new, now)
+        before = TableVersion(one.folder, one.manifest.tables.get(was or ""), declared_old)
+        after = TableVersion(other.folder, other.manifest.tables.get(now or ""), declared_new)
+        for delta in row_deltas(before, after):
+            kind = ChangeKind.CHANGED
+            if delta.before is None or delta.after is None:
+                kind = ChangeKind.ADDED if delta.before is None else ChangeKind.REMOVED
+            shown = (_to_json(delta.before, declared_old), _to_json(delta.after, declared_new))
+            yield RowChange(key, kind, delta.id, delta.fields, *shown)
+
+
+def _pair_tables(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> dict[str, tuple[str | None, str | None]]:
+    """Under the name that people know now: the key of each table on both sides."""
+    folders = {entry.path: key for key, entry in one.manifest.tables.items()}
+    pairs = {key: (folders.pop(entry.path, None), key) for key, entry in sorted(other.manifest.tables.items())}
+    found: dict[str, tuple[str | None, str | None]] = {**pairs}
+    for key in folders.values():
+        # A type that was dropped and declared again has another folder: both are compared under one name.
+        again = key in pairs and pairs[key][0] is None
+        found[key if key not in pairs or again else f"{key} (dropped)"] = (key, key if again else None)
+    names = {key: {key, key.partition(":")[2]} for key in found}
+    odd = [name for name in types if not any(name in known for known in names.values())]
+    if odd:
+        place = f"version {one.manifest.n} or {other.manifest.n}"
+        raise unknown_type(place, odd[0], found, path=one.root.location)
+    return {key: found[key] for key in sorted(found) if not types or names[key] & set(types)}
+
+
+def _to_json(row: Row | None, declared: NodeType | EdgeType | None) -> dict[str, Any] | None:
+    """The cells of a row as JSON values."""
+    if row is None or declared is None:
+        return None
+    kinds = declared.properties
+    return {name: cell_to_json(cell, kinds[name]) if name in kinds else cell for name, cell in row.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class RowDelta:
+    """One row that differs: its cells before and after, None where there is no such row."""
+
+    id: str
+    before: Row | None
+    after: Row | None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The columns that differ, by name; empty when a row came or went."""
+        if self.before is None or self.after is None:
+            return ()
+        names = sorted(self.before.keys() | self.after.keys())
+        return tuple(name for name in names if not _equal_values(self.before.get(name), self.after.get(name)))
+
+
+class TableVersion:
+    """One of the two versions of a table; without an entry it is empty."""
+
+    def __init__(self, folder: GraphFolder, entry: TableEntry | None, declared: NodeType | EdgeType | None) -> None:
+        """Open the table. Raises as `open_table`."""
+        self.entry = entry
+        self._loaded: pa.Table | None = None
+        self._path = "" if entry is None else entry.path
+        # Without rows nothing is read.
+        self._dataset: Any = None if entry is None or not entry.rows else open_table(folder, entry)
+        kinds = {} if declared is None else declared.properties
+        heads = ["id"] if declared is None else key_columns(declared)
+        self.blobs = [name for name, kind in kinds.items() if kind.scalar is Scalar.BLOB]
+        self._plain = [*heads, *(name for name in kinds if name not in self.blobs)]
+
+    def fragments(self) -> dict[int, Any]:
+        """The fragments by id."""
+        if self._dataset is None:
+            return {}
+        return {fragment.fragment_id: fragment for fragment in self._dataset.get_fragments()}
+
+    def addresses(self, fragment: Any) -> pa.Table:
+        """Id of the driver and address of each row of a fragment."""
+        return self._scan([], fragments=[fragment], with_row_id=True, with_row_address=True)
+
+    def load(self, fragments: Sequence[Any], row_ids: RowIds) -> pa.Table:
+        """Read all rows of these fragments, and the rows with these ids of the driver; gives their ids, in id order."""
+        parts = []
+        if fragments:
+            parts.append(self._scan(self._plain, fragments=list(fragments), with_row_id=True))
+        for start in range(0, len(row_ids), _CHUNK):
+            listed = ",".join(map(str, row_ids[start : start + _CHUNK].tolist()))
+            parts.append(self._scan(self._plain, filter=f"_rowid in ({listed})", with_row_id=True))
+        if not parts:
+            return _IDS.empty_table()
+        self._loaded = pa.concat_tables(parts).combine_chunks()
+        places = np.arange(self._loaded.num_rows, dtype=np.int64)
+        return pa.table({"id": self._loaded.column("id"), _AT: places}, _IDS).sort_by("id")
+
+    def plain(self, ids: pa.Table) -> pa.Table:
+        """The columns of rows that were read, but for blobs, in the order given."""
+        if not ids.num_rows or self._loaded is None:
+            return pa.table({"id": pa.array([], pa.string()), _ROW_ID: pa.array([], pa.uint64())})
+        return self._loaded.take(ids.column(_AT))
+
+    def rows(self, plain: pa.Table) -> dict[str, dict[str, Any]]:
+        """The cells of rows, by id, of which the plain columns are given."""
+        if not plain.num_rows:
+            return {}
+        cells = raw_columns(plain)
+        row_ids = cells.pop(_ROW_ID)
+        for name in self.blobs:
+            cells[name] = call_driver(self._path, partial(self._read_blobs, name, row_ids))
+        rows = (dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True))
+        return {row["id"]: row for row in rows}
+
+    def _scan(self, columns: Sequence[str], **options: Any) -> pa.Table:
+        return call_driver(self._path, lambda: self._dataset.scanner(columns=list(columns), **options).to_table())
+
+    def _read_blobs(self, name: str, row_ids: list[int]) -> list[bytes | None]:
+        files = self._dataset.take_blobs(name, ids=row_ids)
+        return [None if file is None else file.readall() for file in files]
+
+
+def row_deltas(before: TableVersion, after: TableVersion) -> Iterator[RowDelta]:
+    """The rows that differ, in the order of their ids. Raises as `open_table`; RemoteError `storage_failed`."""
+    if before.entry != after.entry:
+        for old, new in _cut_together(*_candidates(before, after)):
+            yield from _compare(before, after, old, new)
+
+
+def _candidates(before: TableVersion, after: TableVersion) -> tuple[pa.Table, pa.Table]:
+    """The ids of the rows on each side that the other side may not have like that."""
+    old, new = before.fragments(), after.fragments()
+    shared: set[int] = set()
+    was, now = before.entry, after.entry
+    if was is not None and now is not None and (was.path, was.fields) == (now.path, now.fields):
+        shared = {at for at in old.keys() & new.keys() if _files(old[at]) == _files(new[at])}
+    only_old, only_new = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+    for at in sorted(shared):
+        if old[at].metadata.deletion_file != new[at].metadata.deletion_file:
+            # The driver's ids of the rows at addresses that the other fragment has not.
+            one, other = before.addresses(old[at]), after.addresses(new[at])
+            at_one, at_other = one.column("_rowaddr").to_numpy(), other.column("_rowaddr").to_numpy()
+            only_old.append(one.column(_ROW_ID).to_numpy()[~np.isin(at_one, at_other)])
+            only_new.append(other.column(_ROW_ID).to_numpy()[~np.isin(at_other, at_one)])
+    left = before.load([old[at] for at in sorted(old.keys() - shared)], np.concatenate(only_old))
+    right = after.load([new[at] for at in sorted(new.keys() - shared)], np.concatenate(only_new))
+    return left, right
+
+
+def _cut_together(left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Both sides cut at the same ids, so that rows of one id come together."""
+    at_left = at_right = 0
+    while at_left < left.num_rows or at_right < right.num_rows:
+        part, other = left.slice(at_left, _CHUNK), right.slice(at_right, _CHUNK)
+        last = [table.column("id")[-1].as_py().encode() for table in (part, other) if table.num_rows == _CHUNK]
+        if last:
+            cut = pa.scalar(min(last).decode())
+            part, other = (table.filter(pc.less_equal(table.column("id"), cut)) for table in (part, other))
+        at_left, at_right = at_left + part.num_rows, at_right + other.num_rows
+        yield part, other
+
+
+def _compare(before: TableVersion, after: TableVersion, old: pa.Table, new: pa.Table) -> Iterator[RowDelta]:
+    """The rows of one cut that differ. What the columns show to be alike is not looked at cell by cell."""
+    plain_old, plain_new = before.plain(old), after.plain(new)
+    if not before.blobs and not after.blobs and plain_old.schema.names == plain_new.schema.names:
+        alike = _equal_rows(plain_old, plain_new)
+        plain_old, plain_new = (
+            table.filter(pc.invert(pc.is_in(table.column("id"), alike))) for table in (plain_old, plain_new)
+        )
+    rows_old, rows_new = before.rows(plain_old), after.rows(plain_new)
+    for row_id in sorted(rows_old.keys() | rows_new.keys()):
+        delta = RowDelta(row_id, rows_old.get(row_id), rows_new.get(row_id))
+        if delta.before is None or delta.after is None or delta.fields:
+            yield delta
+
+
+def _equal_rows(old: pa.Table, new: pa.Table) -> pa.Array:
+    """The ids of rows on both sides of which every column is surely the same."""
+    common_old = old.filter(pc.is_in(old.column("id"), new.column("id").combine_chunks()))
+    at = pc.index_in(common_old.column("id"), new.column("id").combine_chunks())
+    common_new = new.take(at)
+    alike = pa.array(np.ones(common_old.num_rows, bool))
+    for name in common_old.schema.names:
+        if name == _ROW_ID:
+            continue
+        alike = pc.and_(alike, _equal_cells(common_old.column(name), common_new.column(name)))
+    return common_old.column("id").combine_chunks().filter(alike)
+
+
+def _equal_cells(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
+    if one.equals(other):
+        return pa.array(np.ones(len(one), bool))
+    if pa.types.is_nested(one.type) or pa.types.is_floating(one.type) or one.type != other.type:
+        return pa.array(np.zeros(len(one), bool))
+    equal = pc.fill_null(pc.equal(one, other), fill_value=False)
+    return pc.or_(equal, pc.and_(pc.is_null(one), pc.is_null(other))).combine_chunks()
+
+
+def _equal_values(one: Any, other: Any) -> bool:
+    """Equal, where NaN equals NaN."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_equal_values, one, other))
+    return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - only NaN differs from itself
+
+
+def _files(fragment: Any) -> list[tuple[str, tuple[int, ...]]]:
+    return [(file.path, tuple(file.fields)) for file in fragment.metadata.files]

@@ -1,0 +1,192 @@
+"""Freeing what no version of a graph needs any more.
+
+1. Branches of the engine that a dead process left are removed.
+2. Versions beyond the retention are chosen. The floor of their line is raised first, so that a writer who was
+   suspended during gc and then creates one of these numbers detects that it existed before.
+3. Their manifests are removed, oldest first. From now on they cannot be opened; every earlier reader has a lease.
+4. Leases are read, after that: see `leases`. What manifests and leases refer to is kept.
+5. Versions of datasets that nothing refers to, and that a newer one followed before the grace period, are removed by explicit
+   lists. The newest version of a dataset always stays, whatever it is. Files of a dataset that belong to no version go when they
+   are older than seven days, unless the dataset has a lease: they may belong to a load.
+6. Folders of datasets and of lines, schemas, expired leases and unfinished files that nothing refers to are removed, likewise.
+
+A crash at any point leaves a graph that reads as before, and the next run goes on. Bytes are counted as they are freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError, system_reason
+from gitops.core.faults import around
+from gitops.database.graph import layout
+from gitops.database.graph.history.branches import remove_branch
+from gitops.database.graph.history.datasets import dataset_versions, drop_left_files, drop_versions, kept_bytes
+from gitops.database.graph.history.leases import Lease, read_leases
+from gitops.database.graph.history.retention import (
+    References,
+    Retention,
+    all_lines,
+    collect_references,
+    expired_versions,
+    read_manifests,
+)
+from gitops.database.graph.lines import INTERNAL, read_branches, read_floor, write_floor
+from gitops.database.graph.maintenance import GcResult
+from gitops.database.graph.manifest import line_numbers
+from gitops.database.graph.root import GraphFolder, tables_at_once
+from gitops.database.graph.snapshot import Snapshot, open_snapshot
+from gitops.database.graph.staged import WriteContext
+from gitops.database.storage.parallel import in_parallel
+from gitops.database.storage.port import TEMP_PREFIX
+
+__all__ = ["Retention", "collect_garbage"]
+
+_TABLES = ("nodes", "edges")
+_SMALL = (layout.MANIFESTS, layout.BRANCHES, layout.LEASES, layout.FLOORS, layout.SCHEMA)
+
+
+def collect_garbage(
+    uri: str, context: WriteContext, retention: Retention | None = None, *, dry_run: bool = False
+) -> GcResult:
+    """Remove what the retention does not keep.
+
+    Safe beside readers, writers and other runs. Raises GitopsError `graph_missing`, `graph_unreadable` (also for a manifest
+    that does not read: what it refers to is not known); RemoteError `storage_failed`.
+    """
+    return _GarbageCollection(open_snapshot(uri), context, retention or Retention(), dry=dry_run).run()
+
+
+class _GarbageCollection:
+    """One run of gc."""
+
+    def __init__(self, snapshot: Snapshot, context: WriteContext, retention: Retention, *, dry: bool) -> None:
+        self._snapshot = snapshot
+        self._folder: GraphFolder = snapshot.folder
+        self._store = snapshot.store
+        self._context = context
+        self._retention = retention
+        self._dry = dry
+        self._now: datetime = context.now()
+        self._freed_manifests = 0
+        self._freed_versions: dict[str, tuple[int, ...]] = {}
+        self._freed_paths: list[str] = []
+        self._freed_bytes = 0
+        self._schemas: dict[str, bytes] = {}
+
+    def run(self) -> GcResult:
+        try:
+            for line in () if self._dry else read_branches(self._store).lines():
+                made = line.fork is not None and line.name.startswith(INTERNAL)
+                if made and self._old(datetime.fromisoformat(line.created_at)):
+                    remove_branch(self._snapshot, line.name, self._context)
+            gone = expired_versions(
+                self._folder, read_branches(self._store), self._leases(), self._retention, self._now
+            )
+            self._remove_manifests(gone)
+            needs = collect_references(read_manifests(self._folder, gone if self._dry else {}), self._leases())
+            self._sweep_datasets(needs)
+            self._sweep_small(needs, gone)
+            if self._schemas and not self._dry:
+                # A schema is restored if a version that was published during the removal refers to it.
+                needed = collect_references(read_manifests(self._folder, {}), ()).schemas
+                for key, data in self._schemas.items():
+                    if key.rpartition("/")[2].partition(".")[0] in needed:
+                        self._store.create(key, data)
+            if not self._dry:
+                self._snapshot.root.tidy()
+        except OSError as error:
+            place = self._snapshot.root.location
+            raise GitopsError(Code.STORAGE_FAILED, system_reason(error, place), path=place) from error
+        paths = tuple(sorted(self._freed_paths))
+        versions = {path: self._freed_versions[path] for path in sorted(self._freed_versions)}
+        return GcResult(self._dry, self._freed_manifests, versions, paths, self._freed_bytes)
+
+    def _old(self, moment: datetime) -> bool:
+        return moment <= self._now - self._retention.grace
+
+    def _leases(self) -> tuple[Lease, ...]:
+        return tuple(lease for lease in read_leases(self._store) if not lease.expired(self._now))
+
+    def _remove_manifests(self, gone: Mapping[str, tuple[int, ...]]) -> None:
+        """Steps 2 and 3."""
+        self._freed_manifests = sum(map(len, gone.values()))
+        if self._dry or not gone:
+            return
+        with around(self._context.faults, "engine.gc", "floors"):
+            for line, numbers in gone.items():
+                if read_floor(self._store, line) < numbers[-1]:
+                    write_floor(self._store, line, numbers[-1])
+        for line, numbers in gone.items():
+            for n in numbers:
+                self._context.faults.reach("engine.gc.before_manifest")
+                self._store.delete(layout.manifest_key(n, line))
+        self._context.faults.reach("engine.gc.after_manifest")
+
+    def _sweep_datasets(self, needs: References) -> None:
+        """Step 5, and the folders of datasets."""
+        paths = [f"{kind}/{name}" for kind in _TABLES for name in self._folder.children(kind)]
+        known = [path for path in paths if needs.knows(path)]
+        freed = in_parallel(lambda path: self._sweep_versions(path, needs), known, tables_at_once(self._folder))
+        self._freed_bytes += sum(freed)
+        for path in paths:
+            if not needs.knows(path) and self._sweep_folder(path):
+                self._context.faults.reach("engine.gc.after_folder")
+
+    def _sweep_versions(self, path: str, needs: References) -> int:
+        """Step 5 for one dataset; returns the bytes freed."""
+        versions = dataset_versions(self._folder, path)
+        gone = tuple(
+            number
+            for (number, _), (_, next_made) in pairwise(versions)
+            if not needs.keeps(path, number) and self._old(next_made)
+        )
+        if not gone:
+            return 0 if self._dry else drop_left_files(self._folder, path)
+        self._freed_versions[path] = gone
+        if self._dry:
+            return kept_bytes(self._folder, path, gone)
+        with around(self._context.faults, "engine.gc", "versions"):
+            return drop_versions(self._folder, path, gone)
+
+    def _sweep_folder(self, path: str) -> bool:
+        """Remove a folder of which every file is old."""
+        files = list(self._folder.files(path))
+        if not all(self._old(file.written) for file in files):
+            return False
+        self._remove(path, sum(file.bytes for file in files))
+        return True
+
+    def _sweep_small(self, needs: References, gone: Mapping[str, tuple[int, ...]]) -> None:
+        """Step 6, but for the folders of datasets."""
+        alive = {line.id for line in read_branches(self._store).lines()}
+        for line in all_lines(self._folder):
+            left = [n for n in line_numbers(self._store, line) if not (self._dry and n in gone.get(line, ()))]
+            swept = line not in alive and not left and self._sweep_folder(f"{layout.BRANCHES}/{line}")
+            if swept and not self._dry:
+                self._folder.remove(layout.floor_key(line))
+        # Only leases that have certainly expired: clocks of other machines may be behind.
+        sure = self._now - timedelta(minutes=5)
+        over = {lease.id for lease in read_leases(self._store) if lease.expired(sure)}
+        listings = in_parallel(lambda prefix: list(self._folder.files(prefix)), _SMALL, self._store.parallel)
+        for prefix, files in zip(_SMALL, listings, strict=True):
+            for file in files:
+                name = file.path.rpartition("/")[2]
+                if not self._old(file.written):
+                    continue
+                stem = name.partition(".")[0]
+                if name.startswith(TEMP_PREFIX) or (prefix == layout.LEASES and stem in over):
+                    self._remove(file.path, file.bytes)
+                elif prefix == layout.SCHEMA and stem not in needs.schemas:
+                    self._schemas[file.path] = self._store.read(file.path) or b""
+                    self._remove(file.path, file.bytes)
+        self._context.faults.reach("engine.gc.after_sweep")
+
+    def _remove(self, path: str, size: int) -> None:
+        self._freed_paths.append(path)
+        self._freed_bytes += size
+        if not self._dry:
+            self._folder.remove(path)

@@ -1,0 +1,220 @@
+"""Compaction and indexes: the same rows, found faster.
+
+Each table is one publish, through the same manifests as every other change: no change of another writer is lost,
+and readers of older versions keep theirs. Nothing is done to a table that has few rows, few fragments and its indexes.
+
+Indexes: `id`, and `src` and `dst` of edges; members of keys, unique groups and index groups; of an indexed text also its
+words and its parts. An index gives candidates: results do not depend on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import lance
+
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import ConflictError, RemoteError
+from gitops.database.graph.history.datasets import call_driver
+from gitops.database.graph.history.leases import hold_lease
+from gitops.database.graph.layout import MAIN
+from gitops.database.graph.maintenance import OptimizeResult
+from gitops.database.graph.manifest import TableEntry
+from gitops.database.graph.root import GraphFolder
+from gitops.database.graph.search.text import TEXT_INDEX, usable
+from gitops.database.graph.search.vector import METRIC
+from gitops.database.graph.snapshot import ReadTarget, find_root, open_snapshot
+from gitops.database.graph.staged import StagedVersion, WriteContext
+from gitops.database.graph.tables import TableWriter, declared_type, key_columns, open_table
+from gitops.database.language.schema import EdgeType, NodeType, Scalar
+
+__all__ = ["OptimizeOptions", "optimize_tables"]
+
+_ATTEMPTS = 3
+_COMPACTION = ("BaseOperation", "Rewrite")
+"""What the driver calls the two steps of a compaction: it reserves fragments, then it rewrites."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeOptions:
+    """The rows, fragments or changes from which each step pays; `types` limits the work to these table keys."""
+
+    fragments: int = 20
+    deleted_share: float = 0.2
+    scalar_rows: int = 1_000
+    text_rows: int = 1_000
+    vector_rows: int = 100_000
+    stale_rows: int = 10_000
+    stale_share: float = 0.1
+    rows_per_fragment: int = 1_048_576
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _WantedIndex:
+    """An index that a table should have."""
+
+    name: str
+    column: str
+    kind: str
+    least_rows: int
+
+
+def optimize_tables(
+    uri: str, context: WriteContext, options: OptimizeOptions | None = None, branch: str = MAIN
+) -> OptimizeResult:
+    """Compact and index the tables of a branch that need it.
+
+    Raises as `open_snapshot`; ConflictError `graph_conflict` when other writers were faster each time; RemoteError
+    `storage_failed`.
+    """
+    chosen = options or OptimizeOptions()
+    first = open_snapshot(uri, ReadTarget(branch))
+    version, done = first.manifest.n, {}
+    for key in sorted(first.manifest.tables):
+        if chosen.types and key not in chosen.types:
+            continue
+        for attempt in range(_ATTEMPTS):
+            try:
+                published, steps = _optimize_table(uri, branch, key, context, chosen)
+                break
+            except ConflictError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        if steps:
+            version, done[key] = published, steps
+    return OptimizeResult(version, done)
+
+
+def _optimize_table(
+    uri: str, branch: str, key: str, context: WriteContext, options: OptimizeOptions
+) -> tuple[int, tuple[str, ...]]:
+    with find_root(uri).lease():
+        snapshot = open_snapshot(uri, ReadTarget(branch))
+        entry = snapshot.manifest.tables.get(key)
+        if entry is None or not entry.rows:
+            return snapshot.manifest.n, ()
+        declared = declared_type(snapshot.schema().catalog, key)
+        steps = _find_steps(snapshot.folder, entry, declared, options)
+        if not any(steps):
+            return snapshot.manifest.n, ()
+        with hold_lease(snapshot, context) as renew:
+            writer = _Optimizer(snapshot.folder, entry)
+            done = []
+            for step in writer.carry_out(*steps, options):
+                done.append(step)
+                renew()
+            table = writer.finish(recount=False)
+            context.faults.reach("engine.optimize.staged")
+            tables = {**snapshot.manifest.tables, key: table}
+            version = StagedVersion(snapshot, "optimize", context, tables=tables).publish()
+    return version, tuple(done)
+
+
+def _find_steps(
+    folder: GraphFolder, entry: TableEntry, declared: NodeType | EdgeType, options: OptimizeOptions
+) -> tuple[bool, tuple[_WantedIndex, ...], bool]:
+    """Whether the table needs to be compacted, the indexes to build, and whether those that it has need a refresh."""
+    dataset = open_table(folder, entry)
+    fragments = dataset.get_fragments()
+    deleted = sum(part.num_deletions for part in fragments)
+    small = [part for part in fragments if part.physical_rows < options.rows_per_fragment]
+    compact = len(small) > options.fragments or deleted > options.deleted_share * (entry.rows + deleted)
+    wanted = list(_wanted_indexes(declared, options))
+    # An index of words that another release built with other settings is of no use, and is built again.
+    texts = {each.name: each.column for each in wanted if each.kind == "INVERTED"}
+    have = {
+        index.name: index
+        for index in call_driver(entry.path, dataset.describe_indices)
+        if index.name not in texts or usable(index, texts[index.name])
+    }
+    build = tuple(each for each in wanted if each.name not in have and entry.rows >= each.least_rows)
+    stale = max((entry.rows - have[each.name].num_rows_indexed for each in wanted if each.name in have), default=0)
+    refresh = stale > min(options.stale_rows, options.stale_share * entry.rows)
+    return compact, build, refresh
+
+
+def _wanted_indexes(declared: NodeType | EdgeType, options: OptimizeOptions) -> Iterator[_WantedIndex]:
+    """The indexes of a type."""
+    heads = key_columns(declared)
+    for column in heads:
+        yield _WantedIndex(f"{column}_idx", column, "BTREE", options.scalar_rows)
+    key = tuple(getattr(declared, "key", None) or ())
+    indexed = {name for group in declared.indexes if tuple(group) != key for name in group}
+    others = {name for group in declared.unique for name in group} | set(key)
+    for name in sorted((indexed | others) - set(heads)):
+        kind = declared.properties[name]
+        if kind.scalar is Scalar.BLOB:
+            continue
+        if kind.scalar is Scalar.VECTOR:
+            yield _WantedIndex(f"{name}_vector", name, "IVF_FLAT", options.vector_rows)
+        elif kind.is_list:
+            yield _WantedIndex(f"{name}_idx", name, "LABEL_LIST", options.scalar_rows)
+        elif kind.scalar is Scalar.BOOL or kind.enum_values is not None:
+            yield _WantedIndex(f"{name}_idx", name, "BITMAP", options.scalar_rows)
+        else:
+            yield _WantedIndex(f"{name}_idx", name, "BTREE", options.scalar_rows)
+            if kind.scalar is Scalar.STRING and name in indexed:
+                yield _WantedIndex(f"{name}_text", name, "INVERTED", options.text_rows)
+                yield _WantedIndex(f"{name}_ngram", name, "NGRAM", options.text_rows)
+
+
+class _Optimizer(TableWriter):
+    """A writer whose changes leave every row as it is."""
+
+    def carry_out(
+        self, compact: bool, build: Sequence[_WantedIndex], refresh: bool, options: OptimizeOptions
+    ) -> Iterator[str]:
+        """Carry out the steps; yields the description of each finished step."""
+        if compact and self._dataset_changes(
+            lambda dataset: dataset.optimize.compact_files(
+                target_rows_per_fragment=options.rows_per_fragment,
+                materialize_deletions_threshold=options.deleted_share,
+            )
+        ):
+            yield "compacted"
+        for index in build:
+            self.change(partial(_build_index, index=index, rows=self._rows))
+            yield f"built {index.name} ({index.kind})"
+        if refresh and self._dataset_changes(lambda dataset: dataset.optimize.optimize_indices()):
+            yield "refreshed indexes"
+
+    def _dataset_changes(self, action: Any) -> bool:
+        """Run a change that may take several versions, or none; no version of another writer may be among them."""
+        before = self._expected
+        try:
+            call_driver(self._path, partial(action, self._dataset))
+        except RemoteError as error:
+            # The driver refuses to rebase its rewrite on the change of another writer: a conflict, not a failure of the storage.
+            if self._latest().version == before:
+                raise
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}") from error
+        latest = self._latest()
+        for version in range(before + 1, latest.version + 1):
+            if _operation_of(latest, version) not in (*_COMPACTION, "CreateIndex"):
+                raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}")
+        self._dataset, self._expected = latest, latest.version
+        return latest.version > before
+
+
+def _operation_of(dataset: lance.LanceDataset, version: int) -> str | None:
+    """The driver's name of the operation that made a version."""
+    try:
+        transaction = dataset.read_transaction(version)
+    except TypeError:
+        # pylance 14.0.2 cannot read the transaction of a compaction that rewrote indexes.
+        return "Rewrite"
+    return None if transaction is None else type(transaction.operation).__name__
+
+
+def _build_index(dataset: lance.LanceDataset, *, index: _WantedIndex, rows: int) -> None:
+    if index.kind == "IVF_FLAT":
+        partitions = max(1, math.isqrt(rows))
+        dataset.create_index(index.column, "IVF_FLAT", name=index.name, metric=METRIC, num_partitions=partitions)
+    else:
+        settings: dict[str, Any] = TEXT_INDEX if index.kind == "INVERTED" else {}
+        dataset.create_scalar_index(index.column, index.kind, name=index.name, **settings)  # type: ignore[arg-type]

@@ -1,0 +1,105 @@
+"""The preview of a migration on real data: on a hidden branch of the live graph, which is removed afterwards.
+
+The preview counts the rows that each step touches in the newest version of `main`, carries out the migration and reads the
+result, so a migration that previews well has run once. `main` does not change, and the branch is not listed. Table versions
+that the preview leaves are undone by the next writer, as those of any writer that did not publish, and removed by the next gc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from gitops.core.errors import BugError, GitopsError, RemoteError
+from gitops.database.graph.engine import LanceEngine, plan_migration
+from gitops.database.graph.history.branches import make_branch, remove_branch
+from gitops.database.graph.history.datasets import call_driver
+from gitops.database.graph.lines import INTERNAL
+from gitops.database.graph.maintenance import PreviewReport, StepEffect
+from gitops.database.graph.manifest import TableEntry
+from gitops.database.graph.snapshot import ReadTarget, Snapshot, accept_schema, find_root, open_snapshot
+from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.tables import count_values, open_table
+from gitops.database.language.schema import TypeKind
+from gitops.database.language.schema.steps import (
+    AddProperty,
+    AddType,
+    DropProperty,
+    DropType,
+    Migration,
+    MigrationStep,
+    RenameProperty,
+    RenameType,
+)
+
+__all__ = ["preview_migration"]
+
+
+def preview_migration(
+    uri: str, schema_source: bytes, context: WriteContext, *, allow_data_loss: bool = False
+) -> PreviewReport:
+    """Carry out the change to a schema text on a hidden branch, report its effects, and remove the branch.
+
+    `manifest_version` is the version of `main` that was previewed. Raises GitopsError for a text that does not compile; as
+    `open_snapshot`; ConflictError `graph_conflict`; RemoteError `storage_failed`.
+    """
+    desired = accept_schema(schema_source)
+    base = open_snapshot(uri)
+    migration = plan_migration(base.schema(), desired, allow_data_loss=allow_data_loss)
+    effects = _effects(base, migration)
+    if not migration.supported:
+        return PreviewReport(False, base.manifest.n, effects, {})
+    name = f"{INTERNAL}preview_{context.ids.ulid().lower()}"
+    make_branch(base, name, context)
+    made: Mapping[str, TableEntry] = {}
+    try:
+        with find_root(uri).lease():
+            engine = LanceEngine(context.clock, context.ids, context.faults)
+            branch = open_snapshot(uri, ReadTarget(name))
+            staged = engine.stage_migration(branch, desired, migration.steps, context.actor)
+            # What a hard drop would remove is not removed.
+            staged.publish(purge=False)
+        made = staged.manifest.tables
+        # The rows are read from the tables themselves.
+        tables = {key: call_driver(at.path, open_table(base.folder, at).count_rows) for key, at in made.items()}
+        odd = next((key for key, at in made.items() if tables[key] != at.rows), None)
+        if odd is not None:
+            raise BugError(f"the migration left {tables[odd]} rows in {odd}, and its manifest records {made[odd].rows}")
+    finally:
+        remove_branch(base, name, context)
+        # Tables that only the preview has go. After a failure the next gc removes the rest.
+        known = {entry.path for entry in base.manifest.tables.values()}
+        for path in (entry.path for entry in made.values() if entry.path not in known):
+            with contextlib.suppress(OSError, RemoteError, GitopsError):
+                base.folder.remove(path)
+    return PreviewReport(True, base.manifest.n, effects, tables)
+
+
+def _effects(base: Snapshot, migration: Migration) -> tuple[StepEffect, ...]:
+    """The steps with their rows; a step names a type as the desired schema does, so renames are followed."""
+    source = {key: key for key in base.manifest.tables}
+    effects = []
+    for step in migration.steps:
+        if isinstance(step, RenameType):
+            source[f"{step.type_kind.value}:{step.to}"] = source[f"{step.type_kind.value}:{step.from_}"]
+        effects.append(StepEffect(step, _rows(base, source, step)))
+    return tuple(effects)
+
+
+def _rows(base: Snapshot, source: Mapping[str, str], step: MigrationStep) -> int | None:
+    match step:
+        case AddType(type_kind=kind):
+            return None if kind is TypeKind.INTERFACE else 0
+        case (
+            DropType(type_kind=kind, name=name)
+            | RenameType(type_kind=kind, to=name)
+            | AddProperty(type_kind=kind, type_name=name)
+            | RenameProperty(type_kind=kind, type_name=name)
+            | DropProperty(type_kind=kind, type_name=name)
+        ):
+            entry = base.manifest.tables.get(source.get(f"{kind.value}:{name}", ""))
+        case _:
+            return None
+    if entry is None or not isinstance(step, DropProperty):
+        return None if entry is None else entry.rows
+    return count_values(base.folder, entry, step.property_name)

@@ -1,0 +1,206 @@
+"""Rules over a whole graph: ids and unique groups are unique, ends of edges exist, numbers of edges are in bounds.
+
+Each violation names its row. Tables are read column by column.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gitops.core.codes import Code
+from gitops.core.errors import RemoteError
+from gitops.database.graph.manifest import TableEntry
+from gitops.database.graph.results import RowProblem
+from gitops.database.graph.root import GraphFolder
+from gitops.database.graph.tables import DRIVER_ERRORS, declared_type, key_columns, open_table, raw_columns
+from gitops.database.graph.write.rules import (
+    cardinality_violation,
+    find_mismatches,
+    node_id,
+    row_faults,
+    unique_violation,
+)
+from gitops.database.language.schema import Catalog, EdgeType, NodeType, RangeBound, Scalar
+
+__all__ = ["GraphImage", "row_violations"]
+
+_SHOWN = 80
+_EXACT = 2**53
+
+
+class GraphImage:
+    """Tables at given versions, published or not; every method raises as `open_table`, and RemoteError."""
+
+    def __init__(self, folder: GraphFolder, tables: Mapping[str, TableEntry], catalog: Catalog) -> None:
+        """Nothing is read."""
+        self._folder = folder
+        self._tables = tables
+        self._catalog = catalog
+
+    def declared(self, key: str) -> NodeType | EdgeType:
+        """The type of a table."""
+        return declared_type(self._catalog, key)
+
+    def duplicate_ids(self, key: str) -> Iterator[RowProblem]:
+        """Ids that more than one row has."""
+        for (row_id,), _ in self._repeated(key, ("id",)):
+            yield RowProblem(key, row_id, "DuplicateId", "id", f"id {row_id[:_SHOWN]!r} occurs more than once")
+
+    def unique(self, key: str) -> Iterator[RowProblem]:
+        """Rows that have the values of a unique group in common with another row; a null member exempts."""
+        declared = self.declared(key)
+        for group in declared.unique:
+            for values, row_ids in self._repeated(key, group):
+                detail = unique_violation(declared, group, values)
+                for row_id in row_ids:
+                    yield RowProblem(key, row_id, "UniqueViolation", ", ".join(group), detail)
+
+    def orphans(self, key: str) -> Iterator[RowProblem]:
+        """Edges of which an end does not exist."""
+        edge = self._edge(key)
+        batches = list(self._batches(key, ["id", "src", "dst"]))
+        edges = pa.Table.from_batches(batches) if batches else None
+        for column, owner in (("src", edge.source), ("dst", edge.target)):
+            if edges is None:
+                return
+            # One lookup for all edges: each lookup hashes the set of known ids again.
+            known = self._column(f"node:{owner}", "id")
+            lost = edges.filter(pc.invert(pc.is_in(edges.column(column).combine_chunks(), known)))
+            for row_id, end in zip(lost.column("id").to_pylist(), lost.column(column).to_pylist(), strict=True):
+                detail = f"edge {edge.name}: {column} {end[:_SHOWN]!r} not found in {owner}"
+                yield RowProblem(key, row_id, "OrphanEdge", column, detail)
+
+    def cardinality(self, key: str) -> Iterator[RowProblem]:
+        """Sources with too few or too many edges; one without any is not examined."""
+        edge = self._edge(key)
+        low, high = edge.cardinality
+        if (low, high) == (0, None):
+            return
+        counts = self._column(key, "src").value_counts()
+        for source, count in sorted(
+            zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
+        ):
+            if count < low or (high is not None and count > high):
+                detail = cardinality_violation(edge, source, count)
+                yield RowProblem(key, source, "CardinalityViolation", "src", detail)
+
+    def values(self, key: str) -> Iterator[RowProblem]:
+        """Rows that break a rule by themselves, or whose id differs from the id that their key makes."""
+        declared = self.declared(key)
+        blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
+        for batch in self._batches(
+            key, [*key_columns(declared), *(name for name in declared.properties if name not in blobs)]
+        ):
+            cells = raw_columns(batch.filter(unchecked_rows(declared, batch)))
+            for row in (dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)):
+                # The only rule for a blob is that it exists, which a scan cannot show; the driver checks that itself.
+                yield from row_violations(key, declared, row | dict.fromkeys(blobs, b""))
+
+    def _edge(self, key: str) -> EdgeType:
+        return self._catalog.edges[key.partition(":")[2]]
+
+    def _repeated(self, key: str, group: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], list[str]]]:
+        """Values of a group that more than one row has, and the ids of these rows."""
+        kinds = self.declared(key).properties
+        if any(name in kinds and (kinds[name].is_list or kinds[name].scalar is Scalar.VECTOR) for name in group):
+            counts = Counter(values for values in self._tuples(key, group) if None not in values)
+            repeated = {values for values, count in counts.items() if count > 1}
+        else:
+            batches = list(self._batches(key, list(dict.fromkeys(group))))
+            if not batches:
+                return
+            table = pa.Table.from_batches(batches).drop_null()
+            counted = table.group_by(table.schema.names).aggregate([([], "count_all")])
+            cells = raw_columns(counted.filter(pc.greater(counted.column("count_all"), 1)))
+            repeated = set(zip(*(cells[name] for name in group), strict=True))
+        if not repeated:
+            return
+        owners: dict[tuple[Any, ...], list[str]] = {values: [] for values in repeated}
+        for row_id, *members in self._tuples(key, ("id", *group)):
+            if tuple(members) in owners:
+                owners[tuple(members)].append(row_id)
+        yield from sorted(owners.items(), key=lambda each: each[1])
+
+    def _tuples(self, key: str, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        for batch in self._batches(key, list(dict.fromkeys(names))):
+            columns = raw_columns(batch)
+            lists = [[tuple(c) if isinstance(c, list) else c for c in columns[name]] for name in names]
+            yield from zip(*lists, strict=True)
+
+    def _column(self, key: str, name: str) -> pa.Array:
+        parts = [batch.column(name) for batch in self._batches(key, [name])]
+        return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
+
+    def _batches(self, key: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        entry = self._tables[key]
+        if not entry.rows:
+            return
+        try:
+            yield from open_table(self._folder, entry).scanner(columns=list(names)).to_batches()
+        except DRIVER_ERRORS as error:
+            raise RemoteError(Code.STORAGE_FAILED, f"table {entry.path} is not readable") from error
+
+
+def unchecked_rows(declared: NodeType | EdgeType, batch: pa.RecordBatch) -> pa.Array:
+    """Which rows have to be looked at one by one: all but those that surely keep every rule.
+
+    Numbers are compared by column only where the bound is of the column's own kind, and so exact.
+    """
+    mask = pa.array(np.zeros(batch.num_rows, bool))
+    for name, kind in declared.properties.items():
+        if kind.scalar is not Scalar.BLOB and not kind.nullable:
+            mask = pc.or_(mask, pc.is_null(batch.column(name)))
+        if kind.enum_values is not None:
+            odd = pc.invert(pc.is_in(batch.column(name), pa.array(kind.enum_values, pa.string())))
+            known = None if kind.is_list else pc.and_(odd, pc.is_valid(batch.column(name)))
+            mask = pc.or_(mask, pc.is_valid(batch.column(name)) if known is None else known)
+    if not isinstance(declared, NodeType):
+        return mask
+    for bound in declared.ranges:
+        mask = pc.or_(mask, _out_of_range(batch.column(bound.property_name), bound))
+    for check in declared.checks:
+        odd = np.zeros(batch.num_rows, bool)
+        odd[find_mismatches(check, batch.column(check.property_name))] = True
+        mask = pc.or_(mask, pa.array(odd))
+    if declared.key is not None:
+        own = batch.column(declared.key[0])
+        simple = len(declared.key) == 1 and pa.types.is_string(own.type)
+        odd = pc.fill_null(pc.not_equal(own, batch.column("id")), fill_value=True) if simple else pc.is_valid(own)
+        mask = pc.or_(mask, odd)
+    return mask
+
+
+def _out_of_range(column: pa.Array, bound: RangeBound) -> pa.Array:
+    ends = [end for end in (bound.low, bound.high) if end is not None]
+    if not all(isinstance(end, int) == pa.types.is_integer(column.type) and abs(end) < _EXACT for end in ends):
+        return pc.is_valid(column)
+    if pa.types.is_unsigned_integer(column.type) and min(ends, default=0) < 0:
+        return pc.is_valid(column)
+    # The widest kind that every number of the column can be compared in: an unsigned one may be in no signed kind.
+    whole = pa.uint64() if pa.types.is_unsigned_integer(column.type) else pa.int64()
+    mask = pa.array(np.zeros(len(column), bool))
+    for end, compare in ((bound.low, pc.greater_equal), (bound.high, pc.less_equal)):
+        if end is not None:
+            within = compare(column, pa.scalar(end, whole if isinstance(end, int) else pa.float64()))
+            mask = pc.or_(mask, pc.fill_null(pc.invert(within), fill_value=False))
+    return mask
+
+
+def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> Iterator[RowProblem]:
+    """What is wrong with one row by itself."""
+    for fault in row_faults(declared, row):
+        # Messages begin with the property, as `T.p`.
+        named = next((name for name in declared.properties if f"{declared.name}.{name}" in fault), "")
+        yield RowProblem(key, row["id"], "ValueConstraintViolation", named, fault)
+    if not isinstance(declared, NodeType) or any(row[name] is None for name in declared.key or ()):
+        return
+    own = node_id(declared, row)
+    if own is not None and own != row["id"]:
+        detail = f"the key of {declared.name} makes the id {own[:_SHOWN]!r}"
+        yield RowProblem(key, row["id"], "ValueConstraintViolation", "id", detail)

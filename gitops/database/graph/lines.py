@@ -1,0 +1,180 @@
+"""The branches of a graph, and the line on which each of them publishes.
+
+Rules of this module:
+
+1. One document lists all branches; it changes only by compare-and-replace. So a branch comes and goes in one step, and a name
+   that is used again is a new line: what was staged for the old one cannot be published on the new one.
+2. The branch `main` is not listed: it is the line `main`, and exists as long as the graph.
+3. A line records from which lines, up to which number, it inherits its older versions.
+4. Names that begin with two underscores are internal: they are not listed, and users may not use them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import TEXT, ULID, Member, list_of, map_of, nullable, record, text_form
+from gitops.core.errors import GitopsError
+from gitops.database.graph import layout
+from gitops.database.graph.forms import NAME, TIME, graph_document, number, read_document
+from gitops.database.graph.manifest import LINE_ID, VERSION_REF, CommitRef
+from gitops.database.language.suggest import choices
+from gitops.database.storage.port import ObjectStore
+
+__all__ = [
+    "INTERNAL",
+    "MAIN_LINE",
+    "BranchIndex",
+    "InheritedVersions",
+    "Line",
+    "check_name",
+    "read_branches",
+    "read_floor",
+    "read_line",
+    "write_floor",
+]
+
+INTERNAL = "__"
+_MAX_NAME = 100
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+
+
+@dataclass(frozen=True, slots=True)
+class InheritedVersions:
+    """Versions up to `until` that are on another line."""
+
+    line: str
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A branch: its name, the id of its line, and the versions that it inherits, nearest line first.
+
+    A line is the sequence of versions that one incarnation of a branch published.
+
+    `fork` is the version that it was made from, None for `main`; `created_at` and `actor` explain and never decide.
+    """
+
+    name: str
+    id: str
+    inherits: tuple[InheritedVersions, ...] = ()
+    fork: CommitRef | None = None
+    forked_from: str = ""
+    created_at: str = ""
+    actor: str | None = None
+
+    def holder(self, n: int) -> str:
+        """The id of the line that holds version `n` of this branch."""
+        held = self.id
+        for older in self.inherits:
+            if n > older.until:
+                break
+            held = older.line
+        return held
+
+    def child_inherits(self, n: int) -> tuple[InheritedVersions, ...]:
+        """The inheritance of a line that is forked from version `n` of this branch."""
+        return (InheritedVersions(self.holder(n), n), *(older for older in self.inherits if older.until < n))
+
+
+MAIN_LINE = Line(layout.MAIN, layout.MAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchIndex:
+    """The branches of a graph except `main`, and the stored bytes (None when there is no document yet)."""
+
+    branches: Mapping[str, Line]
+    data: bytes | None = None
+
+    def line(self, name: str) -> Line | None:
+        """The line of a branch."""
+        return MAIN_LINE if name == layout.MAIN else self.branches.get(name)
+
+    def lines(self) -> tuple[Line, ...]:
+        """All lines, `main` first, then by name."""
+        return (MAIN_LINE, *(self.branches[name] for name in sorted(self.branches)))
+
+    def swap(self, store: ObjectStore, branches: Mapping[str, Line]) -> bool:
+        """Write these branches if the document is still this one; False when it is not."""
+        data = BRANCHES.write(BranchIndex(branches))
+        if self.data is None:
+            return store.create(layout.BRANCH_INDEX, data)
+        return store.replace(layout.BRANCH_INDEX, data, expected=self.data)
+
+
+def check_name(name: str, *, internal: bool = False) -> str:
+    """The name of a branch, without white space around it. Raises GitopsError `graph_branch_name`.
+
+    Names are parts of letters, digits and `_ . -`, joined by `/`; a part begins with no dot and no hyphen.
+    """
+    text = name.strip()
+    if len(text) > _MAX_NAME or not _NAME.fullmatch(text) or ".." in text:
+        detail = f"{text[:_MAX_NAME]!r} is not a branch name: use letters, digits and _ . - in parts joined by /"
+        raise GitopsError(Code.GRAPH_BRANCH_NAME, detail)
+    if text.startswith(INTERNAL) and not internal:
+        raise GitopsError(Code.GRAPH_BRANCH_NAME, f"{text!r} is reserved: names of branches do not begin with __")
+    return text
+
+
+def read_branches(store: ObjectStore) -> BranchIndex:
+    """The branches of a graph. Raises IntegrityError `graph_unreadable`."""
+    data = store.read(layout.BRANCH_INDEX)
+    if data is None:
+        return BranchIndex({})
+    branches = read_document(BRANCHES, data, store.display(layout.BRANCH_INDEX)).branches
+    return BranchIndex({name: replace(line, name=name) for name, line in branches.items()}, data)
+
+
+def read_line(store: ObjectStore, name: str) -> Line:
+    """The line of a branch. Raises GitopsError `graph_branch_missing`, `graph_branch_name`."""
+    if name == layout.MAIN:
+        return MAIN_LINE
+    index = read_branches(store)
+    line = index.line(check_name(name, internal=True))
+    if line is None:
+        known = [each.name for each in index.lines() if not each.name.startswith(INTERNAL)]
+        raise GitopsError(
+            Code.GRAPH_BRANCH_MISSING, f"{store.location} has no branch {name!r}{choices(name, known)}", path=name
+        )
+    return line
+
+
+def read_floor(store: ObjectStore, line: str) -> int:
+    """Up to which number manifests of the line may have been removed; 0 when none were. Raises `graph_unreadable`."""
+    key = layout.floor_key(line)
+    data = store.read(key)
+    return 0 if data is None else read_document(FLOOR, data, store.display(key)).n
+
+
+def write_floor(store: ObjectStore, line: str, n: int) -> None:
+    """Record that manifests of the line up to this number may have been removed."""
+    store.write(layout.floor_key(line), FLOOR.write(_Floor(n)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Floor:
+    n: int
+
+
+_LINE = record(
+    # The name of a branch is the key of its line.
+    partial(Line, ""),
+    {
+        "line": Member(ULID, "id"),
+        "fork": VERSION_REF,
+        "forked_from": NAME,
+        "inherits": list_of(record(InheritedVersions, {"line": LINE_ID, "until": number(1)})),
+        "created_at": TIME,
+        "actor": nullable(TEXT),
+    },
+)
+_BRANCH = text_form(lambda name: name != layout.MAIN and _NAME.fullmatch(name) is not None, "the name of a branch")
+BRANCHES = graph_document({1: record(BranchIndex, {"branches": map_of(_LINE, key=_BRANCH.read)})})
+FLOOR = graph_document({1: record(_Floor, {"n": number(0)})})

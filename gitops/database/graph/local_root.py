@@ -1,0 +1,289 @@
+"""A graph root as a folder of the local disk.
+
+A new graph is built in a hidden folder beside its root and gets the root's name in one rename: a root is absent or whole,
+never half made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gitops.core.codes import Code
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError, system_reason
+from gitops.core.faults import Faults
+from gitops.database.graph import layout
+from gitops.database.graph.manifest import GraphIdentity, read_identity
+from gitops.database.graph.port import Existence
+from gitops.database.graph.presence import locate, path_existence
+from gitops.database.graph.root import DatasetLocation, StoredFile, root_taken
+from gitops.database.storage.local import LocalStore, lock_folder, remove_set_aside, set_aside, sync_folder
+
+__all__ = ["LocalFolder", "LocalRoot", "StagingFolder"]
+
+_TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether this is a real folder, not a link to one. Raises OSError."""
+    return stat.S_ISDIR(path.lstat().st_mode)
+
+
+class LocalFolder:
+    """A GraphFolder on disk."""
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is read or made."""
+        self._path = path
+        self._store = LocalStore(path)
+
+    @property
+    def store(self) -> LocalStore:
+        """Files below the folder."""
+        return self._store
+
+    def dataset(self, path: str) -> DatasetLocation:
+        """The folder of the dataset."""
+        return DatasetLocation(str(self._path / path))
+
+    def begin(self, path: str) -> frozenset[str]:
+        """The files that the dataset has; none when it is new."""
+        walk = os.walk(self._path / path)
+        return frozenset(os.path.join(place, name) for place, _, names in walk for name in names)  # noqa: PTH118
+
+    def settle(self, path: str, known: frozenset[str]) -> None:
+        """Sync the files that are not known, then each folder that holds one, and what holds a folder that is new.
+
+        A file that vanishes during the walk is another writer's scratch file.
+        """
+        dataset = self._path / path
+        touched: set[str] = set()
+        old = {os.path.dirname(file) for file in known}  # noqa: PTH120
+        for place, _, names in os.walk(dataset, topdown=False):
+            fresh = [file for file in (os.path.join(place, name) for name in names) if file not in known]  # noqa: PTH118
+            for file in fresh:
+                with contextlib.suppress(FileNotFoundError):
+                    _sync(file)
+            if fresh:
+                touched.add(place)
+            if place in touched and not any(each == place or each.startswith(f"{place}/") for each in old):
+                touched.add(os.path.dirname(place))  # noqa: PTH120
+        if not known:
+            touched.update(map(str, (dataset, dataset.parent, self._path)))
+        for place in sorted(touched):
+            _sync(place)
+
+    def files(self, prefix: str) -> Iterator[StoredFile]:
+        """Files below the path, and empty folders; files that vanish during the walk are left out."""
+        for place, folders, names in os.walk(self._real(prefix)):
+            for name in names if names or folders else [""]:
+                file = Path(place, name)
+                with contextlib.suppress(FileNotFoundError):
+                    status = file.lstat()
+                    written = datetime.fromtimestamp(status.st_mtime, UTC)
+                    yield StoredFile(file.relative_to(self._path).as_posix(), status.st_size, written)
+
+    def children(self, prefix: str) -> tuple[str, ...]:
+        """Folders in the folder, links to folders left out."""
+        try:
+            with os.scandir(self._real(prefix)) as entries:
+                return tuple(sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False)))
+        except FileNotFoundError:
+            return ()
+
+    def remove(self, path: str) -> None:
+        """Remove below the folder; a link is removed, and not followed."""
+        above, _, name = path.rpartition("/")
+        place = self._real(above) / name
+        try:
+            if _is_folder(place):
+                shutil.rmtree(place)
+            else:
+                place.unlink()
+        except FileNotFoundError:
+            return
+        sync_folder(place.parent)
+
+    def _real(self, path: str) -> Path:
+        """The absolute path of a path below the folder. Raises OSError for a link on it: only files of the graph are removed."""
+        place = self._path
+        for part in filter(None, path.split("/")):
+            place /= part
+            if place.is_symlink():
+                raise OSError(errno.ELOOP, "a link in a graph is not followed", str(place))
+        return place
+
+
+class LocalRoot:
+    """A GraphRoot on disk."""
+
+    def __init__(self, uri: str) -> None:
+        """Raises GitopsError `graph_unreadable` when the address is not a local path; reads nothing."""
+        self._path = locate(uri)
+
+    @property
+    def location(self) -> str:
+        """The absolute path."""
+        return str(self._path)
+
+    def existence(self) -> Existence:
+        """Whether anything is at the path, a dangling link included."""
+        return path_existence(self._path)
+
+    def open(self) -> tuple[GraphIdentity, LocalFolder]:
+        """The graph in the folder."""
+        seen = self.existence()
+        if seen is Existence.ABSENT:
+            raise GitopsError(Code.GRAPH_MISSING, f"{self._path} contains no graph", path=self.location)
+        if seen is Existence.UNKNOWN or not _is_folder(self._path):
+            raise IntegrityError(
+                Code.GRAPH_UNREADABLE,
+                f"{self._path} is not a folder that can be opened",
+                path=self.location,
+                fix="name the folder of a graph, or make it readable",
+            )
+        folder = LocalFolder(self._path)
+        return read_identity(folder.store), folder
+
+    def holds(self, identity: GraphIdentity) -> bool:
+        """Whether the folder has this identity."""
+        return LocalStore(self._path).read(layout.IDENTITY) == identity.to_bytes()
+
+    @contextlib.contextmanager
+    def lease(self) -> Iterator[None]:
+        """Hold the folder against other writers of this host."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(lock_folder(self._path))
+            except FileNotFoundError as error:
+                raise GitopsError(Code.GRAPH_MISSING, f"{self._path} contains no graph", path=self.location) from error
+            except TimeoutError as error:
+                detail = f"another writer is changing {self._path}"
+                raise ConflictError(Code.GRAPH_CONFLICT, detail, path=self.location) from error
+            except OSError as error:
+                detail = f"{self._path} does not open: {error}"
+                raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=self.location) from error
+            yield
+
+    def stage(self, identity: GraphIdentity) -> StagingFolder:  # noqa: ARG002 - the folder's own name keeps it apart here
+        """Begin a graph beside the root."""
+        return StagingFolder(self._path)
+
+    def beside(self) -> LocalStore:
+        """Files below the parent folder."""
+        return LocalStore(self._path.parent)
+
+    def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
+        """Remove the folder in one rename if it has this graph, then its files. The lease keeps it from being exchanged."""
+        if self.existence() is not Existence.ABSENT:
+            if read_identity(LocalStore(self._path)).graph_id != graph_id:
+                return
+            set_aside(self._path)
+            faults.reach("engine.delete.before_files")
+        self.reclaim()
+
+    def reclaim(self) -> None:
+        """Remove what removals set aside, and the staging folders of dead owners. A creator that lives keeps its folder."""
+        remove_set_aside(self._path)
+        _remove_abandoned(self._path)
+
+    def tidy(self) -> None:
+        """Remove the staging folders beside the root whose owners are dead."""
+        _remove_abandoned(self._path)
+
+    def remove(self) -> None:
+        """Remove the folder in one rename, then its files, and what dead writers left beside it."""
+        set_aside(self._path)
+        self.reclaim()
+
+
+class StagingFolder:
+    """A hidden folder beside a graph root, owned by this process for as long as it is staged.
+
+    The owner holds an advisory lock on the outer folder, which the kernel frees when the process dies; so a folder whose lock is
+    free is abandoned, and the next graph that is staged for the same root removes it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Refuse a root that is in use, remove abandoned folders, and create one. Raises GitopsError `graph_exists`; OSError."""
+        # Only an absent root or an empty folder may become a graph.
+        try:
+            names = {entry.name for entry in root.iterdir()} if _is_folder(root) else {root.name}
+        except FileNotFoundError:
+            names = set()
+        if names:
+            raise root_taken(str(root), names)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(root)
+        self._root = root
+        self._outer = root.parent / f".{root.name}.{secrets.token_hex(8)}.staging"
+        self._outer.mkdir()
+        self._descriptor: int | None = os.open(self._outer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self._path = self._outer / "graph"
+        self._path.mkdir()
+
+    @property
+    def folder(self) -> LocalFolder:
+        """The graph in the hidden folder."""
+        return LocalFolder(self._path)
+
+    def take_root(self) -> None:
+        """Give the folder the root's name, unless another one has it by now. Raises ConflictError `graph_conflict`."""
+        try:
+            self._path.rename(self._root)
+            sync_folder(self._root.parent)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise ConflictError(
+                    Code.GRAPH_CONFLICT, f"another writer made {self._root}", path=str(self._root)
+                ) from error
+            raise RemoteError(Code.STORAGE_FAILED, system_reason(error, self._root)) from error
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove what is left of the folder."""
+        shutil.rmtree(self._outer, ignore_errors=True)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _remove_abandoned(root: Path) -> None:
+    """Remove the staging folders of this root whose owners are dead: those that this process can lock. Raises OSError."""
+    # Every graph of the cluster is in this folder, and each create lists it: names are filtered before any further work.
+    start, pattern = f".{root.name}.", re.compile(rf"\.{re.escape(root.name)}\.[0-9a-f]{{16}}\.staging")
+    try:
+        names = [name for name in os.listdir(root.parent) if name.startswith(start)]  # noqa: PTH208 - names alone are cheap
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for left in (root.parent / name for name in sorted(names) if pattern.fullmatch(name)):
+        try:
+            descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        else:
+            shutil.rmtree(left)
+        finally:
+            os.close(descriptor)
+
+
+def _sync(path: str | Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

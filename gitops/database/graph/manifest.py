@@ -1,0 +1,289 @@
+"""The manifest: one immutable document per graph version, naming the schema and the version of every table.
+
+Rules of this module:
+
+1. A manifest that exists is never changed; publishing creates the next number of its line, and only if it is absent.
+2. The reader is strict: an unknown or missing member, a wrong type, an unsafe path or a checksum of another content refuses the
+   whole document.
+3. A reader opens tables at the versions named here, never at their latest.
+4. The version `delete` is the last one of a graph. The version `fence` changes nothing: like every version of the control
+   plane it carries a `fence`, the number of its operation, and operations with a lower number are refused from then on. A
+   version `restore` of the control plane is found by that number again.
+5. Versions are on lines: `main`, and one line per incarnation of a branch. A line begins one number after the version that it
+   was forked from, so a number means one version in the history of a branch. `txn_id` is the id of the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import field
+from functools import partial
+from typing import Any
+
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import (
+    BOOLEAN,
+    DIGEST,
+    TEXT,
+    ULID,
+    Form,
+    Member,
+    Members,
+    list_of,
+    map_of,
+    nullable,
+    one_of,
+    record,
+    text_form,
+)
+from gitops.core.documents.json_bytes import MalformedError
+from gitops.core.errors import IntegrityError
+from gitops.database.graph import layout
+from gitops.database.graph.forms import NAME, TIME, graph_document, matches, number, read_document, sealed
+from gitops.database.storage.port import ObjectStore
+
+__all__ = [
+    "DELETE",
+    "FENCE",
+    "IDENTITY",
+    "LINE_ID",
+    "MANIFEST_FORMAT",
+    "OPERATIONS",
+    "RESTORE",
+    "VERSION_REF",
+    "CommitRef",
+    "DroppedTable",
+    "GraphIdentity",
+    "Manifest",
+    "TableEntry",
+    "find_manifest",
+    "head_number",
+    "line_numbers",
+    "publish",
+    "read_identity",
+    "read_manifest",
+]
+
+DELETE, FENCE, RESTORE = "delete", "fence", "restore"
+OPERATIONS = ("create", "migrate", "load", "mutate", "branch", "merge", "optimize", RESTORE, DELETE, FENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphIdentity:
+    """The identity of a graph, the same in all its versions."""
+
+    graph_id: str
+    created_at: str
+
+    def to_bytes(self) -> bytes:
+        """The stored document."""
+        return IDENTITY.write(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """One table at one version: its path below the root, its rows, and the field id of each column."""
+
+    path: str
+    version: int
+    rows: int
+    fields: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedTable:
+    """A table that a migration took out of the graph: its files and its last version are kept, unless it was `purged`.
+
+    A hard drop of a property purges its old table as well: the remaining columns are copied to another folder.
+    """
+
+    key: str
+    path: str
+    version: int
+    purged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRef:
+    """A version by its line and number. `commit` is None where a document of format 1 does not record it."""
+
+    line: str
+    n: int
+    commit: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The version as results show it."""
+        return {"commit": self.commit, "manifest_version": self.n}
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Graph version `n`. `tables` maps `node:T` and `edge:E` to their tables; digests are 64 hex digits.
+
+    `lineage` has the number up to which each other line is part of this version. `branch`, `actor`, `operation` and `message`
+    explain who made the version and how; they never decide anything but what rule 4 says. What publishes a
+    version fills in `branch`, `line`, `parent` and `lineage` from the version that it is based on. `fence` is the highest
+    number of an operation of the control plane on this graph, and `approvals` are the ids of those that permitted a delete.
+    """
+
+    n: int
+    txn_id: str
+    operation: str
+    actor: str | None
+    ts: str
+    schema_source: str
+    schema_ir: str
+    tables: Mapping[str, TableEntry]
+    dropped: tuple[DroppedTable, ...] = ()
+    branch: str = layout.MAIN
+    line: str = layout.MAIN
+    parent: CommitRef | None = None
+    merge_parent: CommitRef | None = None
+    lineage: Mapping[str, int] = field(default_factory=dict)
+    message: str | None = None
+    fence: int | None = None
+    approvals: tuple[str, ...] = ()
+
+    @property
+    def ref(self) -> CommitRef:
+        """The name of this version in other documents."""
+        return CommitRef(self.line, self.n, self.txn_id)
+
+    @property
+    def reach(self) -> dict[str, int]:
+        """Up to which number each line is part of this version, its own line included."""
+        return {**self.lineage, self.line: self.n}
+
+    def to_bytes(self) -> bytes:
+        """The stored document: the same manifest always gives the same bytes."""
+        return MANIFEST.write(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The version as a log shows it."""
+        return {
+            "commit": self.txn_id,
+            "manifest_version": self.n,
+            "branch": self.branch,
+            "parent": None if self.parent is None else self.parent.to_json(),
+            "merge_parent": None if self.merge_parent is None else self.merge_parent.to_json(),
+            "operation": self.operation,
+            "message": self.message,
+            "actor": self.actor,
+            "ts": self.ts,
+            "schema_digest": self.schema_source,
+        }
+
+
+def line_numbers(store: ObjectStore, line: str = layout.MAIN) -> tuple[int, ...]:
+    """The numbers of the manifests of a line that are there, newest first."""
+    numbers = (layout.manifest_number(name) for name in store.names(layout.manifests(line)))
+    return tuple(n for n in numbers if n is not None)
+
+
+def head_number(store: ObjectStore, line: str = layout.MAIN) -> int | None:
+    """The number of the newest manifest of a line, or None when there is none."""
+    # The newest has the first name, and there may be thousands.
+    numbers = (layout.manifest_number(name) for name in store.names(layout.manifests(line)))
+    return next((n for n in numbers if n is not None), None)
+
+
+def publish(store: ObjectStore, manifest: Manifest) -> bool:
+    """Make the manifest the newest version of its line; False when another writer made this number.
+
+    Publishing the same manifest again returns True: the transaction id identifies it.
+    """
+    key, data = layout.manifest_key(manifest.n, manifest.line), manifest.to_bytes()
+    return store.create(key, data) or store.read(key) == data
+
+
+def read_manifest(store: ObjectStore, n: int, line: str = layout.MAIN) -> Manifest:
+    """Manifest `n` of a line. Raises IntegrityError `graph_unreadable` when it is absent or not well formed."""
+    found = find_manifest(store, n, line)
+    if found is None:
+        place = store.display(layout.manifest_key(n, line))
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is missing", path=place)
+    return found
+
+
+def find_manifest(
+    store: ObjectStore,
+    n: int,
+    line: str = layout.MAIN,
+    keep: Callable[[Hashable, Callable[[], Any]], Any] | None = None,
+) -> Manifest | None:
+    """As `read_manifest`, but None when it is absent. `keep` remembers what the bytes of a manifest say, by their digest."""
+    key = layout.manifest_key(n, line)
+    data = store.read(key)
+    if data is None:
+        return None
+    place = store.display(key)
+    read = partial(read_document, MANIFEST, data, place)
+    manifest = read() if keep is None else keep(("manifest", digest(data)), read)
+    if (manifest.n, manifest.line) != (n, line):
+        detail = f"{place}: the manifest does not carry the number of its name"
+        raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=place)
+    return manifest
+
+
+def read_identity(store: ObjectStore) -> GraphIdentity:
+    """The identity of the graph. Raises IntegrityError `graph_unreadable` when it is absent or not well formed."""
+    data, place = store.read(layout.IDENTITY), store.display(layout.IDENTITY)
+    if data is None:
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is missing", path=place)
+    return read_document(IDENTITY, data, place)
+
+
+# -- the forms of the documents ----------------------------------------------------------------------------------------
+
+
+def _check_manifest(manifest: Manifest) -> None:
+    paths = [(key, entry.path) for key, entry in manifest.tables.items()]
+    for key, path in (*paths, *((each.key, each.path) for each in manifest.dropped)):
+        if path.partition("s/")[0] != key.partition(":")[0]:
+            raise MalformedError(f"{key} has the path {path}")
+    if (0 if manifest.parent is None else manifest.parent.n) != manifest.n - 1:
+        raise MalformedError("the parent is not the version before")
+
+
+LINE_ID = text_form(layout.is_line, "the id of a line")
+VERSION_REF = record(CommitRef, {"line": LINE_ID, "n": number(1), "commit": nullable(ULID)})
+_KEY = text_form(matches(r"(node|edge):[A-Za-z_][A-Za-z0-9_]*"), "the key of a table")
+_PATH = text_form(matches(r"(nodes|edges)/[0-9A-Z]{26}\.lance"), "the path of a table")
+_TABLE: Members = {"path": _PATH, "version": number(1), "rows": number(0), "fields": map_of(number(0), key=str)}
+_DROPPED: Members = {"key": _KEY, "path": _PATH, "version": number(1)}
+_MANIFEST_2: Members = {
+    "n": number(1),
+    "branch": NAME,
+    "line": LINE_ID,
+    "txn_id": ULID,
+    "parent": nullable(VERSION_REF),
+    "merge_parent": nullable(VERSION_REF),
+    "lineage": map_of(number(1), key=LINE_ID.read),
+    "operation": one_of(*OPERATIONS),
+    "message": nullable(TEXT),
+    "actor": nullable(TEXT),
+    "ts": TIME,
+    "schema": {"source": Member(DIGEST, "schema_source"), "ir": Member(DIGEST, "schema_ir")},
+    "tables": map_of(record(TableEntry, _TABLE), key=_KEY.read),
+    "dropped": list_of(record(DroppedTable, {**_DROPPED, "purged": BOOLEAN})),
+}
+# Format 1 knows one line, and its parents name no commit.
+_MANIFEST_1: Members = {
+    **{name: _MANIFEST_2[name] for name in ("n", "txn_id", "operation", "actor", "ts", "schema", "tables")},
+    "parent": nullable(Form(lambda n: CommitRef(layout.MAIN, number(1).read(n), None))),
+    "dropped": list_of(record(DroppedTable, _DROPPED)),
+}
+_MANIFEST_3: Members = {**_MANIFEST_2, "fence": nullable(number(1)), "approvals": list_of(TEXT)}
+MANIFEST = graph_document(
+    {
+        1: record(Manifest, _MANIFEST_1, check=_check_manifest),
+        2: record(Manifest, _MANIFEST_2, check=_check_manifest),
+        3: record(Manifest, _MANIFEST_3, check=_check_manifest),
+        4: sealed(record(Manifest, _MANIFEST_3, check=_check_manifest)),
+    }
+)
+MANIFEST_FORMAT = max(MANIFEST.versions)
+"""The format that new versions are written in."""
+IDENTITY = graph_document({1: record(GraphIdentity, {"graph_id": ULID, "created_at": TIME})})

@@ -1,0 +1,168 @@
+"""Carry out the steps of a migration on the tables of one graph; nothing becomes visible here.
+
+Every step but a hard drop is metadata only: columns are added as nulls, renamed and dropped without rewriting data, a dropped
+type keeps its files, a renamed type keeps its folder. Older versions of the graph keep reading what they read before.
+
+A hard drop is for data that must be removed permanently. What is left of the table is copied to a folder of its own, and the
+old folder, with all older versions of the table, is removed once the new version is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+from typing import Any
+
+from gitops.core.clock import IdSource
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import BugError
+from gitops.database.graph import layout
+from gitops.database.graph.manifest import DroppedTable, Manifest, TableEntry
+from gitops.database.graph.root import GraphFolder, tables_at_once
+from gitops.database.graph.snapshot import table_keys
+from gitops.database.graph.tables import (
+    TableWriter,
+    arrow_field,
+    arrow_schema,
+    arrow_table,
+    create_table,
+    declared_type,
+    key_columns,
+    raw_columns,
+    stage_rows,
+)
+from gitops.database.graph.write.committed import ADDRESS, CommittedTable
+from gitops.database.language.schema import Catalog, PropType, Scalar, TypeKind
+from gitops.database.language.schema.steps import (
+    AddProperty,
+    AddType,
+    DropMode,
+    DropProperty,
+    DropType,
+    MigrationStep,
+    RenameProperty,
+    RenameType,
+    UnsupportedChange,
+)
+from gitops.database.storage.parallel import in_parallel
+
+__all__ = ["copy_table", "create_tables", "migrate_tables"]
+
+
+@dataclass(slots=True)
+class _TablePlan:
+    """What the steps do to one table that exists; `source` is its key before."""
+
+    source: str
+    drops: list[str] = field(default_factory=list)
+    renames: list[tuple[str, str]] = field(default_factory=list)
+    adds: list[tuple[str, PropType]] = field(default_factory=list)
+    hard: bool = False
+
+
+def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
+    """Make an empty table for every type of the catalog, each in a folder of its own."""
+    keys = [*(f"node:{name}" for name in catalog.nodes), *(f"edge:{name}" for name in catalog.edges)]
+    return _create_all(folder, catalog, keys, ids)
+
+
+def migrate_tables(
+    folder: GraphFolder, manifest: Manifest, steps: Iterable[MigrationStep], catalog: Catalog, ids: IdSource
+) -> tuple[dict[str, TableEntry], tuple[DroppedTable, ...], tuple[str, ...]]:
+    """Stage the steps from the tables of `manifest` to those of the desired `catalog`.
+
+    Returns the tables and tombstones of the next manifest, and the folders that go when it is published. Raises ConflictError
+    `graph_conflict`; RemoteError `storage_failed`; GitopsError `graph_unreadable`.
+    """
+    plans = {key: _TablePlan(key) for key in manifest.tables}
+    added: list[str] = []
+    dropped = list(manifest.dropped)
+    for step in steps:
+        if isinstance(step, UnsupportedChange) or step.type_kind is TypeKind.INTERFACE:
+            continue
+        match step:
+            case DropType():
+                key = _table_key(step.type_kind, step.name)
+                entry = manifest.tables[plans.pop(key).source]
+                dropped.append(DroppedTable(key, entry.path, entry.version, step.mode is DropMode.HARD))
+            case AddType():
+                added.append(_table_key(step.type_kind, step.name))
+            case RenameType():
+                plans[_table_key(step.type_kind, step.to)] = plans.pop(_table_key(step.type_kind, step.from_))
+            case AddProperty():
+                plan = plans[_table_key(step.type_kind, step.type_name)]
+                plan.adds.append((step.property_name, step.property_type))
+            case RenameProperty():
+                plans[_table_key(step.type_kind, step.type_name)].renames.append((step.from_, step.to))
+            case DropProperty():
+                plan = plans[_table_key(step.type_kind, step.type_name)]
+                plan.drops.append(step.property_name)
+                plan.hard = plan.hard or step.mode is DropMode.HARD
+    altered = in_parallel(
+        lambda plan: _alter_table(folder, manifest.tables[plan.source], plan), plans.values(), tables_at_once(folder)
+    )
+    tables = dict(zip(plans, altered, strict=True))
+    for key in [key for key, plan in plans.items() if plan.hard]:
+        dropped.append(DroppedTable(key, tables[key].path, tables[key].version, purged=True))
+        tables[key] = copy_table(folder, tables[key], catalog, key, ids)
+    tables |= _create_all(folder, catalog, added, ids)
+    # The tables must have exactly the columns of the catalog; anything else would publish a graph that does not open.
+    types = {key: declared_type(catalog, key) for key in table_keys(catalog)}
+    wanted = {key: {*key_columns(declared), *declared.properties} for key, declared in types.items()}
+    found = {key: set(entry.fields) for key, entry in tables.items()}
+    if found != wanted:
+        odd = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+        raise BugError(f"after the migration the columns of {odd[0]} are not those of the schema")
+    purged = tuple(entry.path for entry in dropped[len(manifest.dropped) :] if entry.purged)
+    return tables, tuple(dropped), purged
+
+
+def _alter_table(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> TableEntry:
+    """One version per kind of change: drops first, so that a name is free before it is used again."""
+    if not (plan.drops or plan.renames or plan.adds):
+        return entry
+    writer = TableWriter(folder, entry)
+    if plan.drops:
+        writer.change(lambda dataset: dataset.drop_columns(plan.drops))
+    if plan.renames:
+        renames: list[Any] = [{"path": old, "name": new} for old, new in plan.renames]
+        writer.change(lambda dataset: dataset.alter_columns(*renames))
+    if plan.adds:
+        writer.change(lambda dataset: dataset.add_columns([arrow_field(name, kind) for name, kind in plan.adds]))
+    return writer.finish(recount=False)
+
+
+def _create_all(folder: GraphFolder, catalog: Catalog, keys: Sequence[str], ids: IdSource) -> dict[str, TableEntry]:
+    """Empty tables by key; their ids are made one after another, whatever is made at the same time."""
+    new = [(key, ids.ulid()) for key in keys]
+    made = in_parallel(lambda each: _create_empty(folder, catalog, *each), new, tables_at_once(folder))
+    return dict(zip(keys, made, strict=True))
+
+
+def _create_empty(folder: GraphFolder, catalog: Catalog, key: str, table_id: str) -> TableEntry:
+    path = layout.table_path(key.partition(":")[0], table_id)
+    return create_table(folder, path, arrow_schema(declared_type(catalog, key)))
+
+
+def copy_table(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
+    """The rows of a table in a folder of their own, batch by batch, with what the columns of the catalog hold and no more."""
+    fresh = _create_empty(folder, catalog, key, ids.ulid())
+    if not entry.rows:
+        return fresh
+    declared = declared_type(catalog, key)
+    source = CommittedTable(folder, entry, declared)
+    blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
+    plain = [name for name in fresh.fields if name not in blobs]
+    staged: list[Any] = []
+    for batch in source.scan(plain):
+        columns = raw_columns(batch)
+        addresses = columns.pop(ADDRESS)
+        columns |= source.blobs(blobs, addresses)
+        staged += stage_rows(folder, fresh, arrow_table(declared, columns))
+    writer = TableWriter(folder, fresh, frozenset())
+    writer.exchange(staged, ())
+    return writer.finish(recount=True)
+
+
+def _table_key(kind: TypeKind, name: str) -> str:
+    return f"{kind.value}:{name}"

@@ -1,0 +1,380 @@
+"""A graph root as a prefix of an object store.
+
+    graph.json      the claim of a graph that is being created, then the identity of the graph
+    <graph_id>/     the folder of that graph, laid out exactly like a local root
+
+An object store has no rename, so a graph becomes visible when `graph.json` names its folder. Rules of this module:
+
+1. `graph.json` decides alone. It is written only by create-if-absent or by compare-and-replace of what the writer saw.
+2. Making a graph begins with a claim. A claim that is found is replaced, which fences its owner, dead or alive: what the
+   owner publishes compares with its own claim, and fails. So a dead creator does not block others, and of two creators the
+   later one wins.
+3. Publishing is one compare-and-replace, of the claim by the identity. Before it there is nothing but a claim, and a root with
+   nothing but a claim is ABSENT, whatever folders other creators left.
+4. A creator deletes the folders that it saw before its claim: their creators are fenced by it, or were before. Folders that it
+   sees later may belong to the next creator, which has replaced its claim. Otherwise only rules 5 to 7 delete folders.
+5. `remove` deletes `graph.json` first, so that a crash leaves a root that does not open, never a graph with
+   part of its data. Folders without `graph.json` are PRESENT and unreadable: the root is not free, a lost `graph.json`
+   is not taken for a lost graph, and a deletion that was cut short is asked for again.
+6. `remove_incarnation` replaces `graph.json` of that graph by a claim without an owner, by compare-and-replace, and only then
+   deletes its folder: it cannot hit another graph, and a crash leaves an absent root.
+7. `reclaim` at a root with nothing but a claim replaces that by a claim without an owner, and deletes the folders that it saw
+   before, as in rule 4: what a crash left of a create or a removal, of a graph that is not created again.
+8. Folders have fresh names, so a writer whose graph was replaced writes to a folder that is not read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+from gitops.core.clock import is_ulid
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import ULID, nullable, record
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.core.faults import Faults
+from gitops.database.graph import layout
+from gitops.database.graph.forms import graph_document, read_document
+from gitops.database.graph.manifest import IDENTITY, GraphIdentity
+from gitops.database.graph.port import Existence
+from gitops.database.graph.root import DatasetLocation, StoredFile, root_taken
+from gitops.database.storage.port import ObjectStore
+
+__all__ = ["ObjectFolder", "ObjectRoot", "ObjectStaging", "PrefixStore"]
+
+_URI = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._=@+-]+)+")
+_ROUNDS = 8
+
+
+class PrefixStore(ObjectStore, Protocol):
+    """An ObjectStore over a prefix of a bucket, which can also list and delete at any depth."""
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        """Keys of all objects below `prefix`, however deep, page by page. Raises RemoteError while they are read."""
+        ...
+
+    def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
+        """As `keys`, with the bytes and the time of the last write of each object."""
+        ...
+
+    def delete_keys(self, keys: Iterable[str]) -> None:
+        """Remove objects, in no particular order; absent ones are not a failure. A failure may leave some."""
+        ...
+
+
+class ObjectFolder:
+    """A GraphFolder below a root."""
+
+    def __init__(self, root: PrefixStore, name: str, options: Callable[[], Mapping[str, str]]) -> None:
+        """The folder of this name; the options have the address of the service for the Lance driver, and no credentials."""
+        self._root = root
+        self._name = name
+        self._options = options
+        self._store = _SubfolderStore(root, name)
+
+    @property
+    def store(self) -> ObjectStore:
+        """Objects below the folder."""
+        return self._store
+
+    def dataset(self, path: str) -> DatasetLocation:
+        """The address of the dataset."""
+        return DatasetLocation(f"{self._store.location}/{path}", self._options())
+
+    def clear(self) -> None:
+        """Remove everything in the folder. Raises RemoteError `storage_failed`."""
+        self._root.delete_keys(tuple(self._root.keys(self._name)))
+
+    def begin(self, path: str) -> frozenset[str]:  # noqa: ARG002 - nothing needs to be known
+        """Nothing: `settle` has no work here."""
+        return frozenset()
+
+    def settle(self, path: str, known: frozenset[str]) -> None:
+        """Nothing: an object is durable when the service has answered its put, and the driver waits for each answer."""
+
+    def files(self, prefix: str) -> Iterator[StoredFile]:
+        """Objects below the prefix."""
+        for key, size, written in self._root.details(f"{self._name}/{prefix}"):
+            yield StoredFile(key.removeprefix(f"{self._name}/"), size, written)
+
+    def children(self, prefix: str) -> tuple[str, ...]:
+        """Names that stand before a slash in keys below the prefix."""
+        start = f"{self._name}/{prefix}/"
+        below = (key.removeprefix(start) for key in self._root.keys(f"{self._name}/{prefix}") if key.startswith(start))
+        return tuple(sorted({key.partition("/")[0] for key in below if "/" in key}))
+
+    def remove(self, path: str) -> None:
+        """Delete the object of this key and all below it."""
+        key = f"{self._name}/{path}"
+        self._root.delete_keys((key, *self._root.keys(key)))
+
+
+class ObjectRoot:
+    """A GraphRoot below a prefix."""
+
+    def __init__(
+        self, store: PrefixStore, options: Callable[[], Mapping[str, str]], beside: Callable[[], ObjectStore]
+    ) -> None:
+        """The root is the place of the store; for the options see ObjectFolder. `beside` opens the prefix that it is in."""
+        self._store = store
+        self._options = options
+        self._beside = beside
+        self._uri = store.location
+
+    @classmethod
+    def at(cls, uri: str) -> ObjectRoot:
+        """The root at an `s3:` address, with the service and the credentials that the environment names.
+
+        The bucket itself cannot be a root, since removing a root removes all below it. Only characters that every client takes
+        literally are allowed, or the driver and this module could use different keys. Raises GitopsError `graph_unreadable`
+        for any other address, and as S3Store.
+        """
+        from gitops.database.storage.s3 import S3Store, lance_options
+
+        address = uri.rstrip("/")
+        if _URI.fullmatch(address) is None or any(part in (".", "..") for part in address.split("/")):
+            detail = f"{uri[:200]!r} is not a graph root: use s3://bucket/prefix, of letters, digits and . _ = @ + -"
+            raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=uri[:200])
+        # The service is tested beside the root, since every object in the root counts as part of a graph: at the storage root of
+        # its cluster, or the parent prefix.
+        bucket, slash, prefix = address.rpartition("/")[0].removeprefix("s3://").partition("/")
+        beside = f"s3://{bucket}{f'{slash}{prefix}'.removesuffix('/graphs')}"
+        above = address.rpartition("/")[0]
+        return cls(S3Store(address, probe_at=beside), lance_options, lambda: S3Store(above, probe_at=beside))
+
+    @property
+    def location(self) -> str:
+        """The address."""
+        return self._uri
+
+    def existence(self) -> Existence:
+        """PRESENT for a graph and for what is neither graph nor claim; one or two requests."""
+        try:
+            marker = self._marker()
+        except IntegrityError:
+            return Existence.PRESENT
+        except RemoteError:
+            return Existence.UNKNOWN
+        return Existence.ABSENT if marker is None or _is_claim(marker) else Existence.PRESENT
+
+    def open(self) -> tuple[GraphIdentity, ObjectFolder]:
+        """The graph that `graph.json` names; one request."""
+        marker = self._marker()
+        if marker is None:
+            raise GitopsError(Code.GRAPH_MISSING, f"{self._uri} contains no graph", path=self._uri)
+        if _is_claim(marker):
+            raise GitopsError(
+                Code.GRAPH_MISSING, f"the creation of a graph at {self._uri} was not finished", path=self._uri
+            )
+        identity = read_document(IDENTITY, marker, self._store.display(layout.IDENTITY))
+        return identity, self.folder(identity)
+
+    def holds(self, identity: GraphIdentity) -> bool:
+        """Whether `graph.json` has this identity."""
+        return self._store.read(layout.IDENTITY) == identity.to_bytes()
+
+    def lease(self) -> AbstractContextManager[None]:
+        """No turns are taken: writers on several hosts share nothing that the death of one frees."""
+        return contextlib.nullcontext()
+
+    def stage(self, identity: GraphIdentity) -> ObjectStaging:
+        """Claim the root, and clear it of what other creators left.
+
+        1. The root must be empty, or hold a claim and folders of creators.
+        2. The claim is put there, against exactly what was seen.
+        3. Folders that were seen in step 1 are deleted. Later ones are not: they may belong to a creator that replaced this
+           claim.
+        """
+        try:
+            seen = self._marker()
+        except IntegrityError:
+            raise self._taken(self._store.keys("")) from None
+        left: list[str] = []
+        if seen is not None:
+            if not _is_claim(seen):
+                raise self._taken([layout.IDENTITY])
+            keys = set(self._store.keys("")) - {layout.IDENTITY}
+            left = sorted(filter(_is_in_graph_folder, keys))
+            if keys.difference(left):
+                raise self._taken(keys.difference(left))
+        claim = CLAIM.write(_Claim(identity.graph_id))
+        if not _swap(self._store, seen, claim):
+            detail = f"another writer is creating a graph at {self._uri}"
+            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=self._uri)
+        self._store.delete_keys(left)
+        return ObjectStaging(self._store, self.folder(identity), identity, claim)
+
+    def beside(self) -> ObjectStore:
+        """Objects below the prefix that the root is in."""
+        return self._beside()
+
+    def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
+        """Rule 6."""
+        marker = self._store.read(layout.IDENTITY)
+        if marker is not None and not _is_claim(marker):
+            found = read_document(IDENTITY, marker, self._store.display(layout.IDENTITY))
+            if found.graph_id != graph_id or not _swap(self._store, marker, CLAIM.write(_Claim(None))):
+                raise ConflictError(Code.GRAPH_CONFLICT, f"another graph is at {self._uri} now", path=self._uri)
+            faults.reach("engine.delete.before_files")
+        self._store.delete_keys(tuple(self._store.keys(graph_id)))
+
+    def reclaim(self) -> None:
+        """Rule 7."""
+        seen = self._store.read(layout.IDENTITY)
+        if seen is None or not _is_claim(seen):
+            return
+        left = sorted(filter(_is_in_graph_folder, self._store.keys("")))
+        # A claim that is there still since before the listing: all folders in that are of creators without one.
+        if not _swap(self._store, seen, CLAIM.write(_Claim(None))):
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is at {self._uri}", path=self._uri)
+        self._store.delete_keys(left)
+
+    def tidy(self) -> None:
+        """Nothing: whether another creator is dead is unknown, and the next claim removes what it left (rule 4)."""
+
+    def remove(self) -> None:
+        """Delete what is listed, `graph.json` first, until nothing is listed any more."""
+        for _ in range(_ROUNDS):
+            keys = set(self._store.keys(""))
+            if not keys:
+                return
+            if layout.IDENTITY in keys:
+                self._store.delete(layout.IDENTITY)
+            self._store.delete_keys(sorted(keys - {layout.IDENTITY}))
+        raise RemoteError(Code.STORAGE_FAILED, f"{self._uri}: another writer is writing while the root is removed")
+
+    def folder(self, identity: GraphIdentity) -> ObjectFolder:
+        """The folder of a graph."""
+        return ObjectFolder(self._store, identity.graph_id, self._options)
+
+    def _marker(self) -> bytes | None:
+        """The content of `graph.json`, or None when the root is empty.
+
+        Raises IntegrityError `graph_unreadable` for objects without it; RemoteError.
+        """
+        # The second attempt is for a creator that claimed the root between the read and the listing.
+        for _ in range(2):
+            marker = self._store.read(layout.IDENTITY)
+            if marker is not None:
+                return marker
+            if next(self._store.keys(""), None) is None:
+                return None
+        detail = (
+            f"{self._uri} holds objects but no {layout.IDENTITY}: a deletion was cut short, or a copy is incomplete"
+        )
+        raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=self._uri)
+
+    def _taken(self, keys: Iterable[str]) -> GitopsError:
+        return root_taken(self._uri, {key.partition("/")[0] for key in keys})
+
+
+class ObjectStaging:
+    """A graph that is being made in the folder of its own, under a claim."""
+
+    def __init__(self, root: PrefixStore, folder: ObjectFolder, identity: GraphIdentity, claim: bytes) -> None:
+        """Take over the claim."""
+        self._root = root
+        self._folder = folder
+        self._identity = identity
+        self._claim = claim
+
+    @property
+    def folder(self) -> ObjectFolder:
+        """The folder that the root will name."""
+        return self._folder
+
+    def take_root(self) -> None:
+        """Replace the claim by the identity. Raises ConflictError `graph_conflict` when the claim is gone."""
+        if not _swap(self._root, self._claim, self._identity.to_bytes()):
+            place = self._root.location
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer claimed or removed {place}", path=place)
+
+    def discard(self) -> None:
+        """Give up the claim, then remove the folder.
+
+        The order matters when the answer of `take_root` was lost: either the claim is gone and the request cannot succeed any
+        more, or it has succeeded and nothing may be removed. A claim without owner stays behind: deleting it cannot be made
+        conditional, and would hit the claim of the next creator.
+        """
+        with contextlib.suppress(RemoteError):
+            if not _swap(self._root, self._claim, CLAIM.write(_Claim(None))):
+                now = self._root.read(layout.IDENTITY)
+                if now is None or now in (self._claim, self._identity.to_bytes()):
+                    return
+            self._folder.clear()
+
+
+class _SubfolderStore:
+    """An ObjectStore in a folder of another one."""
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    @property
+    def location(self) -> str:
+        return self._store.display(self._name)
+
+    @property
+    def parallel(self) -> int:
+        return self._store.parallel
+
+    def display(self, key: str) -> str:
+        return self._store.display(self._at(key))
+
+    def read(self, key: str) -> bytes | None:
+        return self._store.read(self._at(key))
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._store.create(self._at(key), data)
+
+    def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
+        return self._store.replace(self._at(key), data, expected=expected)
+
+    def write(self, key: str, data: bytes) -> None:
+        self._store.write(self._at(key), data)
+
+    def delete(self, key: str) -> None:
+        self._store.delete(self._at(key))
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        return self._store.names(self._at(prefix))
+
+    def _at(self, key: str) -> str:
+        return f"{self._name}/{key}"
+
+
+def _is_in_graph_folder(key: str) -> bool:
+    folder, slash, _ = key.partition("/")
+    return bool(slash) and is_ulid(folder)
+
+
+def _swap(store: ObjectStore, old: bytes | None, new: bytes) -> bool:
+    """Write `graph.json` if it still is what it was."""
+    if old is None:
+        return store.create(layout.IDENTITY, new)
+    return store.replace(layout.IDENTITY, new, expected=old)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """The claim of the creator of a graph; None for a claim without an owner."""
+
+    claimed_by: str | None
+
+
+CLAIM = graph_document({1: record(_Claim, {"claimed_by": nullable(ULID)})})
+
+
+def _is_claim(marker: bytes) -> bool:
+    """Whether the document is a claim. What is neither claim nor identity counts as a graph that does not open."""
+    try:
+        CLAIM.read(marker)
+    except IntegrityError:
+        return False
+    return True

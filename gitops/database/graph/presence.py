@@ -1,0 +1,57 @@
+"""Whether anything is at a graph root, without what reads a graph: every plan asks it of the graphs that it leaves alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.database.graph.port import Existence
+
+__all__ = ["existence", "locate", "path_existence"]
+
+
+def existence(uri: str) -> Existence:
+    """Whether anything is at the root; only a definite not-found is ABSENT, an address that is not one is UNKNOWN."""
+    try:
+        if not uri.startswith("s3:"):
+            return path_existence(locate(uri))
+        # The client of an object store is large.
+        from gitops.database.graph.object_root import ObjectRoot
+
+        return ObjectRoot.at(uri).existence()
+    except GitopsError:
+        return Existence.UNKNOWN
+
+
+def path_existence(path: Path) -> Existence:
+    """Whether anything is at a path, a dangling link included."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return Existence.ABSENT
+    except OSError:
+        return Existence.UNKNOWN
+    return Existence.PRESENT
+
+
+def locate(uri: str) -> Path:
+    """The absolute local path of a graph root given as a path or a `file:` URI.
+
+    Raises GitopsError `graph_unreadable` for any other scheme, a relative or empty URI path and a NUL.
+    """
+    text = uri
+    if "://" in uri or uri.startswith("file:"):
+        parts = urlsplit(uri)
+        if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+            raise GitopsError(
+                Code.GRAPH_UNREADABLE,
+                f"{uri[:200]}: unknown scheme; use a path, file:///path or s3://bucket/prefix",
+                path=uri,
+            )
+        text = unquote(parts.path)
+    if not text or "\0" in text:
+        raise GitopsError(Code.GRAPH_UNREADABLE, "the graph root has no path", path=uri)
+    return Path(os.path.abspath(text))  # noqa: PTH100 - a symbolic link at the root must stay visible

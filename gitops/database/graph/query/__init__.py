@@ -1,0 +1,15 @@
+"""Reads of the query language, run against one version of a graph.
+
+plan        clauses to operators: components, scans, hops, products, negations
+execute     operators on rows; a row binds each variable to a stable row id
+strategies  how a hop finds neighbours: adjacency in memory, index, or a scan of the edges
+project     rows to the result: groups, order, limit, columns
+"""
+
+from __future__ import annotations
+
+from gitops.database.graph.query.cache import ReadCache
+from gitops.database.graph.query.options import QueryOptions, Strategy
+from gitops.database.graph.query.run import QueryResult, run_query
+
+__all__ = ["QueryOptions", "QueryResult", "ReadCache", "Strategy", "run_query"]

@@ -1,0 +1,169 @@
+"""The neighbours of all nodes: the edges of one type as compressed sparse rows, for both directions.
+
+Nodes are numbered by position. Where row ids are dense, as they are unless most rows were deleted, the position is the row
+id; else it is the place in the sorted row ids. Edges whose ends do not both exist are left out. The edges of a node are
+kept in order of their position in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
+from gitops.database.graph.query.bindings import spread
+from gitops.database.graph.query.options import Budget
+from gitops.database.graph.query.tables import ReadTable, TableRows, look_up
+
+__all__ = ["ARRAYS", "MAX_EDGES", "Adjacency", "HalfAdjacency", "NodeNumbering", "build_adjacency"]
+
+MAX_EDGES = 2**31 - 1
+_BATCH = 2_000_000
+_DENSE = 2
+_SPARE = 4096
+ARRAYS = ("sources", "targets", "out_offsets", "out_nodes", "out_edges", "in_offsets", "in_nodes", "in_edges")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNumbering:
+    """The positions of a type's nodes: `rows` is None where a position is a row id, else the sorted row ids."""
+
+    count: int
+    rows: np.ndarray | None
+
+    @classmethod
+    def of(cls, row_ids: np.ndarray) -> NodeNumbering:
+        """Number these sorted row ids."""
+        span = int(row_ids[-1]) + 1 if len(row_ids) else 0
+        return cls(span, None) if span <= _DENSE * len(row_ids) + _SPARE else cls(len(row_ids), row_ids)
+
+    def positions(self, row_ids: np.ndarray) -> np.ndarray:
+        """The positions of existing nodes."""
+        return row_ids if self.rows is None else np.searchsorted(self.rows, row_ids)
+
+    def row_ids(self, positions: np.ndarray) -> np.ndarray:
+        """The row ids at positions."""
+        return positions.astype(np.int64) if self.rows is None else self.rows[positions]
+
+
+@dataclass(frozen=True)
+class HalfAdjacency:
+    """One direction: offsets p to p+1 hold the far ends and the row ids of the edges of the node at position p."""
+
+    offsets: np.ndarray
+    nodes: np.ndarray
+    edges: np.ndarray
+
+    def steps(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For every edge of the nodes: the index into `positions`, and the place of the edge in the arrays."""
+        starts = self.offsets[positions]
+        return spread(starts, self.offsets[positions + 1] - starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Adjacency:
+    """The edges of one type at one version, between two types at their versions."""
+
+    sources: NodeNumbering
+    targets: NodeNumbering
+    out: HalfAdjacency
+    into: HalfAdjacency
+    nbytes: int
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is stored, by the names of `ARRAYS`; a numbering that needs no array has an empty one."""
+        none = np.empty(0, np.int64)
+        return {
+            "sources": none if self.sources.rows is None else self.sources.rows,
+            "targets": none if self.targets.rows is None else self.targets.rows,
+            "out_offsets": self.out.offsets,
+            "out_nodes": self.out.nodes,
+            "out_edges": self.out.edges,
+            "in_offsets": self.into.offsets,
+            "in_nodes": self.into.nodes,
+            "in_edges": self.into.edges,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Adjacency:
+        """Put stored arrays together. Raises ValueError when they do not belong together."""
+        out = HalfAdjacency(arrays["out_offsets"], arrays["out_nodes"], arrays["out_edges"])
+        into = HalfAdjacency(arrays["in_offsets"], arrays["in_nodes"], arrays["in_edges"])
+        for half, far in ((out, into), (into, out)):
+            count = len(half.offsets) - 1
+            whole = count >= 0 and half.offsets[0] == 0 and half.offsets[-1] == len(half.nodes) == len(half.edges)
+            if not whole or (count and bool(np.any(np.diff(half.offsets) < 0))):
+                raise ValueError("offsets")
+            if len(half.nodes) and not 0 <= int(half.nodes.min()) <= int(half.nodes.max()) < len(far.offsets) - 1:
+                raise ValueError("nodes")
+        numberings = []
+        for name, half in (("sources", out), ("targets", into)):
+            rows = arrays[name]
+            if len(rows) not in (0, len(half.offsets) - 1):
+                raise ValueError(name)
+            numberings.append(NodeNumbering(len(half.offsets) - 1, rows if len(rows) else None))
+        return cls(numberings[0], numberings[1], out, into, sum(array.nbytes for array in arrays.values()))
+
+
+def build_adjacency(edges: ReadTable, source: ReadTable, target: ReadTable, budget: Budget) -> Adjacency:
+    """Read the edges and the node ids once. Raises as `ReadTable.scan`; GitopsError `query_memory_exceeded`."""
+    if edges.rows > MAX_EDGES:
+        raise GitopsError(Code.QUERY_FAILED, f"table {edges.key} has more edges than an adjacency holds")
+    budget.need(edges.rows * 64 + (source.rows + target.rows) * 64, f"the adjacency of {edges.key}")
+    near = source.whole(["id"], budget)
+    far = near if target is source else target.whole(["id"], budget)
+    sources, targets = NodeNumbering.of(near.ids), NodeNumbering.of(far.ids)
+    from_parts, to_parts, edge_parts = [], [], []
+    for rows in _large(edges.scan(["src", "dst"], budget)):
+        start, end = look_up(rows.columns["src"], near.columns["id"]), look_up(rows.columns["dst"], far.columns["id"])
+        whole = (start >= 0) & (end >= 0)
+        from_parts.append(_narrow(sources.positions(near.ids[start[whole]]), sources.count))
+        to_parts.append(_narrow(targets.positions(far.ids[end[whole]]), targets.count))
+        edge_parts.append(rows.ids[whole])
+        budget.check()
+    starts, ends, rows_of = _whole(from_parts), _whole(to_parts), _whole(edge_parts)
+    rows_of = _narrow(rows_of, int(rows_of.max()) + 1 if len(rows_of) else 0)
+    out = _half(starts, ends, rows_of, sources.count)
+    budget.check()
+    into = _half(ends, starts, rows_of, targets.count)
+    size = sum(array.nbytes for half in (out, into) for array in (half.offsets, half.nodes, half.edges))
+    return Adjacency(sources, targets, out, into, size)
+
+
+def _half(owners: np.ndarray, others: np.ndarray, rows: np.ndarray, count: int) -> HalfAdjacency:
+    """Group by owner. Owner and place are sorted as one number, which is several times faster than sorting places by owner."""
+    packed = (owners.astype(np.uint64) << np.uint64(32)) | np.arange(len(owners), dtype=np.uint64)
+    packed.sort()
+    order = (packed & np.uint64(2**32 - 1)).astype(np.int64)
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(owners, minlength=count), out=offsets[1:])
+    return HalfAdjacency(offsets, others[order], rows[order])
+
+
+def _large(batches: Iterator[TableRows]) -> Iterator[TableRows]:
+    """Batches put together to large ones: a look-up begins by hashing all ids."""
+    held: list[TableRows] = []
+    for rows in batches:
+        held.append(rows)
+        if sum(len(each.ids) for each in held) >= _BATCH:
+            yield _together(held)
+            held = []
+    if held:
+        yield _together(held)
+
+
+def _together(parts: list[TableRows]) -> TableRows:
+    columns = {name: pa.concat_arrays([part.columns[name] for part in parts]) for name in ("src", "dst")}
+    return TableRows(np.concatenate([part.ids for part in parts]), columns)
+
+
+def _whole(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _narrow(values: np.ndarray, bound: int) -> np.ndarray:
+    return values.astype(np.int32) if bound < 2**31 else values

@@ -1,0 +1,254 @@
+"""Comparisons of columns and constants that never round: three-valued, of which only TRUE counts.
+
+Numbers compare by their mathematical value, whatever their widths; texts by code point, which is the byte order of UTF-8;
+false before true; dates and times chronologically.
+
+Some conditions the driver can test while it reads, as typed expressions: never text, so nothing can be injected. Only what it
+decides exactly as this module does is handed down: whole numbers, texts, truth values and dates against a constant. Floats are
+not handed down, since the driver treats 0.0 and -0.0 as different, and so do the types that it cannot take in a filter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gitops.database.graph.query.conditions import Cell, Condition, ConditionSide
+from gitops.database.graph.query.plan import selectivity
+from gitops.database.graph.query.tables import PushedFilter
+from gitops.database.graph.values import COMPARE, FLIPPED
+from gitops.database.language.query import ComparisonOperator
+from gitops.database.language.query.typed import PropertyValue
+
+__all__ = [
+    "MOST_PUSHED",
+    "NEVER",
+    "Operand",
+    "compare",
+    "contains",
+    "evaluate_condition",
+    "push_conditions",
+    "starts_with",
+]
+
+NEVER = PushedFilter(pc.scalar(False), ())
+"""The filter that no row passes."""
+
+MOST_PUSHED = 8
+"""Conditions that the driver tests in one scan; further ones are tested on the rows that it gives."""
+
+Operand: TypeAlias = "pa.Array | Cell"
+
+_TEXT: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
+    ComparisonOperator.EQ: pc.equal,
+    ComparisonOperator.NE: pc.not_equal,
+    ComparisonOperator.LT: pc.less,
+    ComparisonOperator.LE: pc.less_equal,
+    ComparisonOperator.GT: pc.greater,
+    ComparisonOperator.GE: pc.greater_equal,
+}
+_TOP = {np.dtype(np.int64): 2.0**63, np.dtype(np.uint64): 2.0**64}
+_BOTTOM = {np.dtype(np.int64): -(2.0**63), np.dtype(np.uint64): 0.0}
+
+
+_RANGES = {pa.int32(): (-(2**31), 2**31 - 1), pa.int64(): (-(2**63), 2**63 - 1)}
+
+
+def evaluate_condition(condition: Condition, value: Callable[[ConditionSide], Operand], count: int) -> np.ndarray:
+    """Where the condition is TRUE, for `count` rows; `value` gives a side's column."""
+    left, right = value(condition.left), value(condition.right)
+    if condition.sign is ComparisonOperator.CONTAINS:
+        return contains(left, right, count)
+    if condition.sign is ComparisonOperator.STARTS_WITH:
+        return starts_with(left, right, count)
+    return compare(condition.sign, left, right, count)
+
+
+def push_conditions(
+    conditions: Sequence[Condition], types: Mapping[str, pa.DataType]
+) -> tuple[PushedFilter | None, list[Condition]]:
+    """The filter for the driver, `NEVER` if no row passes, and the conditions that are left to test on the rows.
+
+    The driver gets the few that leave the fewest rows, because its cost grows faster than their number. `types` has the columns.
+    """
+    filters: dict[int, PushedFilter] = {}
+    for at, condition in sorted(enumerate(conditions), key=lambda each: selectivity([each[1]])):
+        filter_ = _push_condition(condition, types)
+        if filter_ is NEVER:
+            return NEVER, []
+        if filter_ is not None and len(filters) < MOST_PUSHED:
+            filters[at] = filter_
+    rest = [condition for at, condition in enumerate(conditions) if at not in filters]
+    return PushedFilter.all_of(list(filters.values())) if filters else None, rest
+
+
+def _push_condition(condition: Condition, types: Mapping[str, pa.DataType]) -> PushedFilter | None:
+    """The condition as a filter, `NEVER` if no row passes; None when it must be tested on the rows."""
+    left, right, sign = condition.left, condition.right, condition.sign
+    if not isinstance(left, PropertyValue) or not isinstance(right, Cell):
+        return None
+    column, field, value = types[left.name], pc.field(left.name), right.value
+    if value is None:
+        return NEVER
+    if column in _RANGES and sign in COMPARE:
+        found = _compare_whole(field, sign, value, column)
+        if found is None:
+            return NEVER
+    elif pa.types.is_string(column) and sign is ComparisonOperator.CONTAINS:
+        found = pc.match_substring(field, value)
+    elif pa.types.is_string(column) and sign is ComparisonOperator.STARTS_WITH:
+        found = pc.starts_with(field, value)
+    elif pa.types.is_string(column) or (pa.types.is_boolean(column) and sign is ComparisonOperator.EQ):
+        found = COMPARE[sign](field, pa.scalar(value, column))
+    elif pa.types.is_date32(column) and sign in COMPARE:
+        found = COMPARE[sign](field, pa.scalar(value, pa.int32()).cast(column))
+    else:
+        return None
+    return PushedFilter(found, (left.name,))
+
+
+def _compare_whole(
+    field: pc.Expression, sign: ComparisonOperator, value: float, column: pa.DataType
+) -> pc.Expression | None:
+    """Compare whole numbers with any number: a fraction is replaced by its neighbour, and what no number reaches decides.
+
+    None if no row passes.
+    """
+    if not math.isfinite(value):
+        return field.is_valid() if COMPARE[sign](0.0, value) else None
+    if value != math.floor(value):
+        if sign is ComparisonOperator.EQ:
+            return None
+        if sign is ComparisonOperator.NE:
+            return field.is_valid()
+        # Below 2.7 means up to 2; from 2.7 on means above 2.
+        below = sign in (ComparisonOperator.LT, ComparisonOperator.LE)
+        sign = ComparisonOperator.LE if below else ComparisonOperator.GT
+    number = math.floor(value)
+    low, high = _RANGES[column]
+    if low <= number <= high:
+        return COMPARE[sign](field, pa.scalar(number, column))
+    return field.is_valid() if COMPARE[sign](0, 1 if number > high else -1) else None
+
+
+def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int) -> np.ndarray:
+    """Where `left sign right` is TRUE, for `count` rows; not for `contains` and `starts_with`."""
+    if any(isinstance(side, Cell) and side.value is None for side in (left, right)):
+        return np.zeros(count, bool)
+    if isinstance(left, Cell) and isinstance(right, Cell):
+        return np.full(count, COMPARE[sign](left.value, right.value))
+    if isinstance(left, Cell):
+        return compare(FLIPPED[sign], right, left, count)
+    if pa.types.is_string(left.type):
+        return _true(_TEXT[sign](left, pa.scalar(right.value, left.type) if isinstance(right, Cell) else right))
+    if pa.types.is_fixed_size_list(left.type):
+        # Vectors know no other comparison than whether they are equal component by component.
+        rights = [right.value] * count if isinstance(right, Cell) else right.to_pylist()
+        pairs = zip(left.to_pylist(), rights, strict=True)
+        return np.array([a is not None and b is not None and list(a) == list(b) for a, b in pairs], bool)
+    (one, one_valid), (other, other_valid) = _numbers(left), _numbers(right)
+    answer: np.ndarray = one_valid & other_valid & _ordered(sign, one, other)
+    return answer
+
+
+def contains(left: Operand, needle: Operand, count: int) -> np.ndarray:
+    """Where the text has the needle in it, or the list an item equal to it; never for a null on either side."""
+    if isinstance(left, Cell):
+        return _every_pair(left, needle, count, lambda text, part: part in text)
+    if pa.types.is_string(left.type):
+        if isinstance(needle, Cell):
+            return _found(left, needle, pc.match_substring)
+        return _every_pair(left, needle, count, lambda text, part: part in text)
+    if isinstance(needle, Cell) and needle.value is None:
+        return np.zeros(count, bool)
+    parents = np.asarray(pc.list_parent_indices(left))
+    items = pc.list_flatten(left)
+    wanted = needle if isinstance(needle, Cell) else needle.take(pa.array(parents))
+    hits = parents[compare(ComparisonOperator.EQ, items, wanted, len(items))]
+    found = np.zeros(count, bool)
+    found[hits] = True
+    return found
+
+
+def starts_with(left: Operand, prefix: Operand, count: int) -> np.ndarray:
+    """Where the text begins with the prefix; never for a null on either side."""
+    if isinstance(left, pa.Array) and isinstance(prefix, Cell):
+        return _found(left, prefix, pc.starts_with)
+    return _every_pair(left, prefix, count, str.startswith)
+
+
+def _found(texts: pa.Array, part: Cell, function: Callable[..., Any]) -> np.ndarray:
+    return np.zeros(len(texts), bool) if part.value is None else _true(function(texts, part.value))
+
+
+def _every_pair(left: Operand, right: Operand, count: int, holds: Callable[[str, str], bool]) -> np.ndarray:
+    """Row by row, where no side is a constant that a kernel takes."""
+    lefts, rights = ([side.value] * count if isinstance(side, Cell) else side.to_pylist() for side in (left, right))
+    return np.array([a is not None and b is not None and holds(a, b) for a, b in zip(lefts, rights, strict=True)], bool)
+
+
+def _true(answer: pa.Array) -> np.ndarray:
+    """Where a three-valued answer is true."""
+    return np.asarray(pc.fill_null(answer, False))
+
+
+def _numbers(side: Operand) -> tuple[np.ndarray, np.ndarray]:
+    """Values of one of the widths int64, uint64 and float64, and which of them are there."""
+    if isinstance(side, Cell):
+        return _widened(np.array([side.value])), np.ones(1, bool)
+    valid = np.asarray(side.is_valid())
+    if pa.types.is_boolean(side.type):
+        return np.asarray(pc.fill_null(side, False)).astype(np.int64), valid
+    if pa.types.is_date(side.type):
+        side = side.cast(pa.int32() if pa.types.is_date32(side.type) else pa.int64())
+    filled = side if side.null_count == 0 else pc.fill_null(side, pa.scalar(0, side.type))
+    return _widened(np.asarray(filled)), valid
+
+
+def _widened(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind == "f":
+        return values.astype(np.float64)
+    return values.astype(np.uint64 if values.dtype == np.uint64 else np.int64)
+
+
+def _ordered(sign: ComparisonOperator, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    if left.dtype == right.dtype:
+        answer: np.ndarray = COMPARE[sign](left, right)
+        return answer
+    if left.dtype.kind == "f":
+        return _ordered(FLIPPED[sign], right, left)
+    less, equal = _mixed(left, right)
+    unordered = np.isnan(right) if right.dtype.kind == "f" else np.zeros(1, bool)
+    greater = ~less & ~equal & ~unordered
+    answers: dict[ComparisonOperator, np.ndarray] = {
+        ComparisonOperator.EQ: equal,
+        ComparisonOperator.NE: ~equal,
+        ComparisonOperator.LT: less,
+        ComparisonOperator.LE: less | equal,
+        ComparisonOperator.GT: greater,
+        ComparisonOperator.GE: greater | equal,
+    }
+    return answers[sign]
+
+
+def _mixed(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Less and equal of whole numbers and numbers of another width."""
+    if right.dtype.kind != "f":
+        if left.dtype == np.uint64:
+            negative = right < 0
+            whole = right.astype(np.uint64)
+            return ~negative & (left < whole), ~negative & (left == whole)
+        negative = left < 0
+        whole = left.astype(np.uint64)
+        return negative | (whole < right), ~negative & (whole == right)
+    top, bottom = _TOP[left.dtype], _BOTTOM[left.dtype]
+    inside = (right >= bottom) & (right < top)
+    floor = np.floor(np.where(inside, right, 0.0))
+    below = floor.astype(left.dtype)
+    less = np.where(inside, (left < below) | ((left == below) & (right > floor)), right >= top)
+    return less, inside & (left == below) & (right == floor)

@@ -1,0 +1,104 @@
+"""What a caller decides about one run of a query, and the time and memory that it may use."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
+from gitops.database.graph.search.embedding import Embedder
+
+__all__ = ["Budget", "QueryOptions", "Strategy"]
+
+_MIB = 2**20
+
+
+class Strategy(StrEnum):
+    """How hops find the neighbours of nodes; the rows of a result never depend on it.
+
+    `INDEX` asks the edge table for the edges of the nodes at hand, `SCAN` reads all edges per step, `CSR` works on an
+    adjacency in memory, which is built once per version; `AUTO` takes the cheapest for each hop.
+    """
+
+    AUTO = "auto"
+    INDEX = "index"
+    CSR = "csr"
+    SCAN = "scan"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """`now` is what `now()` gives, to the millisecond. A limit that is None does not limit.
+
+    `timeout_s` is checked between operators and between batches. `memory_bytes` bounds what the query itself holds: rows
+    in flight, columns read, and an adjacency that it builds. `approximate` allows `nearest` to use an index, which may miss
+    rows that are near. `cache_dir` is where adjacencies are kept between processes; None keeps none.
+    """
+
+    now: datetime
+    timeout_s: float | None = None
+    memory_bytes: int | None = None
+    strategy: Strategy = Strategy.AUTO
+    explain: bool = False
+    embedder: Embedder | None = None
+    cache_dir: Path | None = None
+    approximate: bool = False
+
+
+class Budget:
+    """The limits of one query and what it uses of them.
+
+    `held` is what the rows and columns in flight take; `need` asks for more on top of it, before it is taken.
+    """
+
+    def __init__(
+        self, timeout_s: float | None, memory_bytes: int | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """The time starts now."""
+        self._clock = clock
+        self._timeout = timeout_s
+        self._deadline = None if timeout_s is None else clock() + timeout_s
+        self._memory = memory_bytes
+        self.held = 0
+        self.peak = 0
+
+    @property
+    def bounded(self) -> bool:
+        """Whether memory is limited."""
+        return self._memory is not None
+
+    @property
+    def left_s(self) -> float:
+        """The seconds that are left."""
+        return math.inf if self._deadline is None else self._deadline - self._clock()
+
+    def affords(self, nbytes: int) -> bool:
+        """Whether so much more memory is within the limit; it is not taken."""
+        return self._memory is None or self.held + nbytes <= self._memory
+
+    def check(self) -> None:
+        """Raise GitopsError `query_timeout` when the time is up."""
+        if self._deadline is not None and self._clock() >= self._deadline:
+            raise GitopsError(Code.QUERY_TIMEOUT, f"the query was stopped after {self._timeout:g} s")
+
+    def need(self, nbytes: int, what: str) -> None:
+        """Ask for memory, and look at the time. Raises GitopsError `query_memory_exceeded` and `query_timeout`."""
+        self.check()
+        self.peak = max(self.peak, self.held + nbytes)
+        if self._memory is not None and self.held + nbytes > self._memory:
+            limit = f"{self._memory / _MIB:.1f} MiB"
+            raise GitopsError(
+                Code.QUERY_MEMORY_EXCEEDED,
+                f"{what} would take the query to {(self.held + nbytes) / _MIB:.1f} MiB; it may use {limit}",
+            )
+
+    def hold(self, nbytes: int, what: str) -> None:
+        """Ask for memory and keep it."""
+        self.need(nbytes, what)
+        self.held += nbytes

@@ -1,0 +1,106 @@
+"""Bring the rows of some types back as an earlier version of the graph has them: a new version, and no row is copied.
+
+1. The earlier version is opened; each type must have the same columns there and now, and its data must not be purged.
+2. The new version names the tables of these types as the earlier one does. All other tables stay.
+3. The rules of the schema are checked on these tables, and on every edge type that ends at one of them: an edge whose end is not
+   there any more refuses the whole restore.
+4. If the newest version has these tables already, nothing is done.
+
+The version before stays for seven days like that before a drop, so a restore can be undone by another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.database.graph.manifest import RESTORE, TableEntry, find_manifest
+from gitops.database.graph.port import RestoreOrder
+from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.database.language.schema import Catalog, EdgeType
+
+__all__ = ["check_rules", "find_restore", "restored_tables"]
+
+
+def restored_tables(uri: str, now: Snapshot, catalog: Catalog, order: RestoreOrder) -> dict[str, TableEntry]:
+    """Steps 1 and 2: the tables to restore, by key. `catalog` is that of the schema that the graph has, or is about to have.
+
+    Raises GitopsError `graph_restore_refused`, and as `open_snapshot` for the earlier version.
+    """
+    earlier = open_snapshot(uri, ReadTarget(version=order.version))
+    before = earlier.schema().catalog
+    purged = {each.path for each in now.manifest.dropped if each.purged}
+    found: dict[str, TableEntry] = {}
+    for name in order.types:
+        kind = "edge" if name in catalog.edges else "node"
+        key = f"{kind}:{name}"
+        was, wanted = _columns(before, kind, name), _columns(catalog, kind, name)
+        if wanted is None:
+            raise _refused(uri, f"the schema has no type {name}")
+        if was is None:
+            raise _refused(uri, f"version {order.version} has no {kind} type {name}")
+        if was != wanted:
+            raise _refused(uri, f"type {name} has other properties in version {order.version} than in the schema")
+        entry = earlier.manifest.tables[key]
+        if entry.path in purged:
+            raise _refused(uri, f"the rows that version {order.version} had of {name} were removed permanently")
+        found[key] = entry
+    return found
+
+
+def find_restore(snapshot: Snapshot, fence: int, since: int) -> bool:
+    """Whether the restore with the number `fence` made a version after version `since`, up to that of the snapshot.
+
+    Raises GitopsError `graph_version_gone` where none of those that are kept is it, and some are not.
+    """
+    newest, store = snapshot.manifest, snapshot.store
+    gone = 0
+    for n in range(newest.n, since, -1):
+        manifest = newest if n == newest.n else find_manifest(store, n, newest.line)
+        if manifest is None:
+            gone = n
+        elif (manifest.operation, manifest.fence) == (RESTORE, fence):
+            return True
+        elif (manifest.fence or 0) < fence:
+            # Numbers never decrease: what is older was made before the restore could be.
+            break
+    if gone:
+        detail = (
+            f"version {gone} of {snapshot.root.location} is no longer kept, and may be the restore of operation {fence}"
+        )
+        raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=snapshot.root.location)
+    return False
+
+
+def check_rules(snapshot: Snapshot, tables: dict[str, TableEntry], restored: dict[str, TableEntry]) -> None:
+    """Step 3. Raises GitopsError `graph_restore_refused` with the first rule that is broken."""
+    from gitops.database.graph.image import GraphImage
+
+    catalog = snapshot.schema().catalog
+    image = GraphImage(snapshot.folder, tables, catalog)
+
+    def problems() -> Iterator[str]:
+        for key in restored:
+            yield from (each.detail for each in chain(image.duplicate_ids(key), image.unique(key), image.values(key)))
+        for name, edge in catalog.edges.items():
+            if restored.keys() & {f"edge:{name}", f"node:{edge.source}", f"node:{edge.target}"}:
+                key = f"edge:{name}"
+                yield from (each.detail for each in chain(image.orphans(key), image.cardinality(key)))
+
+    broken = next(problems(), None)
+    if broken is not None:
+        raise _refused(snapshot.root.location, broken)
+
+
+def _columns(catalog: Catalog, kind: str, name: str) -> object:
+    declared = (catalog.edges if kind == "edge" else catalog.nodes).get(name)
+    if declared is None:
+        return None
+    ends = (declared.source, declared.target) if isinstance(declared, EdgeType) else ()
+    return dict(declared.properties), ends
+
+
+def _refused(uri: str, detail: str) -> GitopsError:
+    return GitopsError(Code.GRAPH_RESTORE_REFUSED, detail, path=uri)

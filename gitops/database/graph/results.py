@@ -1,0 +1,382 @@
+"""What the verbs of the graph database return: values with a plain JSON form, which need no Lance driver."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import field, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from gitops.core.dataclass import dataclass
+from gitops.database.graph.lines import Line
+from gitops.database.graph.manifest import CommitRef, Manifest
+
+if TYPE_CHECKING:
+    from gitops.core.diagnostics import Diagnostics
+
+
+class GraphOutcome:
+    """What every verb returns: whether it succeeded, and a JSON form."""
+
+    __slots__ = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the verb did what was asked."""
+        return True
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON: an object with a member for each field; tables and types in code point order."""
+        form = _members(self).items()
+        return {name: dict(sorted(value.items())) if isinstance(value, dict) else value for name, value in form}
+
+
+class GraphReport(GraphOutcome):
+    """What a verb returns that was not asked for data: what it did or checked."""
+
+    __slots__ = ()
+
+
+TEXT_ONLY = {"text only": True}
+"""Metadata of a field that the text of a result shows, and its JSON form does not."""
+
+
+def _members(value: Any) -> dict[str, Any]:
+    return {each.name: _plain(getattr(value, each.name)) for each in fields(value) if not each.metadata}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _commit_of(published: Manifest | None) -> str | None:
+    return None if published is None else published.txn_id
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult(GraphReport):
+    """The version that has the rows, and the number of rows taken by table key (`node:T`, `edge:E`).
+
+    `published` is what the load published, None if it had no record.
+    """
+
+    manifest_version: int
+    rows: Mapping[str, int]
+    published: Manifest | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON."""
+        taken = {"manifest_version": self.manifest_version, "rows": dict(sorted(self.rows.items()))}
+        return {**taken, "commit": _commit_of(self.published)}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRefusal(GraphOutcome):
+    """Why a load published nothing."""
+
+    problems: Diagnostics = field(metadata=TEXT_ONLY)
+
+    @property
+    def ok(self) -> bool:
+        """False."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult(GraphReport):
+    """How many records were written to a file."""
+
+    records: int
+    path: str = field(metadata=TEXT_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineResult(GraphReport):
+    """How many records of a commit were written to a file, and the cursor of what changes afterwards."""
+
+    records: int
+    commit: str
+    cursor: str
+    path: str = field(metadata=TEXT_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class BlobFacts(GraphOutcome):
+    """The size in bytes and the tag of one cell of a Blob property."""
+
+    size: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDescription(GraphOutcome):
+    """One version of a graph: `tables` has `rows` and `columns` (name to type) by table key, `dropped` the dropped keys."""
+
+    graph_id: str
+    created_at: str
+    branch: str
+    commit: str
+    manifest_version: int
+    schema_digest: str
+    tables: Mapping[str, Mapping[str, Any]]
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowList(GraphOutcome):
+    """Rows of one type, each an object of JSON values."""
+
+    rows: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRows(GraphOutcome):
+    """The rows of a query as JSON values; `explanation` has its operators, None if they were not asked for."""
+
+    manifest_version: int
+    columns: tuple[str, ...]
+    rows: list[dict[str, Any]]
+    explanation: tuple[Mapping[str, Any], ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON."""
+        counted = {"manifest_version": self.manifest_version, "row_count": len(self.rows)}
+        form = {**counted, "columns": list(self.columns), "rows": self.rows}
+        return form if self.explanation is None else {**form, "explanation": list(self.explanation)}
+
+
+@dataclass(frozen=True, slots=True)
+class MutationResult(GraphReport):
+    """What the statements affected, and the version that has it; when nothing `changed`, the version that was there.
+
+    `published` is what the mutation published, None when nothing changed.
+    """
+
+    affected_nodes: int
+    affected_edges: int
+    manifest_version: int
+    changed: bool
+    published: Manifest | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON."""
+        affected = {"affectedNodes": self.affected_nodes, "affectedEdges": self.affected_edges}
+        published = {"changed": self.changed, "commit": _commit_of(self.published)}
+        return {**affected, "manifest_version": self.manifest_version, **published}
+
+
+@dataclass(frozen=True, slots=True)
+class VersionLog(GraphOutcome):
+    """The versions of a branch, newest first."""
+
+    commits: tuple[Manifest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDescription(GraphOutcome):
+    """A version with the tables that it pins."""
+
+    graph_id: str
+    branch: str
+    manifest: Manifest
+
+    def to_json(self) -> dict[str, Any]:
+        """The version as plain JSON."""
+        tables = {
+            key: {"path": entry.path, "version": entry.version, "rows": entry.rows}
+            for key, entry in sorted(self.manifest.tables.items())
+        }
+        return {"graph_id": self.graph_id, **self.manifest.to_json(), "branch": self.branch, "tables": tables}
+
+
+@dataclass(frozen=True, slots=True)
+class BranchInfo:
+    """A branch: its newest version, and the origin, time and actor of its creation (empty for `main`)."""
+
+    name: str
+    manifest_version: int
+    line: Line
+
+    def to_json(self) -> dict[str, Any]:
+        """The branch as plain JSON."""
+        line, fork = self.line, self.line.fork
+        return {
+            "name": self.name,
+            "manifest_version": self.manifest_version,
+            "forked_from": line.forked_from or None,
+            "fork_version": None if fork is None else fork.n,
+            "fork_commit": None if fork is None else fork.commit,
+            "created_at": line.created_at or None,
+            "actor": line.actor,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BranchList(GraphOutcome):
+    """The branches of a graph, `main` first, then by name."""
+
+    branches: tuple[BranchInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchCreated(GraphReport):
+    """A branch that was created."""
+
+    branch: BranchInfo
+
+    def to_json(self) -> dict[str, Any]:
+        """The branch as plain JSON."""
+        return self.branch.to_json()
+
+
+@dataclass(frozen=True, slots=True)
+class BranchDeleted(GraphReport):
+    """The name of a branch that was deleted."""
+
+    name: str = field(metadata=TEXT_ONLY)
+
+
+class ChangeKind(StrEnum):
+    """What became of a row."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """One row that differs, as JSON values; `fields` names the properties (and `src`, `dst`) that changed."""
+
+    table: str
+    kind: ChangeKind
+    id: str
+    fields: tuple[str, ...]
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The change as plain JSON; columns in the order of the table."""
+        return _members(self)
+
+
+@dataclass(frozen=True, slots=True)
+class DiffSummary(GraphOutcome):
+    """The two versions, and how many rows were `added`, `removed` and `changed` of each table with a difference, by key."""
+
+    before: CommitRef
+    after: CommitRef
+    same_schema: bool
+    tables: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPosition:
+    """How far a reader of a branch is: it has version `n`, and of the one after it the rows up to `after` (table and id)."""
+
+    graph_id: str
+    branch: str
+    n: int
+    commit: str
+    after: tuple[str, str] | None = None
+
+    @property
+    def token(self) -> str:
+        """The position as a text that readers keep; nothing else is to be read from it."""
+        form = [1, self.graph_id, self.branch, self.n, self.commit, *(self.after or ())]
+        return base64.urlsafe_b64encode(json.dumps(form).encode()).decode().rstrip("=")
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPage(GraphOutcome):
+    """Changes, each with the id of its commit, and the position after them.
+
+    `commits` are the versions that were looked at, the last one perhaps in part; `head` was the newest one. The position
+    has a row where the page ends within a version.
+    """
+
+    position: FeedPosition
+    head: CommitRef
+    commits: tuple[Manifest, ...]
+    changes: tuple[tuple[str, RowChange], ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether there was nothing more to read."""
+        return self.position.after is None and self.position.n == self.head.n
+
+    def to_json(self) -> dict[str, Any]:
+        """The page as plain JSON."""
+        return {
+            "branch": self.position.branch,
+            "changes": [{"commit": commit, **change.to_json()} for commit, change in self.changes],
+            "cursor": self.position.token,
+            "complete": self.complete,
+        }
+
+
+class MergeStatus(StrEnum):
+    """What a merge came to."""
+
+    MERGED = "merged"
+    FAST_FORWARD = "fast_forward"
+    UP_TO_DATE = "up_to_date"
+    CONFLICT = "conflict"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RowProblem:
+    """What is wrong with a row: a broken rule, or a conflict of a merge.
+
+    `table` is a key; `id` that of the row (of a cardinality, the source node); `property` is empty for a whole row.
+    """
+
+    table: str
+    id: str
+    kind: str
+    property: str
+    detail: str
+
+    def to_json(self) -> dict[str, str]:
+        """The problem as plain JSON."""
+        kind, _, name = self.table.partition(":")
+        place = {"type_kind": kind, "type": name, "id": self.id, "property": self.property}
+        return {"kind": self.kind, **place, "detail": self.detail}
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult(GraphReport):
+    """`manifest_version` is the target's newest version afterwards; `rows` has the number of rows that came in, by table key.
+
+    `published` is what the merge published, None if it published nothing. `branch_deleted` says whether the source was deleted
+    afterwards, None if it was not to be; what kept it from that is in `branch_delete_error`.
+    """
+
+    status: MergeStatus
+    source: str
+    into: str
+    manifest_version: int
+    commit: str
+    rows: Mapping[str, int] = field(default_factory=dict)
+    conflicts: tuple[RowProblem, ...] = ()
+    published: Manifest | None = field(default=None, metadata=TEXT_ONLY)
+    branch_deleted: bool | None = field(default=None, metadata=TEXT_ONLY)
+    branch_delete_error: str | None = field(default=None, metadata=TEXT_ONLY)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no conflict."""
+        return not self.conflicts
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON; of the deletion only where there was to be one."""
+        form = GraphReport.to_json(self)
+        if self.branch_deleted is None:
+            return form
+        return {**form, "branch_deleted": self.branch_deleted, "branch_delete_error": self.branch_delete_error}

@@ -1,0 +1,189 @@
+"""Where a graph is stored: the port between the graph database and a local disk or an object store.
+
+Each of these three has a local and an object-store implementation:
+
+* a root is an address; it holds one graph or none, and graphs are created, opened and removed there;
+* a folder holds the content of one graph: small objects, and Lance datasets at paths below it;
+* a staging is a folder that is filled before its root shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
+from gitops.core.faults import Faults
+from gitops.database.graph import layout
+from gitops.database.graph.manifest import GraphIdentity
+from gitops.database.graph.port import Existence
+from gitops.database.storage.port import ObjectStore
+
+__all__ = ["DatasetLocation", "GraphFolder", "GraphRoot", "Staging", "StoredFile", "root_taken", "tables_at_once"]
+
+_TABLES_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetLocation:
+    """The address of a dataset for the Lance driver; no options for the local disk."""
+
+    uri: str
+    options: Mapping[str, str] | None = None
+
+    def driver_options(self) -> dict[str, str] | None:
+        """The options as the driver accepts them."""
+        return None if self.options is None else dict(self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file below a folder: its path, its size, and when it was written last, by the clock of the storage."""
+
+    path: str
+    bytes: int
+    written: datetime
+
+
+class GraphFolder(Protocol):
+    """The content of one graph."""
+
+    @property
+    def store(self) -> ObjectStore:
+        """The small objects: manifests, schemas, the identity."""
+        ...
+
+    def dataset(self, path: str) -> DatasetLocation:
+        """The dataset at a path below the folder."""
+        ...
+
+    def begin(self, path: str) -> frozenset[str]:
+        """What a dataset consists of before a change, for `settle`."""
+        ...
+
+    def settle(self, path: str, known: frozenset[str]) -> None:
+        """Make durable what a change wrote, which is all but the `known`; the driver syncs nothing. Raises OSError."""
+        ...
+
+    def files(self, prefix: str) -> Iterator[StoredFile]:
+        """All files below a path, however deep, also unfinished ones that no store shows.
+
+        A folder with nothing in it counts as a file of no bytes: a writer may be about to fill it. Raises OSError, RemoteError.
+        """
+        ...
+
+    def children(self, prefix: str) -> tuple[str, ...]:
+        """The names of the folders directly below a path, in code point order. Raises OSError, RemoteError."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with all that is in it; an absent one is not a failure. Raises OSError, RemoteError."""
+        ...
+
+
+class Staging(Protocol):
+    """A graph that is being created, and not visible yet."""
+
+    @property
+    def folder(self) -> GraphFolder:
+        """Where its content goes, empty at first."""
+        ...
+
+    def take_root(self) -> None:
+        """Give the finished folder to the root in one atomic step. Called once.
+
+        Raises ConflictError `graph_conflict` when another writer was first; RemoteError `storage_failed`, after which
+        the graph may be there.
+        """
+        ...
+
+    def discard(self) -> None:
+        """Remove what was staged, but never a graph that the root shows.
+
+        Raises nothing; what a failure leaves is not visible as a graph.
+        """
+        ...
+
+
+class GraphRoot(Protocol):
+    """One address."""
+
+    @property
+    def location(self) -> str:
+        """The address, for people."""
+        ...
+
+    def existence(self) -> Existence:
+        """Whether anything is at this address; only a definite not-found is ABSENT, and what does not answer is UNKNOWN."""
+        ...
+
+    def open(self) -> tuple[GraphIdentity, GraphFolder]:
+        """The graph at this address.
+
+        Raises GitopsError `graph_missing` when there is definitely none, `graph_unreadable` for everything else that is not a
+        complete graph; RemoteError and OSError when the storage does not answer.
+        """
+        ...
+
+    def holds(self, identity: GraphIdentity) -> bool:
+        """Whether the graph with this identity is still at this address. Raises RemoteError `storage_failed`."""
+        ...
+
+    def lease(self) -> AbstractContextManager[None]:
+        """Let writers take turns while they change tables, where the storage allows it. Raises ConflictError `graph_conflict`.
+
+        This is for progress only, and a writer without it does no harm: what keeps versions apart is the manifest's number.
+        """
+        ...
+
+    def stage(self, identity: GraphIdentity) -> Staging:
+        """Begin a graph. Raises GitopsError `graph_exists` when the root is not free; OSError and RemoteError."""
+        ...
+
+    def beside(self) -> ObjectStore:
+        """The small objects of the folder or prefix that the root is in: what must outlive it."""
+        ...
+
+    def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
+        """Remove the graph with this id and what an interrupted removal of it left, but never another graph.
+
+        The caller holds the lease, unless the root is absent. Afterwards the root is absent. `engine.delete.before_files` is
+        reached when it is, and the files are still there. Raises OSError and RemoteError.
+        """
+        ...
+
+    def reclaim(self) -> None:
+        """Remove what interrupted creates and removals left at a root without a graph; a graph stays as it is.
+
+        Where the storage allows it, a create that is still going on cannot be published any more. Raises ConflictError
+        `graph_conflict` where another writer is at the root; OSError and RemoteError.
+        """
+        ...
+
+    def tidy(self) -> None:
+        """Remove what processes that have certainly died left here. Raises OSError and RemoteError."""
+        ...
+
+    def remove(self) -> None:
+        """Remove everything here; succeeds on absent and partial roots.
+
+        From its first effect on the graph does not open. A call that was cut short is finished by the next one. Raises OSError
+        and RemoteError.
+        """
+        ...
+
+
+def tables_at_once(folder: GraphFolder) -> int:
+    """How many tables of a graph are worth working on at the same time; each one takes memory while it is open."""
+    return min(_TABLES_AT_ONCE, folder.store.parallel)
+
+
+def root_taken(location: str, names: Collection[str]) -> GitopsError:
+    """The refusal to make a graph where something is; `names` are those of what is found there."""
+    found = next((name for name in layout.ARTIFACTS if name in names), min(names, default="objects"))
+    detail = f"{location} contains {found}; choose another root, or remove it"
+    return GitopsError(Code.GRAPH_EXISTS, detail, path=location)

@@ -1,0 +1,373 @@
+"""One coherent view of a graph: its identity, one manifest, and the schema text that the manifest names.
+
+A version is found by branch, number, commit or time. One that was never made is `graph_version_unknown`; one that was made and
+is no longer kept is `graph_version_gone`. Numbers are tried first at the line that holds them; a time is looked up by bisection,
+since a version is never older than its parent.
+
+Nothing here needs the Lance driver, so that looking at a graph while planning costs a few small files; and the schema
+language is imported by what compiles a schema, so that a verb that opens no graph starts without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gitops.core.canonical import digest
+from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError, UsageError
+from gitops.database.graph import layout
+from gitops.database.graph.lines import MAIN_LINE, Line, read_branches, read_floor, read_line
+from gitops.database.graph.manifest import (
+    DELETE,
+    GraphIdentity,
+    Manifest,
+    find_manifest,
+    head_number,
+    line_numbers,
+    read_manifest,
+)
+from gitops.database.graph.root import GraphFolder, GraphRoot
+from gitops.database.language.suggest import choices
+from gitops.database.storage.parallel import in_parallel
+from gitops.database.storage.port import ObjectStore
+
+if TYPE_CHECKING:
+    from gitops.database.language.schema import Catalog, Schema
+
+__all__ = [
+    "Memory",
+    "ReadTarget",
+    "Snapshot",
+    "accept_schema",
+    "find_root",
+    "held_rows",
+    "kept_versions",
+    "open_newest",
+    "open_snapshot",
+    "read_version",
+    "table_keys",
+    "unreadable",
+    "version_time",
+]
+
+_ROUNDS = 5
+# So many versions are looked for one by one before the versions that are kept are listed.
+_STEPS = 8
+
+
+class Memory(Protocol):
+    """What a process that opens graphs often keeps of them, such as a `ReadCache`; safe between threads."""
+
+    def value(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """A value that never changes: the one that is kept, else what `make` gives."""
+        ...
+
+    def recall(self, key: Hashable) -> Any:
+        """What was remembered last under this key; None where that is forgotten."""
+        ...
+
+    def remember(self, key: Hashable, value: Any) -> None:
+        """Keep a value that may have changed when it is recalled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTarget:
+    """Which version to read: the newest of `branch`, or at most one of a number, a commit id and a time (RFC 3339).
+
+    A commit is found on whatever branch has it; `branch` is looked at first.
+    """
+
+    branch: str = layout.MAIN
+    version: int | None = None
+    commit: str | None = None
+    time: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A graph at one version of one branch."""
+
+    root: GraphRoot
+    folder: GraphFolder
+    identity: GraphIdentity
+    manifest: Manifest
+    line: Line = MAIN_LINE
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch that was opened; its version may be on a line that the branch inherits from."""
+        return self.line.name
+
+    @property
+    def store(self) -> ObjectStore:
+        """The small objects of the graph."""
+        return self.folder.store
+
+    def schema_source(self) -> bytes:
+        """The accepted schema text, byte for byte. Raises IntegrityError `graph_unreadable`."""
+        return self.schema_text(self.manifest.schema_source)
+
+    def schema_text(self, digest: str) -> bytes:
+        """The text of an accepted schema of this or an earlier version. Raises IntegrityError `graph_unreadable`."""
+        return self._content(layout.source_key(digest), digest)
+
+    def schema_ir(self) -> bytes:
+        """The canonical schema. Raises IntegrityError `graph_unreadable`."""
+        return self._content(layout.ir_key(self.manifest.schema_ir), self.manifest.schema_ir)
+
+    def schema(self) -> Schema:
+        """The accepted schema, from its canonical form; its types are those of the manifest.
+
+        Raises IntegrityError `graph_unreadable`.
+        """
+        from gitops.database.language.schema import schema_from_ir
+        from gitops.database.language.text import LanguageError
+
+        try:
+            schema = schema_from_ir(self.schema_ir())
+        except LanguageError as error:
+            raise IntegrityError(
+                Code.GRAPH_UNREADABLE, f"{self.root.location}: the stored schema is refused: {error}"
+            ) from error
+        if table_keys(schema.catalog) != set(self.manifest.tables):
+            raise IntegrityError(
+                Code.GRAPH_UNREADABLE, f"{self.root.location}: the manifest's tables are not those of its schema"
+            )
+        return schema
+
+    def _content(self, key: str, expected: str) -> bytes:
+        data = self.store.read(key)
+        if data is None or digest(data) != expected:
+            fault = "is missing" if data is None else "does not have the digest of its name"
+            raise IntegrityError(Code.GRAPH_UNREADABLE, f"{self.store.display(key)} {fault}", path=key)
+        return data
+
+
+def table_keys(catalog: Catalog) -> set[str]:
+    """The keys of the tables of a schema: `node:T` and `edge:E`."""
+    return {*(f"node:{name}" for name in catalog.nodes), *(f"edge:{name}" for name in catalog.edges)}
+
+
+def find_root(uri: str) -> GraphRoot:
+    """The root at a path, a `file:` URI or an `s3:` URI; nothing is read.
+
+    Raises GitopsError `graph_unreadable` for any other address.
+    """
+    # Each implementation is imported by its first use: a local graph needs no client of an object store.
+    if uri.startswith("s3:"):
+        from gitops.database.graph.object_root import ObjectRoot
+
+        return ObjectRoot.at(uri)
+    from gitops.database.graph.local_root import LocalRoot
+
+    return LocalRoot(uri)
+
+
+def open_snapshot(uri: str, target: ReadTarget | None = None, memory: Memory | None = None) -> Snapshot:
+    """Open a graph at the version that the target names, by default the newest of `main`.
+
+    Which one that is, is looked up each time. With a `memory` that costs the same however many versions are kept, unless
+    many were published since it was looked up last.
+    Raises GitopsError `graph_missing` only when there is nothing at the root; `graph_branch_missing`, `graph_branch_name`;
+    `graph_version_unknown` when the version was never made, `graph_version_gone` when it is no longer kept;
+    `usage_error` for a target that contradicts itself; `storage_failed` where the service of a bucket does not
+    answer, or refuses; and `graph_unreadable` for everything else.
+    """
+    target = target or ReadTarget()
+    root = find_root(uri)
+    place = root.location
+    try:
+        identity, folder = root.open()
+        store, line = folder.store, read_line(folder.store, target.branch)
+        if [target.version, target.commit, target.time].count(None) < 2:  # noqa: PLR2004 - at most one of three is given
+            raise UsageError(Code.USAGE_ERROR, "give at most one of a version, a commit and a time")
+        if target.commit is not None:
+            line, manifest = _find_commit(store, line, target.commit, identity.graph_id, memory)
+        elif target.time is not None:
+            manifest = _find_time(store, line, target.time)
+        elif target.version is not None:
+            manifest = read_version(store, line, target.version)
+        else:
+            manifest = _newest(store, line, identity.graph_id, memory)
+            if manifest.operation == DELETE:
+                detail = f"the graph at {place} was deleted, and the removal of its files was interrupted"
+                raise GitopsError(Code.GRAPH_DELETED, detail, path=uri)
+        return Snapshot(root, folder, identity, manifest, line)
+    except RemoteError as error:
+        raise unreadable(uri, error) from error
+    except OSError as error:
+        raise GitopsError(Code.GRAPH_UNREADABLE, f"{place} does not open: {error}", path=uri) from error
+
+
+def unreadable(uri: str, error: RemoteError) -> GitopsError:
+    """What a failure of the storage says of a graph that is being opened.
+
+    A disk that fails has the graph: it is unreadable. A bucket that does not answer, or refuses, says nothing about it.
+    """
+    if uri.startswith("s3:"):
+        return error.during(error.code, uri)
+    return GitopsError(Code.GRAPH_UNREADABLE, f"{uri} does not open: {error.detail}", path=uri)
+
+
+def open_newest(root: GraphRoot) -> Snapshot:
+    """The newest version of `main`, also if it is that of a delete. Raises GitopsError `graph_missing`, `graph_unreadable`."""
+    identity, folder = root.open()
+    return Snapshot(root, folder, identity, _newest(folder.store, MAIN_LINE))
+
+
+def held_rows(snapshot: Snapshot) -> int:
+    """The rows of all tables at the heads of all branches; of a table that several branches have, its greatest number."""
+    tables = [snapshot.manifest.tables]
+    tables += [_newest(snapshot.store, line).tables for line in read_branches(snapshot.store).lines()[1:]]
+    rows: dict[str, int] = {}
+    for entry in (entry for held in tables for entry in held.values()):
+        rows[entry.path] = max(entry.rows, rows.get(entry.path, 0))
+    return sum(rows.values())
+
+
+def accept_schema(source: bytes) -> Schema:
+    """Compile a schema text. Raises GitopsError `schema_parse_error` or `schema_catalog_error` with its first problem."""
+    from gitops.database.language.schema import compile_schema
+    from gitops.database.language.text import LanguageError, SourceText, Stage
+
+    try:
+        return compile_schema(source)
+    except LanguageError as error:
+        first = error.problems[0]
+        line, column = SourceText(source).position(first.span.start)
+        code = Code.SCHEMA_PARSE_ERROR if first.stage is Stage.PARSE else Code.SCHEMA_CATALOG_ERROR
+        raise GitopsError(code, f"{first.rendered()} (line {line}, column {column})", fix=first.fix) from error
+
+
+def kept_versions(store: ObjectStore, line: Line) -> Iterator[tuple[str, int]]:
+    """Line id and number of each version of a branch whose manifest is there, newest first."""
+    for holder in (line.id, *(older.line for older in line.inherits)):
+        yield from ((holder, n) for n in line_numbers(store, holder) if line.holder(n) == holder)
+
+
+def read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
+    """Version `n` of a branch. Raises GitopsError `graph_version_unknown`, `graph_version_gone`; `graph_unreadable`."""
+    holder = line.holder(n)
+    manifest = find_manifest(store, n, holder) if n >= 1 else None
+    if manifest is not None:
+        return manifest
+    head = _newest(store, line).n
+    if not 1 <= n <= head:
+        detail = f"{line.name} of {store.location} has no version {n}; its newest is {head}"
+        raise GitopsError(Code.GRAPH_VERSION_UNKNOWN, detail, path=store.location)
+    if holder == line.id and n > read_floor(store, holder):
+        key = store.display(layout.manifest_key(n, holder))
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{key} is missing", path=key)
+    raise _version_gone(store, f"version {n} of {line.name}")
+
+
+def _newest(store: ObjectStore, line: Line, graph_id: str = "", memory: Memory | None = None) -> Manifest:
+    """The head. It may be superseded and removed between the listing and the reading: then there is a newer one."""
+    key = ("head", graph_id, store.location, line.id)
+    manifest = None if memory is None else _newest_since(store, line, memory.recall(key), memory)
+    for _ in range(_ROUNDS if manifest is None else 0):
+        head = head_number(store, line.id)
+        if head is None:
+            break
+        manifest = find_manifest(store, head, line.id, None if memory is None else memory.value)
+        if manifest is not None:
+            break
+    if manifest is not None:
+        if memory is not None:
+            memory.remember(key, manifest.n)
+        return manifest
+    if line.id != layout.MAIN and read_branches(store).line(line.name) != line:
+        raise GitopsError(Code.GRAPH_BRANCH_MISSING, f"branch {line.name} was deleted", path=line.name)
+    raise IntegrityError(
+        Code.GRAPH_UNREADABLE, f"{store.location} holds no manifest: the creation is incomplete", path=store.location
+    )
+
+
+def _newest_since(store: ObjectStore, line: Line, known: int | None, memory: Memory) -> Manifest | None:
+    """The head, looked for from the number `known` on; None where the versions that are kept have to be listed."""
+    read = partial(find_manifest, store, line=line.id, keep=memory.value)
+    for n in () if known is None else range(known, known + _STEPS):
+        newer, manifest = in_parallel(read, (n + 1, n), store.parallel)
+        if newer is None:
+            # gc raises the floor before it removes a version: what is absent above it has never been there.
+            return manifest if read_floor(store, line.id) <= n else None
+    return None
+
+
+def _find_commit(
+    store: ObjectStore, line: Line, commit: str, graph_id: str, memory: Memory | None
+) -> tuple[Line, Manifest]:
+    """The version with this commit id, and the branch that has it: `line`, or another one."""
+    if not is_ulid(commit):
+        raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not a commit id, which has 26 characters")
+    key = ("commit", graph_id, store.location, commit)
+    known = None if memory is None else memory.recall(key)
+    seen: set[tuple[str, int]] = set()
+    for each in (line, *read_branches(store).lines()):
+        # A version stays where it is, but branches come and go: which one has it is looked up each time.
+        kept = kept_versions(store, each) if known is None else [known] if each.holder(known[1]) == known[0] else ()
+        for holder, n in kept:
+            if (holder, n) in seen:
+                continue
+            seen.add((holder, n))
+            manifest = find_manifest(store, n, holder)
+            if manifest is not None and manifest.txn_id == commit:
+                if memory is not None:
+                    memory.remember(key, (holder, n))
+                return each, manifest
+    if memory is not None and known is not None:
+        # It is gone, unless the graph was replaced by a copy of itself.
+        memory.remember(key, None)
+        return _find_commit(store, line, commit, graph_id, memory)
+    raise GitopsError(
+        Code.GRAPH_VERSION_GONE, f"{store.location} keeps no version with the commit id {commit}", path=store.location
+    )
+
+
+def _find_time(store: ObjectStore, line: Line, time: str) -> Manifest:
+    """The newest version at or before a time."""
+    wanted = parse_timestamp(time)
+    if wanted is None:
+        detail = f"{time[:80]!r} is not a version, a commit or a time such as 2026-01-31T12:00:00Z"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="list versions, commits and times: gitops graph log GRAPH")
+    kept = list(reversed(tuple(kept_versions(store, line))))
+    low, high, found = 0, len(kept), None
+    while low < high:
+        middle = (low + high) // 2
+        holder, n = kept[middle]
+        manifest = read_manifest(store, n, holder)
+        if version_time(manifest) <= wanted:
+            low, found = middle + 1, manifest
+        else:
+            high = middle
+    if found is not None:
+        return found
+    if kept and kept[0][1] > 1:
+        raise _version_gone(store, f"what {line.name} was at {time}")
+    first = f"; its first version is of {read_manifest(store, kept[0][1], kept[0][0]).ts}" if kept else ""
+    detail = f"{store.location} did not exist at {time}{first}"
+    raise GitopsError(Code.GRAPH_VERSION_UNKNOWN, detail, path=store.location)
+
+
+def unknown_type(place: str, name: str, tables: Iterable[str], *, path: str = "") -> GitopsError:
+    """The refusal of a name that no type has; `tables` are the keys of those that there are."""
+    known = {key.partition(":")[2] for key in tables}
+    return GitopsError(Code.GRAPH_TYPE_UNKNOWN, f"{place} has no type {name[:80]!r}{choices(name, known)}", path=path)
+
+
+def version_time(manifest: Manifest) -> datetime:
+    """When a version was made."""
+    found = parse_timestamp(manifest.ts)
+    if found is None:
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"version {manifest.n} has no time")
+    return found
+
+
+def _version_gone(store: ObjectStore, what: str) -> GitopsError:
+    return GitopsError(Code.GRAPH_VERSION_GONE, f"{what} is no longer kept", path=store.location)

@@ -1,0 +1,223 @@
+"""Staged work on a graph: everything that can fail is done, and one atomic step makes it visible.
+
+A new graph is whole in its staging place and gets its root in one step: a root is absent or whole, never half made. A new
+version of a graph is one manifest that exists or does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from gitops.core.clock import Clock, IdSource, parse_timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import BugError, ConflictError, GitopsError, RemoteError
+from gitops.core.faults import Faults, NoFaults
+from gitops.database.graph.layout import MAIN
+from gitops.database.graph.lines import INTERNAL, read_branches, read_floor, read_line
+from gitops.database.graph.manifest import DELETE, Manifest, publish
+from gitops.database.graph.root import Staging
+from gitops.database.graph.snapshot import Snapshot, open_newest
+
+__all__ = [
+    "StagedGraph",
+    "StagedVersion",
+    "WriteContext",
+    "later_timestamp",
+    "precise_timestamp",
+    "require_no_branches",
+    "retry_until_published",
+    "sleep_jittered",
+]
+
+ATTEMPTS = 32
+_FIRST_S = 0.005
+_LONGEST_S = 0.5
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteContext:
+    """What a write needs from outside; `actor` and `message` are named in the versions that are made."""
+
+    clock: Clock
+    ids: IdSource
+    actor: str | None = None
+    message: str | None = None
+    faults: Faults = field(default_factory=NoFaults)
+
+    def now(self) -> datetime:
+        """One reading of the clock."""
+        return self.clock.now()
+
+
+def precise_timestamp(moment: datetime) -> str:
+    """RFC 3339 UTC text with `Z`, in microseconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def later_timestamp(one: str, other: str) -> str:
+    """The later of two times; the first one when they are equal or do not read as times."""
+    return max(one, other, key=lambda text: parse_timestamp(text) or datetime.min.replace(tzinfo=UTC))
+
+
+class StagedGraph:
+    """A new graph, complete in its staging place; becomes version 1."""
+
+    def __init__(self, staging: Staging, faults: Faults) -> None:
+        """Take over the staging."""
+        self._staging = staging
+        self._faults = faults
+        self._open = True
+
+    def publish(self) -> int:
+        """Give the graph its root. Raises ConflictError `graph_conflict` when the root is no longer free."""
+        if not self._open:
+            raise BugError("staged work is used twice")
+        self._faults.reach("engine.create.before_publish")
+        self._open = False
+        try:
+            self._staging.take_root()
+        except GitopsError:
+            self._staging.discard()
+            raise
+        self._faults.reach("engine.create.after_publish")
+        return 1
+
+    def abort(self) -> None:
+        """Remove what was staged; nothing of it was ever visible."""
+        if self._open:
+            self._open = False
+            self._staging.discard()
+
+
+class StagedVersion:
+    """The version of a branch after `base`: its manifest, not yet written; the table versions it names are."""
+
+    def __init__(
+        self,
+        base: Snapshot,
+        operation: str,
+        context: WriteContext,
+        *,
+        stamp: Callable[[datetime], str] = precise_timestamp,
+        purged: Sequence[str] = (),
+        lineage: Mapping[str, int] | None = None,
+        **changes: Any,
+    ) -> None:
+        """Make the manifest of the child of the base on its branch: that of the base except for the changes.
+
+        `lineage` is what a merge adds to the ancestry. `purged` are the folders of tables that are removed, with all older
+        versions, after the new version is published. A version is never older than its parent, whatever the clocks say.
+        """
+        parent, line = base.manifest, base.line.id
+        reach = parent.reach
+        for older, n in (lineage or {}).items():
+            reach[older] = max(n, reach.get(older, 0))
+        reach.pop(line, None)
+        self._manifest = replace(
+            parent,
+            n=parent.n + 1,
+            branch=base.branch,
+            line=line,
+            parent=parent.ref,
+            lineage=reach,
+            operation=operation,
+            txn_id=context.ids.ulid(),
+            actor=context.actor,
+            ts=later_timestamp(stamp(context.now()), parent.ts),
+            **{"merge_parent": None, "message": context.message, **changes},
+        )
+        self._purged = purged
+        self._base = base
+        self._faults = context.faults
+        self._open = True
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest that `publish` writes."""
+        return self._manifest
+
+    def publish(self, *, purge: bool = True) -> int:
+        """Write the manifest if its number is free and the branch is still the one it was staged for.
+
+        Nothing is removed unless `purge`.
+        Raises ConflictError `graph_conflict` if not; GitopsError `graph_branch_missing` when the branch was removed.
+        """
+        if not self._open:
+            raise BugError("staged work is used twice")
+        point = f"engine.{self._manifest.operation}"
+        self._faults.reach(f"{point}.before_publish")
+        self._open = False
+        root, store = self._base.root, self._base.store
+        place = root.location
+        if not root.holds(self._base.identity):
+            detail = f"graph {self._base.identity.graph_id} is no longer at {place}"
+            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
+        if self._base.manifest.line != self._base.line.id:
+            detail = f"version {self._base.manifest.n} of {self._base.branch} is not its newest"
+            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
+        if self._base.line.id != MAIN:
+            if read_line(store, self._base.branch) != self._base.line:
+                raise ConflictError(Code.GRAPH_CONFLICT, f"branch {self._base.branch} was created again", path=place)
+            if open_newest(root).manifest.operation == DELETE:
+                raise ConflictError(Code.GRAPH_CONFLICT, f"the graph at {place} was deleted", path=place)
+        purged = self._purged if purge else ()
+        if purged:
+            # A branch that was made since this was staged has the tables that are about to go.
+            require_no_branches(self._base)
+        if not publish(store, self._manifest):
+            detail = f"another writer made version {self._manifest.n} of {self._base.branch} at {place}"
+            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
+        if read_floor(store, self._manifest.line) >= self._manifest.n:
+            # Only a writer that was suspended while newer versions were made and older ones removed gets here.
+            detail = f"version {self._manifest.n} of {self._base.branch} at {place} existed before and was removed"
+            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
+        self._faults.reach(f"{point}.after_publish")
+        for path in purged:
+            # After a failure gc removes the rest: the new version records that it is purged.
+            with contextlib.suppress(OSError, RemoteError):
+                self._base.folder.remove(path)
+        return self._manifest.n
+
+    def abort(self) -> None:
+        """Forget the manifest; the table versions stay unreferenced and the next writer undoes them."""
+        self._open = False
+
+
+def require_no_branches(snapshot: Snapshot) -> None:
+    """Raises ConflictError `graph_has_branches`, naming them; internal ones do not count."""
+    names = [line.name for line in read_branches(snapshot.store).lines()[1:] if not line.name.startswith(INTERNAL)]
+    if names:
+        place = snapshot.root.location
+        detail = (
+            f"data is removed permanently only from a graph without branches, and {place} has {', '.join(names)[:200]}"
+        )
+        raise ConflictError(Code.GRAPH_HAS_BRANCHES, detail, path=place)
+
+
+def retry_until_published(attempt: Callable[[], T], pause: Callable[[int], None]) -> T:
+    """Call until the attempt meets no conflict, at most 32 times; `pause` gets the number of failed attempts.
+
+    Raises ConflictError `graph_conflict` after the last attempt, and whatever else the attempt raises.
+    """
+    for failed in range(1, ATTEMPTS):
+        try:
+            return attempt()
+        except ConflictError as error:
+            if error.code != Code.GRAPH_CONFLICT:
+                raise
+        pause(failed)
+    return attempt()
+
+
+def sleep_jittered(failed: int) -> None:
+    """Sleep a random while, longer the more attempts have failed, at most half a second."""
+    time.sleep(random.uniform(0, min(_LONGEST_S, _FIRST_S * 2**failed)))  # noqa: S311 - spreads writers, keeps no secret

@@ -1,0 +1,373 @@
+"""One Lance dataset per type: its columns, and changes to it that become visible only through a manifest.
+
+Rules of this module:
+
+1. A writer starts from the version that the manifest names. If the dataset is ahead of it, another writer died or is racing:
+   its versions are undone by restoring the named version.
+2. Every change must give exactly the next version. Lance rebases silently; another number means that another writer came
+   in between, and the change is abandoned.
+3. Lance syncs nothing to disk. `finish` makes durable what the changes wrote, before any manifest may name it.
+4. Rows are exchanged in one version: data files for the rows that come are written first and belong to no version, and one
+   commit brings them in and marks the rows that go. A row that is rewritten gets a new row id: ids in the sense of this
+   package are texts in the column `id`, and nothing else names a row from outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+from lance.fragment import FragmentMetadata, write_fragments
+
+from gitops.core.codes import Code
+from gitops.core.errors import ConflictError, GitopsError, RemoteError
+from gitops.database.graph.manifest import TableEntry, find_manifest, head_number
+from gitops.database.graph.root import DatasetLocation, GraphFolder
+from gitops.database.language.schema import Catalog, EdgeType, NodeType, PropType, Scalar
+from gitops.database.storage.bucket import AWAY, PERMIT
+
+__all__ = [
+    "DRIVER_ERRORS",
+    "TableWriter",
+    "arrow_field",
+    "arrow_schema",
+    "arrow_table",
+    "count_differences",
+    "count_values",
+    "create_table",
+    "declared_type",
+    "driver_message",
+    "key_columns",
+    "open_table",
+    "raw_columns",
+    "service_failure",
+    "stage_rows",
+]
+
+DRIVER_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
+"""What the driver raises."""
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_DENIED, _NOT_FOUND = (401, 403), 404
+_SOURCE = re.compile(r",? */[^ ]*\.rs:[0-9]+:[0-9]+")
+_PRIMARY_KEY = {b"lance-schema:unenforced-primary-key": b"true"}
+_ARROW: Mapping[Scalar, pa.DataType] = {
+    Scalar.STRING: pa.string(),
+    Scalar.BOOL: pa.bool_(),
+    Scalar.I32: pa.int32(),
+    Scalar.I64: pa.int64(),
+    Scalar.U32: pa.uint32(),
+    Scalar.U64: pa.uint64(),
+    Scalar.F32: pa.float32(),
+    Scalar.F64: pa.float64(),
+    Scalar.DATE: pa.date32(),
+    Scalar.DATETIME: pa.date64(),
+}
+
+
+def arrow_field(name: str, kind: PropType) -> pa.Field:
+    """The column of a property. Items of lists and vectors are nullable physically, whatever the property says."""
+    if kind.scalar is Scalar.BLOB:
+        return lance.blob_field(name, nullable=kind.nullable)
+    vector = kind.scalar is Scalar.VECTOR
+    base = pa.list_(pa.field("item", pa.float32()), kind.dimension) if vector else _ARROW[kind.scalar]
+    if kind.is_list:
+        base = pa.list_(pa.field("item", base))
+    return pa.field(name, base, nullable=kind.nullable)
+
+
+def arrow_schema(declared: NodeType | EdgeType) -> pa.Schema:
+    """The columns of a table: `id` (the unenforced key), for an edge `src` and `dst`, then the properties in name order."""
+    fields = [pa.field("id", pa.string(), nullable=False, metadata=_PRIMARY_KEY)]
+    if isinstance(declared, EdgeType):
+        fields += [pa.field(end, pa.string(), nullable=False) for end in ("src", "dst")]
+    return pa.schema(fields + [arrow_field(name, kind) for name, kind in declared.properties.items()])
+
+
+def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntry:
+    """Make an empty table at a path that was never used. Raises RemoteError `storage_failed`."""
+    place = folder.dataset(path)
+    with _driver(place):
+        dataset = lance.write_dataset(
+            schema.empty_table(),
+            place.uri,
+            mode="create",
+            storage_options=place.driver_options(),
+            enable_stable_row_ids=True,
+            data_storage_version="2.2",
+        )
+        folder.settle(path, frozenset())
+    return _entry(dataset, path, rows=0)
+
+
+def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
+    """The table at the version that the manifest names.
+
+    Raises GitopsError `graph_version_gone` for a table whose older versions went with a hard drop; `graph_unreadable`;
+    RemoteError `storage_failed` where the service of a bucket does not answer, or refuses.
+    """
+    place = folder.dataset(entry.path)
+    try:
+        return lance.dataset(place.uri, version=entry.version, storage_options=place.driver_options())
+    except (OSError, ValueError, RuntimeError) as error:
+        if (refused := service_failure(place.uri, error)) is not None:
+            raise refused from None
+        if _purged(folder, entry.path):
+            detail = f"table {entry.path} was dropped permanently, with all its versions"
+            detail = f"{detail}; read a newer version of the graph"
+            raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=folder.store.location) from None
+        detail = f"table {entry.path} does not open at version {entry.version}: {_reason(place, error)}"
+        raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=folder.store.location) from error
+
+
+def count_values(folder: GraphFolder, entry: TableEntry, column: str) -> int:
+    """How many rows have a value in a column, by reading that column. Raises RemoteError `storage_failed`; as `open_table`."""
+    if not entry.rows:
+        return 0
+    # A filter as text: the driver accepts no other for a table with lists of times or of unsigned numbers.
+    opened = open_table(folder, entry)
+    with _driver(folder.dataset(entry.path)):
+        return int(opened.scanner(columns=[], filter=f"`{column}` is not null", with_row_id=True).count_rows())
+
+
+def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> tuple[int, int]:
+    """How many rows one version of a table has and another has not, by their row ids, and the other way round.
+
+    Fragments that both have with the same files and deletions have the same rows; of the others only the ids are read. Raises
+    RemoteError `storage_failed`; as `open_table`.
+    """
+    opened = [open_table(folder, entry) for entry in (old, new)]
+    with _driver(folder.dataset(old.path)):
+        parts = [{_rows_of(each): each for each in dataset.get_fragments()} for dataset in opened]
+        one, other = (
+            _row_ids(dataset, [each for rows, each in mine.items() if rows not in others])
+            for dataset, mine, others in zip(opened, parts, reversed(parts), strict=True)
+        )
+    shared = np.intersect1d(one, other, assume_unique=True).size
+    return one.size - shared, other.size - shared
+
+
+def _rows_of(fragment: Any) -> tuple[object, ...]:
+    """What two fragments with the same rows have in common."""
+    files = fragment.metadata.files
+    return fragment.fragment_id, tuple(file.path for file in files), str(fragment.metadata.deletion_file)
+
+
+def _row_ids(dataset: lance.LanceDataset, fragments: Sequence[Any]) -> np.ndarray[Any, Any]:
+    if not fragments:
+        return np.empty(0, np.uint64)
+    scanner = dataset.scanner(columns=[], with_row_id=True, fragments=list(fragments))
+    found: np.ndarray[Any, Any] = scanner.to_table().column("_rowid").to_numpy()
+    return found
+
+
+def _purged(folder: GraphFolder, path: str) -> bool:
+    """Whether the newest version of `main`, the only branch that is migrated, says that the table is purged."""
+    try:
+        head = head_number(folder.store)
+        newest = None if head is None else find_manifest(folder.store, head)
+    except GitopsError:
+        return False
+    return newest is not None and any(each.purged and each.path == path for each in newest.dropped)
+
+
+def arrow_table(declared: NodeType | EdgeType, columns: Mapping[str, list[Any]]) -> pa.Table:
+    """Cells, column by column, as rows of the table of this type."""
+    schema = arrow_schema(declared)
+    blobs = {name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB}
+    arrays = [
+        lance.blob_array(columns[field.name]) if field.name in blobs else pa.array(columns[field.name], field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def key_columns(declared: NodeType | EdgeType) -> list[str]:
+    """The columns before the properties: `id`, and for an edge `src` and `dst`."""
+    return ["id", "src", "dst"] if isinstance(declared, EdgeType) else ["id"]
+
+
+def declared_type(catalog: Catalog, key: str) -> NodeType | EdgeType:
+    """The type that a table key (`node:T`, `edge:E`) names."""
+    kind, _, name = key.partition(":")
+    return catalog.nodes[name] if kind == "node" else catalog.edges[name]
+
+
+def stage_rows(
+    folder: GraphFolder, entry: TableEntry, rows: pa.Table, opened: lance.LanceDataset | None = None
+) -> list[FragmentMetadata]:
+    """Write rows to data files of the table that belong to no version yet. Raises RemoteError; as `open_table`."""
+    return _staged(folder.dataset(entry.path), open_table(folder, entry) if opened is None else opened, rows)
+
+
+def driver_message(error: Exception) -> str:
+    """The message of the driver in one line, without positions in its own source."""
+    return _SOURCE.sub("", str(error).partition("\n")[0])
+
+
+def service_failure(place: str, error: Exception) -> RemoteError | None:
+    """The failure of the service of a bucket, behind an error of the driver; None for any other, such as a missing file.
+
+    Nothing is quoted but the status: a service may echo the request, with its signature.
+    """
+    text = str(error)
+    found = _STATUS.search(text)
+    status = None if found is None else int(found[1])
+    if "Error performing " not in text or status == _NOT_FOUND:
+        return None
+    denied = status in _DENIED
+    answer = "the service does not answer" if status is None else f"the service answers {status}"
+    detail = f"{place}: {'access is denied: ' if denied else ''}{answer}"
+    return RemoteError(
+        Code.STORAGE_FAILED, detail, path=place, retryable=not denied, status=status, fix=PERMIT if denied else AWAY
+    )
+
+
+def raw_columns(rows: pa.Table | pa.RecordBatch) -> dict[str, list[Any]]:
+    """The cells of each column: dates as days and times as milliseconds, also inside lists."""
+    return {name: rows.column(name).cast(_raw(rows.column(name).type)).to_pylist() for name in rows.schema.names}
+
+
+def _raw(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_date64(kind):
+        return pa.int64()
+    return pa.list_(_raw(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+class TableWriter:
+    """Changes one table, version by version, from the version that the manifest names."""
+
+    def __init__(
+        self,
+        folder: GraphFolder,
+        entry: TableEntry,
+        known: frozenset[str] | None = None,
+        opened: lance.LanceDataset | None = None,
+    ) -> None:
+        """Open the table, unless it is `opened` at the entry's version, and undo later versions.
+
+        `known` is what the table consisted of before anything was staged for it, where something was. Raises ConflictError
+        `graph_conflict` when another writer is at work, GitopsError `graph_unreadable` when the named version is gone.
+        """
+        self._folder = folder
+        self._path = entry.path
+        self._rows = entry.rows
+        self._place = folder.dataset(entry.path)
+        self._before = folder.begin(entry.path) if known is None else known
+        self._dataset = open_table(folder, entry) if opened is None else opened
+        with _driver(self._place):
+            newest = self._dataset.latest_version
+        if newest != entry.version:
+            self._expected = newest
+            self.change(lance.LanceDataset.restore)
+        self._expected = self._dataset.version
+
+    @property
+    def dataset(self) -> lance.LanceDataset:
+        """The table as changed so far."""
+        return self._dataset
+
+    def change(self, action: Callable[[lance.LanceDataset], Any]) -> None:
+        """Run one change, which must make one version. Raises ConflictError `graph_conflict`; RemoteError."""
+        failure: Exception | None = None
+        try:
+            action(self._dataset)
+        except DRIVER_ERRORS as error:
+            failure = error
+        latest = self._latest()
+        if failure is not None and latest.version == self._expected:
+            if (refused := service_failure(self._place.uri, failure)) is not None:
+                raise refused from None
+            raise RemoteError(Code.STORAGE_FAILED, f"{self._place.uri}: {_reason(self._place, failure)}") from failure
+        if failure is not None or latest.version != self._expected + 1:
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}") from failure
+        self._dataset, self._expected = latest, latest.version
+
+    def stage(self, rows: pa.Table) -> list[FragmentMetadata]:
+        """As `stage_rows`, for this table."""
+        return _staged(self._place, self._dataset, rows)
+
+    def exchange(self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None) -> None:
+        """Make one version in which the rows at the addresses `gone` (None: all rows) are replaced by the staged ones.
+
+        Addresses are those of the version that the manifest names. Raises as `change`.
+        """
+        self.change(lambda dataset: _commit(dataset, staged, gone, self._place.driver_options()))
+
+    def finish(self, *, recount: bool) -> TableEntry:
+        """Make the changes durable and describe the table; rows are counted only if they changed."""
+        with _driver(self._place):
+            self._folder.settle(self._path, self._before)
+            rows = self._dataset.count_rows() if recount else self._rows
+        return _entry(self._dataset, self._path, rows=rows)
+
+    def _latest(self) -> lance.LanceDataset:
+        with _driver(self._place):
+            return lance.dataset(self._place.uri, storage_options=self._place.driver_options())
+
+
+def _staged(place: DatasetLocation, dataset: lance.LanceDataset, rows: pa.Table) -> list[FragmentMetadata]:
+    with _driver(place):
+        written: list[FragmentMetadata] = write_fragments(
+            rows, dataset, mode="append", storage_options=place.driver_options(), data_storage_version="2.2"
+        )
+        return written
+
+
+def _commit(
+    dataset: lance.LanceDataset,
+    staged: Sequence[FragmentMetadata],
+    gone: Iterable[int] | None,
+    options: dict[str, str] | None,
+) -> None:
+    """One strict commit. A fragment that loses its last row goes as a whole."""
+    changed: list[FragmentMetadata] = []
+    if gone is None:
+        emptied = [fragment.fragment_id for fragment in dataset.get_fragments()]
+    else:
+        emptied, offsets = [], defaultdict[int, list[int]](list)
+        for address in gone:
+            offsets[address >> 32].append(address & 0xFFFFFFFF)
+        for fragment_id in sorted(offsets):
+            fragment = dataset.get_fragment(fragment_id)
+            if fragment is None:
+                raise ValueError(f"fragment {fragment_id} does not exist")
+            left = fragment.delete_rows(sorted(offsets[fragment_id]))
+            if left is None:
+                emptied.append(fragment_id)
+            else:
+                changed.append(left)
+    change = lance.LanceOperation.Update(
+        removed_fragment_ids=emptied, updated_fragments=changed, new_fragments=list(staged)
+    )
+    lance.LanceDataset.commit(dataset, change, read_version=dataset.version, storage_options=options, max_retries=0)
+
+
+def _entry(dataset: lance.LanceDataset, path: str, *, rows: int) -> TableEntry:
+    fields = {field.name(): field.id() for field in dataset.lance_schema.fields()}
+    return TableEntry(path, dataset.version, rows, fields)
+
+
+@contextlib.contextmanager
+def _driver(place: DatasetLocation) -> Iterator[None]:
+    """Turn a failure of the driver into RemoteError `storage_failed`."""
+    try:
+        yield
+    except DRIVER_ERRORS as error:
+        if (refused := service_failure(place.uri, error)) is not None:
+            raise refused from None
+        raise RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {_reason(place, error)}") from error
+
+
+def _reason(place: DatasetLocation, error: Exception) -> str:
+    """The message of the driver. A service may echo the request, with its signature: its documents are left out."""
+    text = driver_message(error)
+    return text if place.options is None else text.partition("<")[0][:300]

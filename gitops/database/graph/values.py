@@ -1,0 +1,306 @@
+"""Property values: JSON to the cell that a column stores, and back; strict, nothing is guessed or rounded silently.
+
+A cell is what the column holds: text, truth value, number, days since 1970-01-01 for Date, milliseconds since then for
+DateTime, bytes for Blob, a list of cells for a list or a vector.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import operator
+import re
+import struct
+from array import array
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from gitops.database.language.query import ComparisonOperator
+from gitops.database.language.schema import PropType, Scalar
+
+__all__ = [
+    "COMPARE",
+    "DAYS",
+    "FLIPPED",
+    "MOMENTS",
+    "CellError",
+    "cell_to_json",
+    "compact_json",
+    "compared_with",
+    "is_unicode",
+    "json_to_cell",
+    "key_text",
+    "nearest_single",
+    "unknown_member",
+]
+
+_INTEGERS: Mapping[Scalar, tuple[int, int]] = {
+    Scalar.I32: (-(2**31), 2**31 - 1),
+    Scalar.I64: (-(2**63), 2**63 - 1),
+    Scalar.U32: (0, 2**32 - 1),
+    Scalar.U64: (0, 2**64 - 1),
+}
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAYS = (date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY)
+MOMENTS = (DAYS[0] * 86_400_000, (DAYS[1] + 1) * 86_400_000 - 1)
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
+_MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d+))?([Zz]|[+-]\d{2}:\d{2})?", re.ASCII)
+_DAY_MS = 86_400_000
+
+
+COMPARE: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
+    ComparisonOperator.EQ: operator.eq,
+    ComparisonOperator.NE: operator.ne,
+    ComparisonOperator.LT: operator.lt,
+    ComparisonOperator.LE: operator.le,
+    ComparisonOperator.GT: operator.gt,
+    ComparisonOperator.GE: operator.ge,
+}
+
+FLIPPED: Mapping[ComparisonOperator, ComparisonOperator] = {
+    ComparisonOperator.EQ: ComparisonOperator.EQ,
+    ComparisonOperator.NE: ComparisonOperator.NE,
+    ComparisonOperator.LT: ComparisonOperator.GT,
+    ComparisonOperator.LE: ComparisonOperator.GE,
+    ComparisonOperator.GT: ComparisonOperator.LT,
+    ComparisonOperator.GE: ComparisonOperator.LE,
+}
+"""Each comparison with its sides exchanged."""
+
+
+class CellError(ValueError):
+    """A JSON value does not fit its property; the text says what was expected."""
+
+
+def json_to_cell(value: Any, kind: PropType) -> Any:
+    """The cell of a non-null JSON value; enum members are checked by `unknown_member`. Raises CellError."""
+    read = _READERS[kind.scalar]
+    if not kind.is_list:
+        return read(value, kind)
+    if not isinstance(value, list):
+        raise CellError(f"expects a JSON array for {kind}")
+    return [read(item, kind) for item in value]
+
+
+def unknown_member(cell: Any, kind: PropType) -> str | None:
+    """The first text in the cell that is not a member of the enum; None when all are members, or the property has no enum."""
+    if kind.enum_values is None:
+        return None
+    texts = cell if kind.is_list else [cell]
+    return next((text for text in texts if text not in kind.enum_values), None)
+
+
+def cell_to_json(cell: Any, kind: PropType) -> Any:
+    """The JSON value of a cell: dates as text, floats that are not finite as their names, blobs as `base64:` text.
+
+    In a vector what is not finite is null.
+    """
+    if cell is None:
+        return None
+    if kind.scalar is Scalar.VECTOR:
+        return [_float_to_json(each, single=True) if math.isfinite(each) else None for each in cell]
+    if kind.is_list:
+        item = PropType(kind.scalar, dimension=None)
+        return [cell_to_json(each, item) for each in cell]
+    if kind.scalar is Scalar.DATE:
+        return date.fromordinal(cell + _EPOCH_DAY).isoformat()
+    if kind.scalar is Scalar.DATETIME:
+        moment = _EPOCH + timedelta(milliseconds=cell)
+        return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+    if kind.scalar is Scalar.BLOB:
+        return "base64:" + base64.b64encode(cell).decode()
+    if kind.scalar in (Scalar.F32, Scalar.F64):
+        return _float_to_json(cell, single=kind.scalar is Scalar.F32)
+    return cell
+
+
+def key_text(cell: Any, kind: PropType) -> str:
+    """The canonical text of one key column's cell, from which ids are made."""
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if kind.scalar in (Scalar.F32, Scalar.F64):
+        shortest = _float_to_json(cell, single=kind.scalar is Scalar.F32)
+        return "0" if shortest == 0 else str(shortest).removesuffix(".0")
+    return str(cell)
+
+
+def compact_json(value: Any) -> str:
+    """JSON without spaces, with unescaped Unicode."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def nearest_single(value: float) -> float:
+    """The 32-bit float nearest to a number, infinite where there is none."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def compared_with(kind: PropType, number: Any) -> Any:
+    """A number, or a list of them, as it is compared with cells of this type.
+
+    A 32-bit float is compared with the 32-bit float that is nearest: 0.1 equals what 0.1 was stored as. Everything else
+    compares as what it is.
+    """
+    if kind.scalar not in (Scalar.F32, Scalar.VECTOR) or number is None:
+        return number
+    if isinstance(number, (list, tuple)):
+        return [compared_with(kind, each) for each in number]
+    rounded = nearest_single(number)
+    return rounded if math.isfinite(rounded) else number
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be stored: half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text(value: Any, kind: PropType) -> str:
+    if not isinstance(value, str):
+        raise _expected(kind, value)
+    if not (value.isascii() or is_unicode(value)):
+        raise CellError(f"expects {kind}, and the text holds half of a surrogate pair")
+    return value
+
+
+def _truth(value: Any, kind: PropType) -> bool:
+    if not isinstance(value, bool):
+        raise _expected(kind, value)
+    return value
+
+
+def _integer(value: Any, kind: PropType) -> int:
+    low, high = _INTEGERS[kind.scalar]
+    if type(value) is not int or not low <= value <= high:
+        raise _expected(kind, value)
+    return value
+
+
+def _float(value: Any, kind: PropType) -> float:
+    if type(value) not in (int, float):
+        raise _expected(kind, value)
+    try:
+        number = float(value)
+        if kind.scalar is not Scalar.F64:
+            (number,) = struct.unpack("<f", struct.pack("<f", number))
+    except OverflowError:
+        raise _expected(kind, value) from None
+    if not math.isfinite(number):
+        raise _expected(kind, value)
+    if type(value) is int and number != value:
+        # An integer stays what it is (K15); a decimal is rounded as decimals are.
+        raise CellError(f"cannot convert {value} to {kind} exactly")
+    return number
+
+
+def _date(value: Any, kind: PropType) -> int:
+    if type(value) is int and DAYS[0] <= value <= DAYS[1]:
+        return value
+    cell = _read_moment(value) if isinstance(value, str) else None
+    if cell is None:
+        raise CellError(
+            f"invalid Date literal {_excerpt(value)}: expects {kind} as YYYY-MM-DD or days since 1970-01-01"
+        )
+    return cell // _DAY_MS
+
+
+def _datetime(value: Any, kind: PropType) -> int:
+    if type(value) is int and MOMENTS[0] <= value <= MOMENTS[1]:
+        return value
+    cell = _read_moment(value) if isinstance(value, str) else None
+    if cell is None:
+        what = "ISO 8601 text or milliseconds since 1970"
+        raise CellError(f"invalid DateTime literal {_excerpt(value)}: expects {kind} as {what}")
+    return cell
+
+
+def _read_moment(text: str) -> int | None:
+    """The milliseconds of a day (its midnight), or of a day with a time (RFC 3339; UTC without an offset); else None."""
+    try:
+        if day := _DATE.fullmatch(text):
+            return (date(*map(int, day.groups())).toordinal() - _EPOCH_DAY) * _DAY_MS
+        if moment := _MOMENT.fullmatch(text):
+            day_text, time, fraction, zone = moment.groups()
+            at = datetime.fromisoformat(f"{day_text}T{time}{'+00:00' if zone in (None, 'Z', 'z') else zone}")
+            cell = (at - _EPOCH) // timedelta(seconds=1) * 1000 + int((fraction or "0")[:3].ljust(3, "0"))
+            return cell if MOMENTS[0] <= cell <= MOMENTS[1] else None
+    except (ValueError, OverflowError):
+        pass
+    return None
+
+
+def _vector(value: Any, kind: PropType) -> list[float]:
+    if not isinstance(value, list):
+        raise _expected(kind, value)
+    if len(value) != kind.dimension:
+        raise CellError(f"expects {kind.dimension} dimensions, got {len(value)}")
+    if set(map(type, value)) <= {int, float}:
+        # The common case at the speed of C; what does not fit is looked at number by number, for its message.
+        try:
+            cells = array("f", value).tolist()
+        except OverflowError:
+            cells = [math.inf]
+        if all(map(math.isfinite, cells)):
+            return cells
+    return [_float(item, kind) for item in value]
+
+
+def _blob(value: Any, kind: PropType) -> bytes:
+    if isinstance(value, str) and value.startswith("base64:"):
+        try:
+            return base64.b64decode(value.removeprefix("base64:"), validate=True)
+        except (binascii.Error, ValueError):
+            pass
+    raise CellError(f"expects {kind} as base64:<data>; outside references are not followed")
+
+
+_READERS: Mapping[Scalar, Callable[[Any, PropType], Any]] = {
+    Scalar.STRING: _text,
+    Scalar.BOOL: _truth,
+    Scalar.I32: _integer,
+    Scalar.I64: _integer,
+    Scalar.U32: _integer,
+    Scalar.U64: _integer,
+    Scalar.F32: _float,
+    Scalar.F64: _float,
+    Scalar.DATE: _date,
+    Scalar.DATETIME: _datetime,
+    Scalar.VECTOR: _vector,
+    Scalar.BLOB: _blob,
+}
+
+
+def _float_to_json(number: float, *, single: bool) -> float | str:
+    """The shortest number that reads back the same at its width; NaN and infinities by name."""
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    if single:
+        for digits in range(6, 9):
+            short = float(f"{number:.{digits}g}")
+            if abs(short) < _MAX_SINGLE and struct.pack("<f", short) == struct.pack("<f", number):
+                return short
+    return number
+
+
+_MAX_SINGLE = 3.4028235e38
+
+
+def _expected(kind: PropType, value: Any) -> CellError:
+    return CellError(f"expects {kind}, got {_excerpt(value)}")
+
+
+def _excerpt(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return "an array" if isinstance(value, list) else "an object"
+    if isinstance(value, int) and value.bit_length() > 128:  # noqa: PLR2004 - longer than any number a column holds
+        return "a number of more than 128 bits"
+    return json.dumps(value)[:60]

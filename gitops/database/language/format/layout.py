@@ -1,0 +1,357 @@
+"""The parts of the formatter for both languages: tokens with their comments, the layout made of them, and its printer.
+
+A layout is a list of operations. Rules of the printer:
+
+1. A group is written on one line if it fits into `WIDTH` and holds neither a comment nor a line break; otherwise every
+   `LINE` and `SOFT` directly in it is a line break.
+2. A comment stays on the line of what it followed, or on a line of its own, as it was written. The token after a comment
+   that ended a line goes to a new line, indented one step more if the layout has no line break there.
+3. A blank line is kept where the layout says so, at most one, and never at the start or the end of a block.
+
+Decisions depend on tokens and comments alone, never on the old line breaks: that makes the layout idempotent.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+from gitops.database.language.lexer import Lexer, Token, TokenKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+WIDTH = 120
+"""Longest line, in characters, that the formatter writes where it can break lines."""
+
+_STEP = "    "
+_NO_SPACE_BEFORE = frozenset(
+    {
+        TokenKind.COMMA,
+        TokenKind.RPAREN,
+        TokenKind.RBRACKET,
+        TokenKind.DOT,
+        TokenKind.DOTDOT,
+        TokenKind.LPAREN,
+        TokenKind.COLON,
+        TokenKind.QUESTION,
+    }
+)
+_NO_SPACE_AFTER = frozenset(
+    {TokenKind.LPAREN, TokenKind.LBRACKET, TokenKind.DOT, TokenKind.DOTDOT, TokenKind.AT, TokenKind.MINUS}
+)
+_COMMENT = re.compile(rb"//[^\n]*+|/\*(?s:.*?)\*/")
+
+
+class SourceComment(NamedTuple):
+    """A comment; whether it is on a line of its own, and whether a blank line is before it."""
+
+    text: str
+    own_line: bool
+    blank: bool
+
+
+class LayoutToken(NamedTuple):
+    """A token as it is written, with the comments before it; `closes` marks the closing bracket of a block or list."""
+
+    text: str
+    comments: tuple[SourceComment, ...] = ()
+    blank: bool = False
+    closes: bool = False
+
+
+class LayoutOp(Enum):
+    """Operations between tokens; without any, two tokens touch."""
+
+    SPACE = auto()
+    SOFT = auto()
+    """Nothing on one line, else a line break."""
+    LINE = auto()
+    """A space on one line, else a line break."""
+    HARD = auto()
+    """A line break, without a blank line."""
+    KEEP = auto()
+    """A line break, with a blank line if there was one."""
+    BLANK = auto()
+    """A line break with a blank line."""
+    OPEN = auto()
+    CLOSE = auto()
+    INDENT = auto()
+    DEDENT = auto()
+
+
+Layout = list[LayoutToken | LayoutOp]
+
+_BREAKS = frozenset({LayoutOp.HARD, LayoutOp.KEEP, LayoutOp.BLANK})
+_GAPS = {LayoutOp.SPACE: 1, LayoutOp.LINE: 1, LayoutOp.SOFT: 0}
+
+
+def write(layout: Layout) -> str:
+    """The text of a layout, each line ended by a line feed; empty for a layout without tokens."""
+    text = _Printer(layout).text()
+    return text + "\n" if text else ""
+
+
+class _Printer:
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._ends, self._broken = _measure_groups(layout)
+        self._out: list[str] = []
+        self._column = 0
+        self._indent = 0
+        self._pending: LayoutOp | None = None
+        self._modes = [True]
+
+    def text(self) -> str:
+        for at, op in enumerate(self._layout):
+            if isinstance(op, LayoutToken):
+                self._write_token(op)
+            elif op is LayoutOp.OPEN:
+                self._modes.append(self._broken[at] or not self._fits(at))
+            elif op is LayoutOp.CLOSE:
+                self._modes.pop()
+            elif op is LayoutOp.INDENT:
+                self._indent += 1
+            elif op is LayoutOp.DEDENT:
+                self._indent -= 1
+            elif op in (LayoutOp.LINE, LayoutOp.SOFT) and self._modes[-1]:
+                self._pending = LayoutOp.HARD
+            else:
+                self._pending = op
+        return "".join(self._out)
+
+    def _write_token(self, token: LayoutToken) -> None:
+        gap, self._pending = self._pending, None
+        breaks = gap in _BREAKS
+        alone = ended = False
+        inner = self._indent + (1 if token.closes or not breaks else 0)
+        for comment in token.comments:
+            if comment.own_line or ended or not self._out:
+                self._break(inner, blank=breaks and (comment.blank if alone else _has_blank_line(gap, comment.blank)))
+                alone = True
+            else:
+                self._put(" ")
+            self._put(comment.text)
+            ended = comment.text.startswith("//")
+        if not token.text:
+            return
+        if breaks or alone or ended:
+            blank = breaks and not token.closes and (token.blank if alone else _has_blank_line(gap, token.blank))
+            self._break(self._indent if breaks or token.closes else inner, blank=blank)
+        elif token.comments or (gap is not None and _GAPS[gap]):
+            self._put(" ")
+        self._put(token.text)
+
+    def _break(self, indent: int, *, blank: bool) -> None:
+        if self._out:
+            self._out.append("\n\n" if blank else "\n")
+            self._column = 0
+            self._put(_STEP * indent)
+
+    def _put(self, text: str) -> None:
+        self._out.append(text)
+        last = text.rfind("\n")
+        self._column = self._column + len(text) if last < 0 else len(text) - last - 1
+
+    def _fits(self, start: int) -> bool:
+        """Whether the group, and what must follow it on its line, ends before `WIDTH`."""
+        column = self._column
+        if self._pending in _BREAKS:
+            column = len(_STEP) * self._indent
+        elif self._pending is not None:
+            column += _GAPS[self._pending]
+        end, depth = self._ends[start], len(self._modes)
+        for at in range(start + 1, len(self._layout)):
+            op = self._layout[at]
+            if isinstance(op, LayoutToken):
+                head, newline, _ = op.text.partition("\n")
+                column += len(head)
+                if newline:
+                    return column <= WIDTH
+            elif op in _BREAKS:
+                return column <= WIDTH
+            elif op is LayoutOp.OPEN and at > end:
+                depth += 1
+            elif op is LayoutOp.CLOSE and at > end:
+                depth -= 1
+            elif op in _GAPS:
+                if at > end and op is not LayoutOp.SPACE and depth <= len(self._modes) and self._modes[depth - 1]:
+                    return column <= WIDTH
+                column += _GAPS[op]
+            if column > WIDTH:
+                return False
+        return True
+
+
+def _has_blank_line(gap: LayoutOp | None, written: bool) -> bool:
+    return gap is LayoutOp.BLANK or (gap is LayoutOp.KEEP and written)
+
+
+def _measure_groups(layout: Layout) -> tuple[dict[int, int], dict[int, bool]]:
+    """For each group its end, and whether something in it forbids one line."""
+    ends: dict[int, int] = {}
+    broken: dict[int, bool] = {}
+    opened: list[int] = []
+    fresh = False
+    for at, op in enumerate(layout):
+        if op is LayoutOp.OPEN:
+            opened.append(at)
+            broken[at] = False
+            fresh = True
+        elif op is LayoutOp.CLOSE:
+            start = opened.pop()
+            ends[start] = at
+            if opened and broken[start]:
+                broken[opened[-1]] = True
+        elif isinstance(op, LayoutToken):
+            # Comments before the first token of a group stand before the group.
+            if opened and ((op.comments and not fresh) or "\n" in op.text):
+                broken[opened[-1]] = True
+            fresh = False
+        elif op in _BREAKS and opened:
+            broken[opened[-1]] = True
+    return ends, broken
+
+
+class SourceToken(NamedTuple):
+    """One token of the source. `blank`: whether a blank line is right before it."""
+
+    kind: TokenKind
+    text: str
+    start: int
+    comments: tuple[SourceComment, ...]
+    blank: bool
+
+
+def read_source_tokens(data: bytes, *, enums: bool) -> list[SourceToken]:
+    """All tokens in order, the end of the file last; `enums` reads members of `enum(..)` as the schema language does.
+
+    Comments lose only the blanks at the ends of their lines. Raises `LanguageError` for text that does not scan.
+    """
+    found: list[SourceToken] = []
+    lexer = Lexer(data)
+    before = TokenKind.EOF
+    end = 0
+
+    def add(token: Token) -> TokenKind:
+        nonlocal end
+        comments: list[SourceComment] = []
+        for comment in _COMMENT.finditer(data, end, token.start):
+            lines = data.count(b"\n", end, comment.start())
+            text = "\n".join(line.rstrip(" \t\r") for line in comment[0].decode("utf-8").split("\n"))
+            comments.append(SourceComment(text, lines > 0, lines > 1))
+            end = comment.end()
+        lines = data.count(b"\n", end, token.start)
+        found.append(SourceToken(token.kind, token.text, token.start, tuple(comments), lines > 1))
+        end = token.end
+        return token.kind
+
+    while True:
+        token = lexer.advance()
+        if add(token) is TokenKind.EOF:
+            return found
+        opens_enum = enums and token.kind is TokenKind.NAME and token.text == "enum" and before is not TokenKind.AT
+        before = token.kind
+        if opens_enum and lexer.at(TokenKind.LPAREN):
+            while add(lexer.advance()) in (TokenKind.LPAREN, TokenKind.COMMA):
+                add(lexer.enum_member())
+
+
+class LayoutWriter:
+    """Takes the tokens of one text in order and adds what is between them. The text must have been parsed before."""
+
+    def __init__(self, tokens: list[SourceToken], *, tight: frozenset[TokenKind] = frozenset()) -> None:
+        """Start at the first token; tokens of the kinds in `tight` touch both their neighbours."""
+        self.layout: Layout = []
+        self._touches_left = _NO_SPACE_BEFORE | tight
+        self._touches_right = _NO_SPACE_AFTER | tight
+        self._tokens = tokens
+        self._at = 0
+        self._carried: tuple[SourceComment, ...] = ()
+
+    @property
+    def current(self) -> SourceToken:
+        """The next token; the last one is the end of the file."""
+        return self._tokens[self._at]
+
+    def at(self, kind: TokenKind, text: str | None = None) -> bool:
+        """Whether the next token is of this kind (and text)."""
+        return self.current.kind is kind and text in (None, self.current.text)
+
+    def following(self, distance: int) -> SourceToken:
+        """The token `distance` after the next one, at most the end of the file."""
+        return self._tokens[min(self._at + distance, len(self._tokens) - 1)]
+
+    def put(self, *ops: LayoutOp) -> None:
+        """Add what comes before the next token."""
+        self.layout.extend(ops)
+
+    def take(self, count: int = 1, *, closes: bool = False) -> None:
+        """Write the next tokens. Comments before a comma are written after it: a comma stays with what it follows."""
+        for _ in range(count):
+            piece = self.current
+            if piece.kind is TokenKind.COMMA:
+                self.comma(wanted=True)
+            else:
+                self.layout.append(LayoutToken(piece.text, self._carried + piece.comments, piece.blank, closes))
+                self._carried = ()
+                self._at += 1
+
+    def words(self, count: int) -> None:
+        """Write the next tokens with a space between them."""
+        for number in range(count):
+            if number:
+                self.put(LayoutOp.SPACE)
+            self.take()
+
+    def block(self, write_member: Callable[[], None]) -> None:
+        """Write the members up to a closing brace, each on a line of its own, and the brace."""
+        if not self.at(TokenKind.RBRACE):
+            self.put(LayoutOp.INDENT, LayoutOp.HARD)
+            write_member()
+            while not self.at(TokenKind.RBRACE):
+                self.put(LayoutOp.KEEP)
+                write_member()
+            self.put(LayoutOp.DEDENT, LayoutOp.KEEP)
+        self.take(closes=True)
+
+    def comma(self, *, wanted: bool) -> None:
+        """Write a comma if it is wanted, and pass the one in the text, if any; its comments go to the next token."""
+        if wanted:
+            self.layout.append(LayoutToken(","))
+        if self.at(TokenKind.COMMA):
+            self._carried += self.current.comments
+            self._at += 1
+
+    def take_until(self, end: int) -> None:
+        """Write the tokens that start before byte `end`, with the usual spaces between them."""
+        before: TokenKind | None = None
+        while self.current.start < end and self.current.kind is not TokenKind.EOF:
+            kind = self.current.kind
+            if before is not None and before not in self._touches_right and kind not in self._touches_left:
+                self.put(LayoutOp.SPACE)
+            self.take()
+            before = kind
+
+    def bracketed(self, ends: Sequence[int], *, gap: LayoutOp) -> None:
+        """Write a bracket, parts separated by commas, each up to its byte end, and the closing bracket, as one group.
+
+        `gap` is what is written inside the brackets. A comma after the last part is removed, missing ones are added.
+        """
+        self.put(LayoutOp.OPEN)
+        self.take()
+        for number, end in enumerate(ends):
+            self.put(*((LayoutOp.LINE,) if number else (LayoutOp.INDENT, gap)))
+            self.take_until(end)
+            self.comma(wanted=number + 1 < len(ends))
+        if ends:
+            self.put(LayoutOp.DEDENT, gap)
+        self.take(closes=True)
+        self.put(LayoutOp.CLOSE)
+
+    def end(self) -> Layout:
+        """The finished layout, with the comments at the end of the file."""
+        self.put(LayoutOp.KEEP)
+        self.layout.append(LayoutToken("", self._carried + self.current.comments))
+        return self.layout

@@ -1,0 +1,24 @@
+"""The query language (`.gq`): text to trees, trees and a catalog to checked queries.
+
+`params` turns JSON into parameters; the checked form that an executor reads is in `typed`.
+"""
+
+from gitops.database.language.query.ast import AggregateFunction, ComparisonOperator, Query, TextFunction
+from gitops.database.language.query.check import CheckedQuery, QueryEffect, ResultColumn, check_query
+from gitops.database.language.query.parser import parse_queries
+from gitops.database.language.query.texts import query_texts
+from gitops.database.language.query.typed import Access
+
+__all__ = [
+    "Access",
+    "AggregateFunction",
+    "CheckedQuery",
+    "ComparisonOperator",
+    "Query",
+    "QueryEffect",
+    "ResultColumn",
+    "TextFunction",
+    "check_query",
+    "parse_queries",
+    "query_texts",
+]

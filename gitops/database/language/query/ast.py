@@ -1,0 +1,270 @@
+"""The syntax tree of query text.
+
+Nodes are named tuples: immutable, slotted, and cheap both to import and to build, since a file is parsed on every
+plan. Two nodes of different classes with equal fields compare equal, so code distinguishes nodes by class. Names are
+kept without the `$` of a variable; every node ends with its span.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+from gitops.database.language.record import Record
+from gitops.database.language.schema.types import PropType, Scalar
+from gitops.database.language.text import Name, Span
+
+ANONYMOUS = "_"
+"""Name of `$_`, the variable that is never bound."""
+
+
+class TextFunction(StrEnum):
+    """Functions over indexed text; `BM25` gives a rank, the others a Bool."""
+
+    SEARCH = "search"
+    FUZZY = "fuzzy"
+    MATCH_TEXT = "match_text"
+    BM25 = "bm25"
+
+
+class AggregateFunction(StrEnum):
+    """Aggregates of a return item."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+class ComparisonOperator(StrEnum):
+    """Comparison operators, spelled as in source text."""
+
+    EQ = "="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    CONTAINS = "contains"
+    STARTS_WITH = "starts_with"
+
+
+class Literal(Record):
+    """A literal. A `Date` and a `DateTime` keep their text, which is read at run time; a list, of kind None, holds literals."""
+
+    kind: Scalar | None
+    value: str | int | float | bool | tuple[Literal, ...]
+    span: Span
+
+
+class Now(Record):
+    """`now()`: the one instant of the query, a DateTime."""
+
+    span: Span
+
+
+class Variable(Record):
+    """`$name`: a parameter or a binding, decided by the checker."""
+
+    name: str
+    span: Span
+
+
+class PropertyAccess(Record):
+    """`$variable.name`; the variable is always a binding."""
+
+    variable: Name
+    name: Name
+    span: Span
+
+
+class Alias(Record):
+    """A bare name: an alias of a return item."""
+
+    name: str
+    span: Span
+
+
+class Nearest(Record):
+    """`nearest($v.p, query)`: rank by vector distance."""
+
+    target: PropertyAccess
+    query: Expr
+    span: Span
+
+
+class TextCall(Record):
+    """`search`, `fuzzy`, `match_text` or `bm25`; `max_edits` only with `fuzzy`."""
+
+    function: TextFunction
+    field: Expr
+    query: Expr
+    max_edits: Expr | None
+    span: Span
+
+
+class Rrf(Record):
+    """`rrf(first, second, k)`: reciprocal rank fusion of two ranks."""
+
+    first: Nearest | TextCall
+    second: Nearest | TextCall
+    k: Expr | None
+    span: Span
+
+
+class Aggregate(Record):
+    """`count(x)` and its like."""
+
+    function: AggregateFunction
+    argument: Expr
+    span: Span
+
+
+Expr: TypeAlias = "Now | Nearest | TextCall | Rrf | Aggregate | PropertyAccess | Variable | Literal | Alias"
+ValueExpr: TypeAlias = "Literal | Variable | Now"
+
+
+class PropertyPair(Record):
+    """`name: value`: a condition of a binding, or an assignment of a write."""
+
+    name: Name
+    value: ValueExpr
+    span: Span
+
+
+class Bind(Record):
+    """`$v: Type {pairs}`."""
+
+    variable: Name
+    type_name: Name
+    pairs: tuple[PropertyPair, ...]
+    span: Span
+
+
+class HopBounds(Record):
+    """`{low,high}` of a hop; `high` is None in the unbounded form."""
+
+    low: int
+    high: int | None
+    span: Span
+
+
+class Hop(Record):
+    """`$a edge{bounds} $b`, with an edge variable in `$a $e:edge $b`, undirected in `$a <edge> $b`."""
+
+    left: Name
+    binding: Name | None
+    edge: Name
+    undirected: bool
+    bounds: HopBounds | None
+    right: Name
+    span: Span
+
+
+class Comparison(Record):
+    """`left operator right`."""
+
+    left: Expr
+    operator: ComparisonOperator
+    right: Expr
+    span: Span
+
+
+class Not(Record):
+    """`not { clauses }`."""
+
+    clauses: tuple[Clause, ...]
+    span: Span
+
+
+Clause: TypeAlias = "Not | Bind | Hop | Comparison | TextCall"
+"""A text call that stands alone as a clause is short for the call being true."""
+
+
+class ReturnExpression(Record):
+    """One return item."""
+
+    value: Expr
+    alias: Name | None
+    span: Span
+
+
+class OrderExpression(Record):
+    """One order item."""
+
+    value: Expr
+    descending: bool
+    span: Span
+
+
+class Read(Record):
+    """Body of a read query."""
+
+    clauses: tuple[Clause, ...]
+    items: tuple[ReturnExpression, ...]
+    order: tuple[OrderExpression, ...]
+    limit: int | None
+    span: Span
+
+
+class WhereCondition(Record):
+    """`name operator value`: the one predicate of an update or delete."""
+
+    name: Name
+    operator: ComparisonOperator
+    value: ValueExpr
+    span: Span
+
+
+class Insert(Record):
+    """`insert Type {pairs}`."""
+
+    type_name: Name
+    pairs: tuple[PropertyPair, ...]
+    span: Span
+
+
+class Update(Record):
+    """`update Type set {pairs} where test`."""
+
+    type_name: Name
+    pairs: tuple[PropertyPair, ...]
+    test: WhereCondition
+    span: Span
+
+
+class Delete(Record):
+    """`delete Type where test`."""
+
+    type_name: Name
+    test: WhereCondition
+    span: Span
+
+
+Statement: TypeAlias = "Insert | Update | Delete"
+
+
+class Param(Record):
+    """`$name: Type`; the dimension of a vector type is as written, not yet checked."""
+
+    name: Name
+    type: PropType
+    type_span: Span
+    span: Span
+
+
+class Query(Record):
+    """One query of a file; `body` is a read or the statements of a mutation, at least one."""
+
+    name: Name
+    params: tuple[Param, ...]
+    description: str | None
+    instruction: str | None
+    body: Read | tuple[Statement, ...]
+    span: Span
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is a mutation."""
+        return not isinstance(self.body, Read)

@@ -1,0 +1,15 @@
+"""The diagnostic codes of problems of query text. The checker does not load them: a sound query has no use for them."""
+
+from __future__ import annotations
+
+from gitops.core.codes import Code
+from gitops.database.language.text import Stage
+
+__all__ = ["QUERY_CODES"]
+
+QUERY_CODES = {
+    Stage.PARSE: Code.QUERY_PARSE_ERROR,
+    Stage.TYPE: Code.QUERY_TYPECHECK_ERROR,
+    Stage.LIMIT: Code.QUERY_TOO_LARGE,
+}
+"""The code of a problem, by the stage at which it was found."""

@@ -1,0 +1,267 @@
+"""The checked form of a query: names resolved, types known, no source positions.
+
+This is what the executor, the descriptors and the impact analysis read. As in the syntax tree, nodes are named
+tuples and are distinguished by class. A `type` is always that of the value, with its nullability.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from gitops.database.language.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gitops.database.language.query.ast import AggregateFunction, ComparisonOperator, TextFunction
+    from gitops.database.language.schema.types import PropType, TypeKind
+
+ConstantValue: TypeAlias = "str | int | float | bool | tuple[ConstantValue, ...]"
+
+
+class Access(Record):
+    """A node or edge type that a query reads or writes."""
+
+    kind: TypeKind
+    type_name: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form of descriptors."""
+        return {"kind": self.kind.value, "type_name": self.type_name}
+
+
+class Direction(StrEnum):
+    """How a hop walks its edges, seen from the left variable."""
+
+    OUT = "out"
+    IN = "in"
+    BOTH = "both"
+
+
+class PropertyValue(Record):
+    """`$variable.name` of a node or, for an edge variable, of an edge; `owner` is its type."""
+
+    variable: str
+    kind: TypeKind
+    owner: str
+    name: str
+    type: PropType
+
+
+class ParameterValue(Record):
+    """A parameter."""
+
+    name: str
+    type: PropType
+
+
+class Constant(Record):
+    """A literal; of `Date` and `DateTime` the text, of a list a tuple."""
+
+    value: ConstantValue
+    type: PropType
+
+
+class NowValue(Record):
+    """The one instant of the query."""
+
+    type: PropType
+
+
+class NodeValue(Record):
+    """A bound node variable; as a value, the id of the node."""
+
+    variable: str
+    owner: str
+
+
+class AliasValue(Record):
+    """An alias in `order`: the return item at this index."""
+
+    name: str
+    item: int
+
+
+class TextMatch(Record):
+    """`search`, `fuzzy` or `match_text`: a Bool."""
+
+    function: TextFunction
+    field: PropertyValue
+    query: TypedExpr
+    max_edits: TypedExpr | None
+    type: PropType
+
+
+class NearestRank(Record):
+    """Rank by distance between a vector property and a vector, or a text that is embedded first."""
+
+    target: PropertyValue
+    query: TypedExpr
+    type: PropType
+
+
+class TextRank(Record):
+    """`bm25`: rank by relevance of a text property."""
+
+    field: PropertyValue
+    query: TypedExpr
+    type: PropType
+
+
+class FusedRank(Record):
+    """`rrf`: two ranks fused; `k` is None where the query leaves the default."""
+
+    first: NearestRank | TextRank
+    second: NearestRank | TextRank
+    k: TypedExpr | None
+    type: PropType
+
+
+class AggregateValue(Record):
+    """An aggregate over the rows of a group."""
+
+    function: AggregateFunction
+    argument: TypedExpr
+    type: PropType
+
+
+TypedExpr: TypeAlias = (
+    "PropertyValue | ParameterValue | Constant | NowValue | NodeValue | AliasValue"
+    " | TextMatch | NearestRank | TextRank | FusedRank | AggregateValue"
+)
+RANKS = (NearestRank, TextRank, FusedRank)
+
+
+class PairTest(Record):
+    """`{property: value}` of a binding: equality, or `membership` of the value in a list property."""
+
+    property: PropertyValue
+    membership: bool
+    value: TypedExpr
+
+
+class Scan(Record):
+    """The variable holds nodes of the type that pass every test. A further scan of one variable adds tests."""
+
+    variable: str
+    type_name: str
+    tests: tuple[PairTest, ...]
+
+
+class Traverse(Record):
+    """One hop. A side that is None is anonymous: any node, no variable.
+
+    `binding` is the edge variable, with which there is one row per edge. Depths run from `low` to `high`, both at
+    least 1. A variable that no scan names is still bound: to its end's type.
+    """
+
+    left: str | None
+    left_type: str
+    edge: str
+    direction: Direction
+    right: str | None
+    right_type: str
+    low: int
+    high: int
+    binding: str | None
+
+
+class Filter(Record):
+    """A comparison that must be true."""
+
+    left: TypedExpr
+    operator: ComparisonOperator
+    right: TypedExpr
+
+
+class TextFilter(Record):
+    """A text match that must be true."""
+
+    match: TextMatch
+
+
+class Absent(Record):
+    """No assignment of the inner clauses exists for the row; `variables` are those the block binds itself."""
+
+    clauses: tuple[TypedClause, ...]
+    variables: Mapping[str, str]
+
+
+TypedClause: TypeAlias = "Scan | Traverse | Filter | TextFilter | Absent"
+
+
+class ReturnItem(Record):
+    """One return item; `column` is its name in result rows: of two equal ones, the later one wins."""
+
+    value: TypedExpr
+    alias: str | None
+    column: str
+
+
+class SortKey(Record):
+    """One order item: a property, an alias, or, as the first only, a rank."""
+
+    value: TypedExpr
+    descending: bool
+
+
+class TypedRead(Record):
+    """A checked read. `variables` maps each outer node variable to its type, in order of first mention.
+
+    `edge_variables` does so for edge variables. `aggregated` says that rows are grouped by the items that are not
+    aggregates.
+    """
+
+    clauses: tuple[TypedClause, ...]
+    variables: Mapping[str, str]
+    edge_variables: Mapping[str, str]
+    items: tuple[ReturnItem, ...]
+    order: tuple[SortKey, ...]
+    limit: int | None
+    aggregated: bool
+
+
+class Assignment(Record):
+    """A written property, or `from` and `to` of an edge; `type` is the target's."""
+
+    name: str
+    type: PropType
+    value: TypedExpr
+
+
+class Predicate(Record):
+    """The test that selects the rows of an update or delete."""
+
+    name: str
+    type: PropType
+    operator: ComparisonOperator
+    value: TypedExpr
+
+
+class TypedInsert(Record):
+    """Add one node (by key: replace it) or one edge."""
+
+    kind: TypeKind
+    type_name: str
+    assignments: tuple[Assignment, ...]
+
+
+class TypedUpdate(Record):
+    """Rewrite the nodes that pass the predicate."""
+
+    type_name: str
+    assignments: tuple[Assignment, ...]
+    predicate: Predicate
+
+
+class TypedDelete(Record):
+    """Remove the nodes, with their edges, or the edges that pass the predicate."""
+
+    kind: TypeKind
+    type_name: str
+    predicate: Predicate
+
+
+TypedStatement: TypeAlias = "TypedInsert | TypedUpdate | TypedDelete"

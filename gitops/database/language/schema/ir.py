@@ -1,0 +1,245 @@
+"""The canonical form of a schema (`ir_version` 1): every order normalised, no source positions.
+
+Declarations, properties, annotations, constraints, enum members, the columns of a group and the interfaces of a node
+are sorted and free of repeats, so that a text edit of order, layout or comments gives the same form. All annotations
+are kept, hints and shorthands too. Types and properties carry an id, FNV-1a-32 of their full name.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from gitops.core.canonical import canonical
+from gitops.database.language.record import Record
+from gitops.database.language.schema.ast import ArgumentValue, Interval
+from gitops.database.language.schema.types import ConstraintKind, TypeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gitops.database.language.schema import ast
+    from gitops.database.language.schema.types import PropType
+
+IR_VERSION = 1
+
+SHORTHANDS = {kind.value: kind for kind in (ConstraintKind.KEY, ConstraintKind.UNIQUE, ConstraintKind.INDEX)}
+"""The annotations of a property that are short for a body constraint over that property."""
+
+_FNV_OFFSET = 2166136261
+_FNV_PRIME = 16777619
+_MASK = 0xFFFFFFFF
+
+
+class IrAnnotation(Record):
+    """An annotation; `value` and the keyword values are text, however they were spelled."""
+
+    name: str
+    value: str | None
+    keywords: tuple[tuple[str, str], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"name": self.name, "value": self.value, "keywords": dict(self.keywords)}
+
+
+class IrConstraint(Record):
+    """A constraint in body form; `low` and `high` belong to ranges, `pattern` to checks."""
+
+    kind: ConstraintKind
+    columns: tuple[str, ...]
+    low: int | float | None = None
+    high: int | float | None = None
+    pattern: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text that identifies the constraint: `key:a,b`, `range:p:lo:hi`, `check:p:regex`."""
+        text = f"{self.kind}:{','.join(self.columns)}"
+        if self.kind is ConstraintKind.RANGE:
+            low, high = ("" if end is None else str(end) for end in (self.low, self.high))
+            return f"{text}:{low}:{high}"
+        return text if self.pattern is None else f"{text}:{self.pattern}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form."""
+        form: dict[str, Any] = {"kind": self.kind.value, "columns": list(self.columns)}
+        if self.kind is ConstraintKind.RANGE:
+            form |= {"low": self.low, "high": self.high}
+        if self.pattern is not None:
+            form["pattern"] = self.pattern
+        return form
+
+
+class IrProperty(Record):
+    """A property of a type."""
+
+    name: str
+    type: PropType
+    annotations: tuple[IrAnnotation, ...]
+
+
+class IrInterface(Record):
+    """An interface."""
+
+    name: str
+    properties: tuple[IrProperty, ...]
+
+
+class IrNode(Record):
+    """A node type, with the properties of its interfaces."""
+
+    name: str
+    properties: tuple[IrProperty, ...]
+    annotations: tuple[IrAnnotation, ...]
+    constraints: tuple[IrConstraint, ...]
+    implements: tuple[str, ...]
+
+
+class IrEdge(Record):
+    """An edge type."""
+
+    name: str
+    properties: tuple[IrProperty, ...]
+    annotations: tuple[IrAnnotation, ...]
+    constraints: tuple[IrConstraint, ...]
+    source: str
+    target: str
+    cardinality: tuple[int, int | None]
+
+
+class SchemaIR(Record):
+    """A whole schema in canonical form."""
+
+    interfaces: tuple[IrInterface, ...]
+    nodes: tuple[IrNode, ...]
+    edges: tuple[IrEdge, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form; `to_bytes` of the same schema is always the same."""
+        return {
+            "ir_version": IR_VERSION,
+            "interfaces": [_json(TypeKind.INTERFACE, each) for each in self.interfaces],
+            "nodes": [_json(TypeKind.NODE, each) for each in self.nodes],
+            "edges": [_json(TypeKind.EDGE, each) for each in self.edges],
+        }
+
+    def to_bytes(self) -> bytes:
+        """Compact JSON with sorted keys, UTF-8: what the IR digest is taken of."""
+        return canonical(self.to_json())
+
+
+def type_id(kind: TypeKind, name: str) -> int:
+    """Stable id of a type, 1 to 2^32-1."""
+    return fnv1a_32(f"{kind}:{name}")
+
+
+def property_id(kind: TypeKind, owner: str, name: str) -> int:
+    """Stable id of a property, 1 to 2^32-1."""
+    return fnv1a_32(f"{kind}:{owner}:{name}")
+
+
+def fnv1a_32(text: str) -> int:
+    """FNV-1a, 32 bits, over the UTF-8 bytes; 0 becomes 1. Source: http://www.isthe.com/chongo/tech/comp/fnv/."""
+    state = _FNV_OFFSET
+    for byte in text.encode("utf-8"):
+        state = ((state ^ byte) * _FNV_PRIME) & _MASK
+    return state or 1
+
+
+def canonical_form(document: ast.SchemaDocument) -> SchemaIR:
+    """The canonical form of a document that passed every check and whose interfaces are expanded."""
+    written = attrgetter("name.text")
+    return SchemaIR(
+        tuple(
+            IrInterface(each.name.text, _properties(each.properties))
+            for each in sorted(document.interfaces, key=written)
+        ),
+        tuple(
+            IrNode(*_common(each), tuple(sorted({interface.text for interface in each.implements})))
+            for each in sorted(document.nodes, key=written)
+        ),
+        tuple(
+            IrEdge(*_common(each), each.source.text, each.target.text, each.cardinality)
+            for each in sorted(document.edges, key=written)
+        ),
+    )
+
+
+def _common(
+    declared: ast.NodeDeclaration | ast.EdgeDeclaration,
+) -> tuple[str, tuple[IrProperty, ...], tuple[IrAnnotation, ...], tuple[IrConstraint, ...]]:
+    """The first four fields of a node and of an edge."""
+    properties, annotations = _properties(declared.properties), _annotations(declared.annotations)
+    return declared.name.text, properties, annotations, _constraints(declared.properties, declared.constraints)
+
+
+def _properties(declared: Iterable[ast.PropertyDeclaration]) -> tuple[IrProperty, ...]:
+    found = [IrProperty(each.name.text, each.type, _annotations(each.annotations)) for each in declared if each.type]
+    return tuple(sorted(found, key=attrgetter("name")))
+
+
+def _annotations(declared: Iterable[ast.SchemaAnnotation]) -> tuple[IrAnnotation, ...]:
+    return sorted_annotations(
+        {
+            IrAnnotation(
+                each.name,
+                None if each.value is None else each.value.text,
+                tuple(sorted((name.text, value.text) for name, value in each.keywords)),
+            )
+            for each in declared
+        }
+    )
+
+
+def sorted_annotations(notes: Iterable[IrAnnotation]) -> tuple[IrAnnotation, ...]:
+    """Annotations in the order of the form."""
+    return tuple(sorted(notes, key=lambda each: (each.name, each.value or "", each.value is None, each.keywords)))
+
+
+def _constraints(
+    properties: Iterable[ast.PropertyDeclaration], constraints: Iterable[ast.Constraint]
+) -> tuple[IrConstraint, ...]:
+    found = {
+        IrConstraint(SHORTHANDS[note.name], (each.name.text,))
+        for each in properties
+        for note in each.annotations
+        if note.name in SHORTHANDS
+    }
+    for rule in constraints:
+        names = [each.text for each in rule.arguments if isinstance(each, ArgumentValue)]
+        last = rule.arguments[-1]
+        if isinstance(last, Interval):
+            found.add(IrConstraint(rule.kind, (names[0],), low=last.low, high=last.high))
+        elif rule.kind is ConstraintKind.CHECK:
+            found.add(IrConstraint(rule.kind, (names[0],), pattern=names[1]))
+        else:
+            found.add(IrConstraint(rule.kind, tuple(sorted(set(names)))))
+    return tuple(sorted(found, key=lambda each: each.text))
+
+
+def _json(kind: TypeKind, declared: IrInterface | IrNode | IrEdge) -> dict[str, Any]:
+    """The JSON form of a declaration; keys are sorted when it is written."""
+    name = declared.name
+    form: dict[str, Any] = {
+        "id": type_id(kind, name),
+        "name": name,
+        "properties": [
+            {
+                "id": property_id(kind, name, each.name),
+                "name": each.name,
+                "type": each.type.to_json(),
+                "annotations": [note.to_json() for note in each.annotations],
+            }
+            for each in declared.properties
+        ],
+    }
+    if isinstance(declared, IrInterface):
+        return form
+    if isinstance(declared, IrNode):
+        form["implements"] = list(declared.implements)
+    else:
+        form |= {"from": declared.source, "to": declared.target, "cardinality": list(declared.cardinality)}
+    form["annotations"] = [each.to_json() for each in declared.annotations]
+    form["constraints"] = [each.to_json() for each in declared.constraints]
+    return form

@@ -1,0 +1,294 @@
+"""The migration planner: the steps from an accepted canonical form to a desired one, and the steps back.
+
+Order of the steps, in name order of the desired side:
+1. Interfaces: property steps of those that exist, `add_type` for new ones; then the removed ones.
+2. Nodes: per node rename, implements, type metadata, property steps, constraint steps; then drops.
+3. Edges: per edge rename, endpoints and cardinality, type metadata, property steps, constraint steps; then drops.
+Property steps: per property rename, type, metadata, or an addition; then drops.
+
+An item is matched by its exact name, else by its rename hint. So no target of a rename is an accepted name, and
+renames never depend on each other's order. A hint is an error when it names nothing, or an item already claimed; and a hint of a
+property in a new type is one when it names a property of a type that goes: no step moves values from type to type.
+
+A constraint of one property has two forms: short, behind the property, or in the body; what an interface gives counts as of
+the body. A constraint that stays keeps its form: the reference compiler keeps the two apart, and so the annotations of stored
+schemas. Only an index may become short, and is then added.
+
+The way back is planned towards a text with the inverse hints, which `reversal` writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from gitops.database.language.schema import steps
+from gitops.database.language.schema.ir import (
+    SHORTHANDS,
+    IrAnnotation,
+    IrConstraint,
+    IrEdge,
+    IrInterface,
+    IrNode,
+    IrProperty,
+    SchemaIR,
+)
+from gitops.database.language.schema.types import ConstraintKind, TypeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gitops.database.language.schema.compile import Schema
+
+_DOCUMENTING = frozenset({"description", "instruction"})
+RENAME_HINT = "rename_from"
+"""The annotation that says what a type or a property was called before."""
+
+_PLANNED_ELSEWHERE = frozenset({RENAME_HINT, *SHORTHANDS, *_DOCUMENTING})
+_Item = TypeVar("_Item", bound="IrInterface | IrNode | IrEdge | IrProperty")
+
+
+def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.Migration:
+    """Plan the steps from `accepted` to `desired`.
+
+    The result is unsupported if one change is, and then still lists every step. Drops are soft; allowing data loss is
+    `Migration.hardened`. Canonical forms come from the compiler only, so the desired one is known to have a catalog: an
+    edge to a node type that is dropped was refused before (S-39).
+    """
+    before, after = _canonical(accepted), _canonical(desired)
+    planner = _MigrationPlanner(before, after)
+    planner.plan_interfaces(before, after)
+    elsewhere = {each.name: "an edge type" for each in before.edges}
+    nodes = planner.plan_types(TypeKind.NODE, before.nodes, after.nodes, elsewhere, {})
+    elsewhere = {each.name: "a node type" for each in before.nodes}
+    planner.plan_types(TypeKind.EDGE, before.edges, after.edges, elsewhere, nodes)
+    return steps.Migration(tuple(planner.planned))
+
+
+def empties(accepted: Schema | SchemaIR, migration: steps.Migration) -> bool:
+    """Whether a migration drops every node type of the accepted schema: then nothing of the data is left."""
+    nodes = {each.name for each in _canonical(accepted).nodes}
+    dropped = {s.name for s in migration.steps if isinstance(s, steps.DropType) and s.type_kind is TypeKind.NODE}
+    return bool(nodes) and nodes <= dropped
+
+
+def _canonical(schema: Schema | SchemaIR) -> SchemaIR:
+    return schema if isinstance(schema, SchemaIR) else schema.ir
+
+
+def _pair(
+    accepted: Sequence[_Item], desired: Sequence[_Item], elsewhere: Mapping[str, str]
+) -> tuple[dict[str, _Item], dict[str, str], dict[str, str]]:
+    """Match by name, else by hint; `elsewhere` says what the accepted items of the other kind are.
+
+    Returns the accepted item by desired name, the desired name by accepted name, and what is wrong with the hint of a
+    desired item that has no match.
+    """
+    known = {each.name: each for each in accepted}
+    matches = {each.name: known[each.name] for each in desired if each.name in known}
+    renames = {name: name for name in matches}
+    bad_hints: dict[str, str] = {}
+    for each in desired:
+        hint = _hint(each)
+        if hint is None or each.name in matches:
+            continue
+        if hint in renames:
+            bad_hints[each.name] = f"`{hint}` already goes on as `{renames[hint]}`"
+        elif hint in known:
+            matches[each.name] = known[hint]
+            renames[hint] = each.name
+        elif hint in elsewhere:
+            bad_hints[each.name] = f"`{hint}` is {elsewhere[hint]}"
+        else:
+            bad_hints[each.name] = f"there is no `{hint}` to rename"
+    return matches, renames, bad_hints
+
+
+def paired(accepted: Sequence[_Item], desired: Sequence[_Item]) -> Mapping[str, str]:
+    """The desired name by accepted name of the items that stay."""
+    return _pair(accepted, desired, {})[1]
+
+
+class _MigrationPlanner:
+    """Appends the steps in their order."""
+
+    def __init__(self, accepted: SchemaIR, desired: SchemaIR) -> None:
+        self.planned: list[steps.MigrationStep] = []
+        self._before = {each.name: each for each in accepted.interfaces}
+        self._after = {each.name: each for each in desired.interfaces}
+
+    def plan_interfaces(self, accepted: SchemaIR, desired: SchemaIR) -> None:
+        before = {each.name: each for each in accepted.interfaces}
+        for each in desired.interfaces:
+            old = before.pop(each.name, None)
+            if old is None:
+                self.planned.append(steps.AddType(TypeKind.INTERFACE, each.name))
+            else:
+                self._plan_properties(TypeKind.INTERFACE, each.name, old.properties, each.properties)
+        for name in sorted(before):
+            self._refuse(f"interface:{name}", f"removing interface `{name}` is not supported")
+
+    def plan_types(
+        self,
+        kind: TypeKind,
+        accepted: Sequence[IrNode | IrEdge],
+        desired: Sequence[IrNode | IrEdge],
+        elsewhere: Mapping[str, str],
+        nodes: Mapping[str, str],
+    ) -> Mapping[str, str]:
+        """Plan the node or the edge types; returns the desired name by accepted name of those that stay.
+
+        `nodes` is that result for the node types, when edge types are planned.
+        """
+        matches, renames, bad_hints = _pair(accepted, desired, elsewhere)
+        gone = {field.name: each.name for each in accepted if each.name not in renames for field in each.properties}
+        for new in desired:
+            name = new.name
+            entity = f"{kind}:{name}"
+            if name in bad_hints:
+                self._refuse(entity, f"`@rename_from` of {kind} `{name}`: {bad_hints[name]}")
+                continue
+            if name not in matches:
+                self.planned.append(steps.AddType(kind, name))
+                self._refuse_imports(entity, new, gone)
+                continue
+            old = matches[name]
+            if old.name != name:
+                self.planned.append(steps.RenameType(kind, old.name, name))
+            if isinstance(old, IrNode) and isinstance(new, IrNode) and old.implements != new.implements:
+                self._refuse(entity, f"changing implemented interfaces of `{name}` is not supported")
+            if isinstance(old, IrEdge) and isinstance(new, IrEdge):
+                if (nodes.get(old.source), nodes.get(old.target)) != (new.source, new.target):
+                    self._refuse(entity, f"changing edge endpoints of `{name}` is not supported")
+                if old.cardinality != new.cardinality:
+                    self._refuse(entity, f"changing cardinality of `{name}` is not supported")
+            notes = _metadata(new.annotations)
+            if _metadata(old.annotations) != notes:
+                self.planned.append(steps.UpdateTypeMetadata(kind, name, notes))
+            self._refuse_other_annotations(entity, old.annotations, new.annotations, {})
+            fields = self._plan_properties(kind, name, old.properties, new.properties)
+            self._plan_constraints(kind, old, new, fields)
+        self.planned.extend(steps.DropType(kind, each.name) for each in accepted if each.name not in renames)
+        return renames
+
+    def _plan_properties(
+        self, kind: TypeKind, owner: str, accepted: Sequence[IrProperty], desired: Sequence[IrProperty]
+    ) -> Mapping[str, str]:
+        """Plan the properties of a type; returns the desired name by accepted name of those that stay."""
+        matches, renames, bad_hints = _pair(accepted, desired, {})
+        for new in desired:
+            name = new.name
+            entity = f"{kind}:{owner}.{name}"
+            if name in matches:
+                self._plan_property(kind, owner, matches[name], new)
+                self._refuse_other_annotations(entity, matches[name].annotations, new.annotations, renames)
+            elif name in bad_hints:
+                self._refuse(entity, f"`@rename_from` of property `{owner}.{name}`: {bad_hints[name]}")
+            elif new.type.nullable:
+                self.planned.append(steps.AddProperty(kind, owner, name, new.type))
+            else:
+                reason = f"adding required property `{owner}.{name}` requires a backfill; make it nullable"
+                self._refuse(entity, reason, steps.MigrationCode.ADD_REQUIRED)
+        self.planned.extend(steps.DropProperty(kind, owner, each.name) for each in accepted if each.name not in renames)
+        return renames
+
+    def _plan_property(self, kind: TypeKind, owner: str, old: IrProperty, new: IrProperty) -> None:
+        if old.name != new.name:
+            self.planned.append(steps.RenameProperty(kind, owner, old.name, new.name))
+        members, kept = set(new.type.enum_values or ()), set(old.type.enum_values or ())
+        if kept and kept < members and old.type._replace(enum_values=new.type.enum_values) == new.type:
+            self.planned.append(steps.ExtendEnum(kind, owner, new.name, tuple(sorted(members - kept))))
+        elif old.type != new.type:
+            reason = f"changing property type of `{owner}.{new.name}` from {old.type} to {new.type} is not supported"
+            self._refuse(f"{kind}:{owner}.{new.name}", reason, steps.MigrationCode.CHANGE_TYPE)
+        notes = _metadata(new.annotations)
+        if _metadata(old.annotations) != notes:
+            self.planned.append(steps.UpdatePropertyMetadata(kind, owner, new.name, notes))
+
+    def _refuse_other_annotations(
+        self, entity: str, old: Iterable[IrAnnotation], new: Iterable[IrAnnotation], renames: Mapping[str, str]
+    ) -> None:
+        before = {each for each in old if each.name not in _PLANNED_ELSEWHERE}
+        # An `@embed` follows the rename of its source, as the rules make the author write the new name.
+        before = {
+            each._replace(value=renames.get(each.value, each.value)) if each.name == "embed" and each.value else each
+            for each in before
+        }
+        changed = before ^ {each for each in new if each.name not in _PLANNED_ELSEWHERE}
+        if changed:
+            names = ", ".join(sorted({f"`@{each.name}`" for each in changed}))
+            self._refuse(entity, f"changing annotations of `{entity}` is not supported: {names}")
+
+    def _refuse_imports(self, entity: str, new: IrNode | IrEdge, gone: Mapping[str, str]) -> None:
+        """Refuse hints of a new type that name a property of a type that goes; `gone` is its owner by property."""
+        for field in new.properties:
+            hint = _hint(field)
+            if hint is not None and hint in gone:
+                reason = (
+                    f"`@rename_from` of property `{new.name}.{field.name}` cannot import a property's identity: "
+                    f"`{gone[hint]}.{hint}` goes with its type; rename the type too, with `@rename_from` behind "
+                    f"`{new.name}`, or remove the hint"
+                )
+                self._refuse(f"{entity}.{field.name}", reason)
+
+    def _plan_constraints(
+        self, kind: TypeKind, old: IrNode | IrEdge, new: IrNode | IrEdge, renames: Mapping[str, str]
+    ) -> None:
+        owner = new.name
+        before = {_renamed(each, renames).text for each in old.constraints}
+        gone = before - {each.text for each in new.constraints}
+        if gone:
+            listed = ", ".join(f"`{text}`" for text in sorted(gone))
+            self._refuse(f"{kind}:{owner}", f"removing constraints of `{owner}` is not supported: {listed}")
+        was_short = {_renamed(each, renames).text for each in _short_forms(old, self._before)}
+        short = {each.text for each in _short_forms(new, self._after)}
+        for each in new.constraints:
+            becomes_short = each.text in short and each.text not in was_short
+            if each.text in before and not becomes_short:
+                if each.text in was_short - short:
+                    self._refuse_form(kind, owner, each, "the short form, and not in the body or an interface")
+            elif each.kind is ConstraintKind.INDEX:
+                self.planned.append(steps.AddIndex(kind, owner, each.columns))
+            elif each.text in before:
+                self._refuse_form(kind, owner, each, "the body or an interface, and not in the short form")
+            else:
+                reason = f"adding constraint `{each.text}` to existing type `{owner}` is not supported"
+                self._refuse(f"{kind}:{owner}", reason)
+
+    def _refuse_form(self, kind: TypeKind, owner: str, rule: IrConstraint, keep: str) -> None:
+        reason = f"changing the form of constraint `{rule.text}` of `{owner}` is not supported: write it in {keep}"
+        self._refuse(f"{kind}:{owner}", reason)
+
+    def _refuse(self, entity: str, reason: str, code: steps.MigrationCode | None = None) -> None:
+        self.planned.append(steps.UnsupportedChange(entity, reason, code))
+
+
+def _hint(item: _Item) -> str | None:
+    """What the item was called before, as its author says; interfaces have no hint."""
+    if isinstance(item, IrInterface):
+        return None
+    return next((note.value for note in item.annotations if note.name == RENAME_HINT), None)
+
+
+def _renamed(rule: IrConstraint, renames: Mapping[str, str]) -> IrConstraint:
+    return rule._replace(columns=tuple(sorted(renames.get(name, name) for name in rule.columns)))
+
+
+def _short_forms(declared: IrNode | IrEdge, interfaces: Mapping[str, IrInterface]) -> Iterable[IrConstraint]:
+    """The constraints that stand in short form behind a property of the type itself."""
+    implemented = declared.implements if isinstance(declared, IrNode) else ()
+    given = {
+        (field.name, note.name)
+        for name in implemented
+        for field in interfaces[name].properties
+        for note in field.annotations
+    }
+    for field in declared.properties:
+        for note in field.annotations:
+            if note.name in SHORTHANDS and (field.name, note.name) not in given:
+                yield IrConstraint(SHORTHANDS[note.name], (field.name,))
+
+
+def _metadata(annotations: Iterable[IrAnnotation]) -> tuple[steps.MetadataAnnotation, ...]:
+    return tuple(
+        steps.MetadataAnnotation(each.name, each.value or "") for each in annotations if each.name in _DOCUMENTING
+    )

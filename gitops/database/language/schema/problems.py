@@ -1,0 +1,85 @@
+"""The problems of one compile run, collected in any order and reported in source order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from gitops.database.language.text import LanguageProblem, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gitops.database.language.text import Span
+
+MAX_PROBLEMS = 100
+"""Most problems that one run reports."""
+
+ANNOTATIONS = frozenset({"key", "unique", "index", "embed", "description", "instruction", "rename_from"})
+"""The annotations that have a meaning."""
+
+_MAX_KEPT = 10_000
+_UNKNOWN_TYPES = frozenset({"S-03", "S-39"})
+
+Fix: TypeAlias = "str | tuple[str, Collection[str]] | None"
+"""A remedy; or an unknown name with the known ones, of which the nearest is suggested."""
+
+
+class ProblemCollector:
+    """Collects problems; one rule at one place is kept once, although an interface is checked for each node that has it.
+
+    `incomplete` says that the tree lacks what could not be parsed, `lacks_types` that this may be a whole type.
+    """
+
+    def __init__(self) -> None:
+        """Start without problems."""
+        self.incomplete = self.lacks_types = False
+        self._warned: dict[Span, LanguageProblem] = {}
+        self._found: dict[tuple[str, int, int], tuple[str, Stage, str, Span, Fix]] = {}
+
+    def add_unparsed(self, problem: LanguageProblem) -> None:
+        """Add a grammar problem, which is always reported: it stands for all that the tree lacks.
+
+        The part that the tree lacks may declare unknown names, so they stop being reported.
+        """
+        self.incomplete = True
+        self._keep(problem.rule, problem.message, problem.span, problem.fix, problem.stage)
+
+    def add(self, rule: str, message: str, span: Span, fix: Fix = None, stage: Stage = Stage.PARSE) -> None:
+        """Add a problem: of one declaration, or, in stage CATALOG, of the schema as a whole."""
+        if len(self._found) < _MAX_KEPT:
+            self._keep(rule, message, span, fix, stage)
+
+    def _keep(self, rule: str, message: str, span: Span, fix: Fix, stage: Stage) -> None:
+        self._found.setdefault((rule, span.start, span.end), (rule, stage, message, span, fix))
+
+    def warn(self, rule: str, message: str, span: Span, annotation: str) -> None:
+        """Add a warning about an unknown annotation; the nearest known one is suggested."""
+        if len(self._warned) < MAX_PROBLEMS and span not in self._warned:
+            fix = nearest_annotation(annotation)
+            self._warned[span] = LanguageProblem(Stage.CATALOG, rule, message, span, fix)
+
+    def warnings(self) -> tuple[LanguageProblem, ...]:
+        """The first `MAX_PROBLEMS` warnings, in source order."""
+        return tuple(sorted(self._warned.values(), key=lambda each: each.span.start))
+
+    def problems(self) -> tuple[LanguageProblem, ...]:
+        """The first `MAX_PROBLEMS` in source order; nearest names are looked up only for these."""
+        reported: list[LanguageProblem] = []
+        for rule, stage, message, span, fix in sorted(self._found.values(), key=lambda each: (each[3].start, each[0])):
+            if isinstance(fix, tuple):
+                if self.incomplete and (self.lacks_types or rule not in _UNKNOWN_TYPES):
+                    continue
+                from gitops.database.language.suggest import did_you_mean
+
+                fix = did_you_mean(*fix)  # noqa: PLW2901 - the suggestion takes the place of what it is made from
+            reported.append(LanguageProblem(stage, rule, message, span, fix))
+            if len(reported) == MAX_PROBLEMS:
+                break
+        return tuple(reported)
+
+
+def nearest_annotation(name: str) -> str | None:
+    """A fix that suggests the annotation or constraint with the name nearest to a misspelt one."""
+    from gitops.database.language.suggest import did_you_mean
+
+    return did_you_mean(f"@{name}", [f"@{each}" for each in ANNOTATIONS | {"range", "check", "card"}])

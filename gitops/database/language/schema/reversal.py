@@ -1,0 +1,246 @@
+"""The schema text that takes a change back, so that what was renamed gets its earlier name again and keeps its data.
+
+The author writes the rename hints for the forward migration. The accepted text has none for the reverse one, and planning
+towards it would drop and add what a rename could keep. Both ways back, of a change before it is applied and of one that was
+applied, therefore write the inverse hints:
+
+1. An item, which is a type or a property, goes on in the next schema under the same name, else under the one whose hint names it.
+   Over several schemas, one after the other, it goes on as long as each has it.
+2. Where an item of the target text has another name in the schema in force, the target text gets a hint of that name. What the
+   target adds gets none, and the hints of changes that are applied already are spent: they would name something else by now.
+3. Hints are written into the text of the author, whose layout and comments stay. Where a hint has no place there, since an
+   interface gives the property, the text is printed from its canonical form.
+
+Such a hint always has a place in the plan: neither name of a rename is on both sides. Steps that cannot be reversed are
+unsupported changes there too. No step brings rows back: a dropped type or property that is added again is empty.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from gitops.database.language.lexer import Lexer, TokenKind
+from gitops.database.language.schema.ast import EdgeDeclaration, InterfaceDeclaration
+from gitops.database.language.schema.ir import IrAnnotation, IrEdge, IrInterface, IrNode, SchemaIR, sorted_annotations
+from gitops.database.language.schema.migration import RENAME_HINT, paired, plan_migration
+from gitops.database.language.schema.parser import parse_schema
+from gitops.database.language.schema.problems import ProblemCollector
+from gitops.database.language.schema.types import TypeKind
+from gitops.database.language.text import LanguageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gitops.database.language.schema import ast, steps
+    from gitops.database.language.schema.compile import Schema
+
+__all__ = ["Item", "down_source", "hints_of", "plan_down", "reversing_source", "without_hints"]
+
+_Declared = TypeVar("_Declared", IrInterface, IrNode, IrEdge)
+
+
+class Item(NamedTuple):
+    """A type, or with `name` one of its properties."""
+
+    kind: TypeKind
+    owner: str
+    name: str = ""
+
+
+def plan_down(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.Migration:
+    """Plan the steps back to `accepted` after the migration from `accepted` to `desired`.
+
+    The result is supported if all of the migration can be reversed; otherwise it still lists the steps that can.
+    """
+    before, after = _canonical(accepted), _canonical(desired)
+    return plan_migration(after, _hinted(before, _hints_back(before, (before, after))))
+
+
+def down_source(accepted: Schema, desired: Schema) -> bytes:
+    """The text of `accepted` with the hints that make its plan against `desired` the one of `plan_down`."""
+    return reversing_source(accepted, (accepted, desired))
+
+
+def reversing_source(target: Schema, applied: Sequence[Schema], pending: Mapping[Item, str] | None = None) -> bytes:
+    """The text of `target` with the hints by which a migration from the last of the `applied` schemas keeps what was renamed.
+
+    The first of them is the one that is gone back to, and each of the others followed the one before it. `pending` are hints
+    of changes that are not applied yet, which stay where nothing is taken back.
+    """
+    back, known = _hints_back(target.ir, [each.ir for each in applied]), set(_items(target.ir))
+    earlier = {Item(each.kind, name): each.owner for each, name in back.items() if not each.name}
+    stay = {
+        each._replace(owner=earlier.get(each._replace(name=""), each.owner)): n for each, n in (pending or {}).items()
+    }
+    hints = {each: name for each, name in {**stay, **back}.items() if each in known}
+    written = _write_hints(target.source, hints)
+    if written is None:
+        from gitops.database.language.schema.printer import print_schema
+
+        return print_schema(_hinted(target.ir, hints).to_json()).encode("utf-8")
+    return written
+
+
+def without_hints(source: bytes) -> bytes:
+    """The text without its hints. Raises LanguageError for one that does not parse."""
+    found = _write_hints(source, {})
+    return source if found is None else found
+
+
+def hints_of(source: bytes) -> dict[Item, str]:
+    """The hints of a text. Raises LanguageError for one that does not parse."""
+    return {item: note.value.text for item, _, note in _places(source) if note is not None and note.value is not None}
+
+
+def _canonical(schema: Schema | SchemaIR) -> SchemaIR:
+    return schema if isinstance(schema, SchemaIR) else schema.ir
+
+
+# -- which item is which -----------------------------------------------------------------------------------------------
+
+
+def _declared(form: SchemaIR) -> tuple[tuple[TypeKind, Sequence[IrInterface | IrNode | IrEdge]], ...]:
+    return (TypeKind.INTERFACE, form.interfaces), (TypeKind.NODE, form.nodes), (TypeKind.EDGE, form.edges)
+
+
+def _items(form: SchemaIR) -> Iterator[Item]:
+    for kind, types in _declared(form):
+        for each in types:
+            yield Item(kind, each.name)
+            yield from (Item(kind, each.name, field.name) for field in each.properties)
+
+
+def _goes_on(before: SchemaIR, after: SchemaIR) -> dict[Item, Item]:
+    """Rule 1 for two schemas: what each item of the first is in the second, if it is there."""
+    found: dict[Item, Item] = {}
+    for (kind, old), (_, new) in zip(_declared(before), _declared(after), strict=True):
+        names = paired(old, new)
+        later = {each.name: each for each in new}
+        for each in old:
+            if each.name not in names:
+                continue
+            owner = names[each.name]
+            found[Item(kind, each.name)] = Item(kind, owner)
+            for name, now in paired(each.properties, later[owner].properties).items():
+                found[Item(kind, each.name, name)] = Item(kind, owner, now)
+    return found
+
+
+def _hints_back(target: SchemaIR, applied: Sequence[SchemaIR]) -> dict[Item, str]:
+    """Rule 2: the hints of the target by item."""
+    now = {item: item for item in _items(applied[0])}
+    for before, after in pairwise(applied):
+        following = _goes_on(before, after)
+        now = {first: following[last] for first, last in now.items() if last in following}
+    origins = {last: first for first, last in now.items() if not last.name}
+    known, wanted, hints = set(_items(applied[-1])), set(_items(target)), dict[Item, str]()
+    for kind, types in _declared(target):
+        for each in types:
+            here = there = Item(kind, each.name)
+            if here not in known:
+                there = now.get(here, here)
+                if there == here or there in wanted:
+                    continue
+                hints[here] = there.owner
+            first = origins.get(there)
+            for field in each.properties:
+                is_kept = Item(kind, there.owner, field.name) in known
+                last = None if first is None or is_kept else now.get(Item(kind, first.owner, field.name))
+                if last is not None and last.owner == there.owner and Item(kind, here.owner, last.name) not in wanted:
+                    hints[Item(kind, here.owner, field.name)] = last.name
+    return hints
+
+
+# -- writing hints -----------------------------------------------------------------------------------------------------
+
+
+def _hinted(form: SchemaIR, hints: Mapping[Item, str]) -> SchemaIR:
+    """The form with these hints, and no other."""
+
+    def hinted(kind: TypeKind, declared: _Declared) -> _Declared:
+        properties = tuple(
+            each._replace(annotations=_with_hint(each.annotations, hints.get(Item(kind, declared.name, each.name))))
+            for each in declared.properties
+        )
+        if isinstance(declared, IrInterface):
+            return declared._replace(properties=properties)
+        annotations = _with_hint(declared.annotations, hints.get(Item(kind, declared.name)))
+        return declared._replace(properties=properties, annotations=annotations)
+
+    return SchemaIR(
+        tuple(hinted(TypeKind.INTERFACE, each) for each in form.interfaces),
+        tuple(hinted(TypeKind.NODE, each) for each in form.nodes),
+        tuple(hinted(TypeKind.EDGE, each) for each in form.edges),
+    )
+
+
+def _with_hint(notes: tuple[IrAnnotation, ...], name: str | None) -> tuple[IrAnnotation, ...]:
+    """The annotations with the hint that gives `name` in place of any other."""
+    hint = [] if name is None else [IrAnnotation(RENAME_HINT, name)]
+    return sorted_annotations([*(each for each in notes if each.name != RENAME_HINT), *hint])
+
+
+def _write_hints(source: bytes, hints: Mapping[Item, str]) -> bytes | None:
+    """The text with these hints, and no other; None where one of them has no place in it."""
+    edits: list[tuple[int, int, bytes]] = []
+    placed: set[Item] = set()
+    for item, at, note in _places(source):
+        hint = f'@{RENAME_HINT}("{hints[item]}")'.encode() if item in hints else b""
+        if note is not None:
+            begin = note.span.start
+            # A hint that goes takes the blank before it along.
+            begin -= 0 if hint else len(source[:begin]) - len(source[:begin].rstrip(b" \t"))
+            edits.append((begin, note.span.end, hint))
+        elif hint:
+            edits.append((at, at, b" " + hint))
+        placed.add(item)
+    if any(item not in placed and not _is_given(item, hints) for item in hints):
+        return None
+    for begin, end, text in sorted(edits, reverse=True):
+        source = source[:begin] + text + source[end:]
+    return source
+
+
+def _is_given(item: Item, hints: Mapping[Item, str]) -> bool:
+    """Whether an interface gives a property with the same hint."""
+    given = (name for other, name in hints.items() if other.kind is TypeKind.INTERFACE and other.name == item.name)
+    return bool(item.name) and hints[item] in given
+
+
+def _places(source: bytes) -> Iterator[tuple[Item, int, ast.SchemaAnnotation | None]]:
+    """Each item that a text declares, the place where its hint would stand, and the hint that it has.
+
+    Raises LanguageError for a text that does not parse.
+    """
+    problems = ProblemCollector()
+    document = parse_schema(source, problems)
+    if found := problems.problems():
+        raise LanguageError(*found)
+    groups: Sequence[tuple[TypeKind, Sequence[InterfaceDeclaration | ast.NodeDeclaration | EdgeDeclaration]]] = (
+        (TypeKind.INTERFACE, document.interfaces),
+        (TypeKind.NODE, document.nodes),
+        (TypeKind.EDGE, document.edges),
+    )
+    for kind, declarations in groups:
+        for each in declarations:
+            if not isinstance(each, InterfaceDeclaration):
+                at = _behind_ends(source, each) if isinstance(each, EdgeDeclaration) else each.name.span.end
+                yield Item(kind, each.name.text), at, _hint_in(each.annotations)
+            for field in each.properties:
+                yield Item(kind, each.name.text, field.name.text), field.type_span.end, _hint_in(field.annotations)
+
+
+def _hint_in(notes: Sequence[ast.SchemaAnnotation]) -> ast.SchemaAnnotation | None:
+    return next((note for note in notes if note.name == RENAME_HINT), None)
+
+
+def _behind_ends(source: bytes, edge: EdgeDeclaration) -> int:
+    """The end of what an edge has before its annotations: its target, and its cardinality if that is written."""
+    begin = edge.target.span.end
+    lexer = Lexer(source[begin:], grammar_rule="S-01", escape_rule="S-02")
+    if not lexer.at(TokenKind.AT) or lexer.peek().text != "card":
+        return begin
+    while not lexer.at(TokenKind.RPAREN):
+        lexer.step()
+    return begin + lexer.end

@@ -1,0 +1,279 @@
+"""The steps of a schema migration: frozen values with a JSON form tagged by `kind`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import BugError
+from gitops.database.language.schema.types import PropType, TypeKind
+
+
+class DropMode(StrEnum):
+    """Soft: the current version no longer has it, older versions keep it. Hard: older versions are purged too."""
+
+    SOFT = "soft"
+    HARD = "hard"
+
+
+class Reversibility(StrEnum):
+    """What reversing a step costs; `plan_down` plans the reverse migration.
+
+    Reversible: a later plan restores the schema, and nothing is lost. Lossy: a later plan restores the name, but empty; the
+    older versions of the graph have what it held, as long as they are kept. Irreversible: it cannot be undone by a later plan.
+    """
+
+    REVERSIBLE = "reversible"
+    LOSSY = "lossy"
+    IRREVERSIBLE = "irreversible"
+
+
+class MigrationCode(StrEnum):
+    """Codes of unsupported changes."""
+
+    ADD_REQUIRED = "OG-MF-103"
+    CHANGE_TYPE = "OG-MF-106"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataAnnotation:
+    """A description or an instruction as it is after the step."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class _MigrationStep:
+    kind: ClassVar[str]
+
+    @property
+    def reversibility(self) -> Reversibility:
+        """What reversing the step costs."""
+        found = reversibility_of(self.to_json())
+        if found is None:
+            raise BugError(f"the migration step {self.kind} has no class of reversibility")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form: `kind`, then the fields; `from_` is spelled `from`, an absent code is left out."""
+        form: dict[str, Any] = {"kind": self.kind}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not None:
+                form[each.name.rstrip("_")] = _json(value)
+        return form
+
+
+@dataclass(frozen=True, slots=True)
+class AddType(_MigrationStep):
+    """A new type, empty, with its properties and constraints."""
+
+    kind: ClassVar[str] = "add_type"
+    type_kind: TypeKind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameType(_MigrationStep):
+    """A type gets another name; the steps after it use the new one."""
+
+    kind: ClassVar[str] = "rename_type"
+    type_kind: TypeKind
+    from_: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddProperty(_MigrationStep):
+    """A new nullable property, null in every row."""
+
+    kind: ClassVar[str] = "add_property"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    property_type: PropType
+
+
+@dataclass(frozen=True, slots=True)
+class RenameProperty(_MigrationStep):
+    """A property gets another name, which is never the name of an accepted property."""
+
+    kind: ClassVar[str] = "rename_property"
+    type_kind: TypeKind
+    type_name: str
+    from_: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddIndex(_MigrationStep):
+    """A new index group; the only constraint that may be added to a type that exists."""
+
+    kind: ClassVar[str] = "add_constraint"
+    type_kind: TypeKind
+    type_name: str
+    columns: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form, with the group as `{"Index": [..]}`."""
+        return {
+            "kind": self.kind,
+            "type_kind": self.type_kind.value,
+            "type_name": self.type_name,
+            "constraint": {"Index": list(self.columns)},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTypeMetadata(_MigrationStep):
+    """The descriptions of a type change; `annotations` is the whole set afterwards."""
+
+    kind: ClassVar[str] = "update_type_metadata"
+    type_kind: TypeKind
+    name: str
+    annotations: tuple[MetadataAnnotation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePropertyMetadata(_MigrationStep):
+    """The description of a property changes; `annotations` is the whole set afterwards."""
+
+    kind: ClassVar[str] = "update_property_metadata"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    annotations: tuple[MetadataAnnotation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendEnum(_MigrationStep):
+    """An enum allows more members. Going back fails once data uses one of them."""
+
+    kind: ClassVar[str] = "extend_enum"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    added_values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropType(_MigrationStep):
+    """A type and its rows are removed."""
+
+    kind: ClassVar[str] = "drop_type"
+    type_kind: TypeKind
+    name: str
+    mode: DropMode = DropMode.SOFT
+
+
+@dataclass(frozen=True, slots=True)
+class DropProperty(_MigrationStep):
+    """A property and its values are removed."""
+
+    kind: ClassVar[str] = "drop_property"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    mode: DropMode = DropMode.SOFT
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedChange(_MigrationStep):
+    """A change that no step can carry out; one of these makes the whole migration unsupported."""
+
+    kind: ClassVar[str] = "unsupported_change"
+    entity: str
+    reason: str
+    code: MigrationCode | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of a refusal: `[CODE] reason`, or the reason alone."""
+        return self.reason if self.code is None else f"[{self.code}] {self.reason}"
+
+
+MigrationStep = (
+    AddType
+    | RenameType
+    | AddProperty
+    | RenameProperty
+    | AddIndex
+    | UpdateTypeMetadata
+    | UpdatePropertyMetadata
+    | ExtendEnum
+    | DropType
+    | DropProperty
+    | UnsupportedChange
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """The steps from an accepted schema to a desired one, in the order in which they are carried out."""
+
+    steps: tuple[MigrationStep, ...]
+
+    @property
+    def supported(self) -> bool:
+        """Whether every step can be carried out."""
+        return not self.unsupported
+
+    @property
+    def reversibility(self) -> Reversibility:
+        """The class of the step that is hardest to reverse; reversible for no steps."""
+        found = {each.reversibility for each in self.steps}
+        worst = (Reversibility.IRREVERSIBLE, Reversibility.LOSSY)
+        return next((each for each in worst if each in found), Reversibility.REVERSIBLE)
+
+    @property
+    def unsupported(self) -> tuple[UnsupportedChange, ...]:
+        """The changes that cannot be carried out; the first one is what a refusal reports."""
+        return tuple(each for each in self.steps if isinstance(each, UnsupportedChange))
+
+    def hardened(self) -> Migration:
+        """The same migration with every drop hard: the only effect of allowing data loss."""
+        return Migration(
+            tuple(
+                replace(each, mode=DropMode.HARD) if isinstance(each, DropType | DropProperty) else each
+                for each in self.steps
+            )
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"supported": .., "steps": [..]}`."""
+        return {"supported": self.supported, "steps": [each.to_json() for each in self.steps]}
+
+
+def reversibility_of(step: Mapping[str, Any]) -> Reversibility | None:
+    """The class of a step in its JSON form; None for a step of a kind or shape that is not known here."""
+    match step:
+        case {"kind": AddType.kind, "type_kind": TypeKind.INTERFACE}:
+            return Reversibility.IRREVERSIBLE  # removing an interface is not supported
+        case {"kind": AddType.kind, "type_kind": TypeKind.NODE | TypeKind.EDGE}:
+            return Reversibility.REVERSIBLE
+        case {"kind": DropType.kind | DropProperty.kind, "mode": DropMode.SOFT}:
+            return Reversibility.LOSSY
+        case {"kind": DropType.kind | DropProperty.kind, "mode": DropMode.HARD}:
+            return Reversibility.IRREVERSIBLE
+        case {"kind": AddIndex.kind | ExtendEnum.kind | UnsupportedChange.kind}:
+            # Removing constraints and enum members is not supported, although nothing would be lost.
+            return Reversibility.IRREVERSIBLE
+        case {"kind": RenameType.kind | AddProperty.kind | RenameProperty.kind}:
+            return Reversibility.REVERSIBLE
+        case {"kind": UpdateTypeMetadata.kind | UpdatePropertyMetadata.kind}:
+            return Reversibility.REVERSIBLE
+    return None
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, PropType):
+        return value.to_json()
+    if isinstance(value, MetadataAnnotation):
+        return {"name": value.name, "value": value.value}
+    if isinstance(value, tuple):
+        return [_json(each) for each in value]
+    return value.value if isinstance(value, StrEnum) else value

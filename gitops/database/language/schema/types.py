@@ -1,0 +1,178 @@
+"""The nouns of a checked schema: property types, node and edge types, the catalog.
+
+Everything here is immutable and free of source positions: it is what the query checker, the migration planner
+and the engine read. Property order is name order everywhere, whatever order the author wrote, because the catalog
+is built from the canonical form of a schema.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from gitops.database.language.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class TypeKind(StrEnum):
+    """What a declaration declares."""
+
+    INTERFACE = "interface"
+    NODE = "node"
+    EDGE = "edge"
+
+
+class ConstraintKind(StrEnum):
+    """The body constraints; key, unique and index also exist as shorthand annotations of one property."""
+
+    KEY = "key"
+    UNIQUE = "unique"
+    INDEX = "index"
+    RANGE = "range"
+    CHECK = "check"
+
+
+class Scalar(StrEnum):
+    """The scalar base types, spelled as in source text. `VECTOR` carries its dimension beside it."""
+
+    STRING = "String"
+    BLOB = "Blob"
+    BOOL = "Bool"
+    I32 = "I32"
+    I64 = "I64"
+    U32 = "U32"
+    U64 = "U64"
+    F32 = "F32"
+    F64 = "F64"
+    DATE = "Date"
+    DATETIME = "DateTime"
+    VECTOR = "Vector"
+
+
+INTEGERS = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
+FLOATS = frozenset({Scalar.F32, Scalar.F64})
+NUMERIC = INTEGERS | FLOATS
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class PropType(Record):
+    """Type of a property or a parameter.
+
+    `dimension` is set for vectors only (1 to 2147483647). `enum_values` is the sorted, distinct member list of an
+    enum (whose scalar is String), else None.
+    """
+
+    scalar: Scalar
+    nullable: bool = False
+    is_list: bool = False
+    enum_values: tuple[str, ...] | None = None
+    dimension: int | None = None
+
+    def __str__(self) -> str:
+        """The display spelling: `I32?`, `[String]?`, `Vector(4)`, `enum(a, b)`."""
+        base: str
+        if self.enum_values is not None:
+            base = f"enum({', '.join(self.enum_values)})"
+        elif self.scalar is Scalar.VECTOR:
+            base = f"Vector({self.dimension})"
+        else:
+            base = self.scalar.value
+        if self.is_list:
+            base = f"[{base}]"
+        return base + ("?" if self.nullable else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form of plans and of the canonical IR."""
+        scalar: Any = {"Vector": self.dimension} if self.scalar is Scalar.VECTOR else self.scalar.value
+        values = None if self.enum_values is None else list(self.enum_values)
+        return {"scalar": scalar, "nullable": self.nullable, "list": self.is_list, "enum_values": values}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> PropType:
+        """Read the form that `to_json` writes."""
+        raw = form["scalar"]
+        values = form["enum_values"]
+        vector = isinstance(raw, dict)
+        return cls(
+            scalar=Scalar.VECTOR if vector else Scalar(raw),
+            nullable=form["nullable"],
+            is_list=form["list"],
+            enum_values=None if values is None else tuple(values),
+            dimension=raw["Vector"] if vector else None,
+        )
+
+
+class RangeBound(Record):
+    """`@range(p, lo..hi)`: both ends inclusive, either may be open (None)."""
+
+    property_name: str
+    low: int | float | None
+    high: int | float | None
+
+
+class PatternCheck(Record):
+    """`@check(p, "regex")`: an unanchored search that a non-null value must match."""
+
+    property_name: str
+    pattern: str
+
+
+class Docs(Record):
+    """The descriptions of a type and its properties; documentation only, never used for a decision."""
+
+    description: str | None = None
+    instruction: str | None = None
+    properties: Mapping[str, str] = _NOTHING
+
+
+class NodeType(Record):
+    """One node type. `key` is the key columns in name order, or None; `properties` are in name order.
+
+    `indexes` are the declared groups and the key; `embeds` maps a vector property to its source property, and
+    `embed_models` the same property to the model, where the schema names one.
+    """
+
+    name: str
+    properties: Mapping[str, PropType]
+    key: tuple[str, ...] | None = None
+    unique: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[tuple[str, ...], ...] = ()
+    ranges: tuple[RangeBound, ...] = ()
+    checks: tuple[PatternCheck, ...] = ()
+    embeds: Mapping[str, str] = _NOTHING
+    embed_models: Mapping[str, str] = _NOTHING
+    implements: tuple[str, ...] = ()
+    docs: Docs = Docs()
+
+
+class EdgeType(Record):
+    """One edge type from `source` to `target`; `cardinality` is (min, max) with max None for unbounded.
+
+    The members of `unique` and `indexes` may name `src` and `dst` beside the properties.
+    """
+
+    name: str
+    source: str
+    target: str
+    properties: Mapping[str, PropType]
+    cardinality: tuple[int, int | None] = (0, None)
+    unique: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[tuple[str, ...], ...] = ()
+    docs: Docs = Docs()
+
+
+class Catalog(Record):
+    """A whole schema, checked. `folded_edges` maps the lower-cased edge name to its exact name."""
+
+    nodes: Mapping[str, NodeType]
+    edges: Mapping[str, EdgeType]
+    interfaces: tuple[str, ...] = ()
+    folded_edges: Mapping[str, str] = _NOTHING
+
+    def edge(self, name: str) -> EdgeType | None:
+        """The edge that a query names: by its exact name, else by the lower-cased one."""
+        return self.edges.get(name) or self.edges.get(self.folded_edges.get(name.lower(), ""))

@@ -1,0 +1,120 @@
+"""Source text of both languages: spans in bytes, positions for people, one kind of problem.
+
+Spans are half-open byte offsets `[start, end)` into the UTF-8 text. Positions shown to people are 1-based
+lines and 1-based columns counted in characters, as editors show them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from enum import StrEnum
+
+from gitops.database.language.record import Record
+
+
+class Stage(StrEnum):
+    """Where in the front end a problem was found; also the prefix of its rendered message."""
+
+    PARSE = "parse"
+    CATALOG = "catalog"
+    TYPE = "type"
+    LIMIT = "limit"
+
+
+class Span(Record):
+    """Half-open byte range `[start, end)` of a source text."""
+
+    start: int
+    end: int
+
+
+class Name(Record):
+    """A name at its place: of a type, property, edge or alias; of a variable without its `$`."""
+
+    text: str
+    span: Span
+
+
+class LanguageProblem(Record):
+    """One thing wrong in a source text.
+
+    `rule` is the label of the broken rule (`S-03`, `T6`; empty for a plain grammar failure), stable for tests and
+    documentation. `message` names the items involved; `fix` is the remedy, when one is known.
+    """
+
+    stage: Stage
+    rule: str
+    message: str
+    span: Span
+    fix: str | None = None
+
+    def rendered(self) -> str:
+        """The message with its stage in front, and the label of a rule of types or limits."""
+        code = f"{self.rule}: " if self.stage in (Stage.TYPE, Stage.LIMIT) and self.rule else ""
+        return f"{self.stage} error: {code}{self.message}"
+
+
+class LanguageError(Exception):
+    """A source text was refused; carries every problem found, in source order, at least one."""
+
+    def __init__(self, *problems: LanguageProblem) -> None:
+        """Keep the problems; the exception's text is the first one's."""
+        super().__init__(problems[0].rendered())
+        self.problems = problems
+
+
+_CONTINUATION = bytes(range(0x80, 0xC0))
+_BLOCK = 4096
+
+
+class SourceText:
+    """The bytes of one `.pg` or `.gq` file, with the line and column of each offset."""
+
+    __slots__ = ("_blocks", "_starts", "data")
+
+    def __init__(self, data: bytes) -> None:
+        """Keep the bytes; lines are counted with the first position."""
+        self.data = data
+        self._starts: list[int] | None = None
+        self._blocks: list[int] | None = None
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of a byte offset, both from 1; the column counts characters.
+
+        One pass over the text serves all offsets, in any order and however long a line is.
+        """
+        starts = self._line_starts()
+        line = bisect_right(starts, offset)
+        return line, self._characters_before(offset) - self._characters_before(starts[line - 1]) + 1
+
+    def line_span(self, line: int) -> Span:
+        """The bytes of a line, counted from 1, without its line feed. Raises IndexError for a line that does not exist."""
+        starts = self._line_starts()
+        end = starts[line] - 1 if line < len(starts) else len(self.data)
+        return Span(starts[line - 1], end)
+
+    def _characters_before(self, offset: int) -> int:
+        """How many characters begin before an offset; continuation bytes do not count."""
+        blocks = self._blocks
+        if blocks is None:
+            blocks = [0]
+            for start in range(0, len(self.data), _BLOCK):
+                blocks.append(blocks[-1] + _count_characters(self.data[start : start + _BLOCK]))
+            self._blocks = blocks
+        block = min(offset, len(self.data)) // _BLOCK
+        return blocks[block] + _count_characters(self.data[block * _BLOCK : offset])
+
+    def _line_starts(self) -> list[int]:
+        starts = self._starts
+        if starts is None:
+            starts = [0]
+            at = self.data.find(b"\n")
+            while at >= 0:
+                starts.append(at + 1)
+                at = self.data.find(b"\n", at + 1)
+            self._starts = starts
+        return starts
+
+
+def _count_characters(data: bytes) -> int:
+    return len(data.translate(None, _CONTINUATION))

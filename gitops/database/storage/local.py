@@ -1,0 +1,305 @@
+"""Files below one folder of the local disk.
+
+Rules of this module:
+
+1. New content goes to a hidden temporary file, is synced, and only then gets its name; the folder is synced after it.
+2. `create` gives the name by a hard link, which fails if the name exists: exactly one of racing callers wins.
+3. `replace`, `write` and `delete` hold an advisory lock on the folder, so compare-and-rename is one step between processes.
+4. Every path is walked with folder descriptors that refuse symbolic links: no key leads out of the root.
+5. A process that dies leaves at most a temporary file behind, which no listing shows and no later call reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from gitops.core.codes import Code
+from gitops.core.errors import RemoteError, system_reason
+from gitops.database.storage.port import TEMP_PREFIX, split_key, split_prefix
+
+__all__ = ["LocalStore", "delete_tree", "lock_folder", "remove_set_aside", "set_aside", "sync_folder"]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MAX_OBJECT_BYTES = 1 << 28
+_LOCK_WAIT_S = 30.0
+_LOCK_POLL_S = 0.001
+
+
+class LocalStore:
+    """An ObjectStore below `root`, which may be absent until the first write; safe for threads and processes."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        """Nothing is read or created yet."""
+        self._root = Path(os.path.abspath(root))  # noqa: PTH100 - must not resolve the operator's symbolic links
+
+    @property
+    def location(self) -> str:
+        """The absolute path of the root."""
+        return str(self._root)
+
+    @property
+    def parallel(self) -> int:
+        """A disk does not keep its callers waiting."""
+        return 1
+
+    def display(self, key: str) -> str:
+        """The absolute path of the object."""
+        return str(self._root.joinpath(*split_key(key)))
+
+    def read(self, key: str) -> bytes | None:
+        """The content, or None only when the file or a folder above it does not exist."""
+        *folders, name = split_key(key)
+        with self._guard(key), self._folder(folders) as folder:
+            return None if folder is None else _read(folder, name)
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write only if absent; exactly one of racing callers gets True."""
+        *folders, name = split_key(key)
+        with self._guard(key), self._made_folder(folders) as folder, _temporary(folder, data) as temp:
+            try:
+                os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            except FileExistsError:
+                return False
+            os.fsync(folder)
+            return True
+
+    def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
+        """Write only if the current content equals `expected`."""
+        *folders, name = split_key(key)
+        with self._guard(key), self._folder(folders) as folder:
+            if folder is None:
+                return False
+            with _locked(folder):
+                if _read(folder, name) != expected:
+                    return False
+                _rename_in(folder, name, data)
+            return True
+
+    def write(self, key: str, data: bytes) -> None:
+        """Write unconditionally."""
+        *folders, name = split_key(key)
+        with self._guard(key), self._made_folder(folders) as folder, _locked(folder):
+            _rename_in(folder, name, data)
+
+    def delete(self, key: str) -> None:
+        """Remove, whether it is there or not."""
+        *folders, name = split_key(key)
+        with self._guard(key), self._folder(folders) as folder:
+            if folder is None:
+                return
+            with _locked(folder):
+                try:
+                    os.unlink(name, dir_fd=folder)
+                except FileNotFoundError:
+                    return
+                os.fsync(folder)
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        """Names of the files directly inside `prefix`, in code point order; temporary files are not listed."""
+        with self._guard(prefix), self._folder(split_prefix(prefix)) as folder:
+            if folder is None:
+                return ()
+            with os.scandir(folder) as entries:
+                found = [
+                    e.name for e in entries if not e.name.startswith(TEMP_PREFIX) and e.is_file(follow_symlinks=False)
+                ]
+            return tuple(sorted(found))
+
+    @contextlib.contextmanager
+    def _guard(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            place = self._root.joinpath(key)
+            raise RemoteError(Code.STORAGE_FAILED, system_reason(error, place), path=key) from error
+
+    @contextlib.contextmanager
+    def _folder(self, parts: list[str] | tuple[str, ...]) -> Iterator[int | None]:
+        """A descriptor of the folder, or None when it does not exist."""
+        try:
+            descriptor = os.open(self._root, _FOLDER)
+        except FileNotFoundError:
+            yield None
+            return
+        try:
+            for part in parts:
+                descriptor = _step(descriptor, part)
+        except FileNotFoundError:
+            os.close(descriptor)
+            yield None
+            return
+        except BaseException:
+            os.close(descriptor)
+            raise
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _made_folder(self, parts: list[str]) -> Iterator[int]:
+        """A descriptor of the folder, which is made if needed."""
+        _make_root(self._root)
+        descriptor = os.open(self._root, _FOLDER)
+        try:
+            for part in parts:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=descriptor)
+                    os.fsync(descriptor)
+                descriptor = _step(descriptor, part)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def delete_tree(root: Path) -> None:
+    """Remove everything at `root`; succeeds when there is nothing, and follows no symbolic link.
+
+    The root vanishes in one rename, so that a reader sees the whole tree or none of it; a deletion that a crash cut short
+    is finished by the next call. Raises RemoteError `storage_failed`.
+    """
+    set_aside(root)
+    remove_set_aside(root)
+
+
+def set_aside(root: Path) -> None:
+    """Rename what is at `root` to a hidden name beside it, which `remove_set_aside` knows. Raises as `delete_tree`."""
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            root.rename(root.parent / f".{root.name}.{os.urandom(8).hex()}.deleted")
+            sync_folder(root.parent)
+    except OSError as error:
+        raise RemoteError(Code.STORAGE_FAILED, system_reason(error, root)) from error
+
+
+def remove_set_aside(root: Path) -> None:
+    """Remove what was set aside at `root`, by this process or by one that died. Raises as `delete_tree`."""
+    import shutil
+
+    try:
+        for left in _renamed_away(root):
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, onerror=_unless_gone)
+            else:
+                left.unlink(missing_ok=True)
+    except OSError as error:
+        raise RemoteError(Code.STORAGE_FAILED, system_reason(error, root)) from error
+
+
+@contextlib.contextmanager
+def lock_folder(path: Path) -> Iterator[None]:
+    """Hold an existing folder against other holders on this host while the block runs.
+
+    Processes that do not lock are not stopped.
+
+    Raises OSError: ETIMEDOUT when another one holds it for too long.
+    """
+    descriptor = os.open(path, _FOLDER | os.O_NOFOLLOW)
+    try:
+        with _locked(descriptor):
+            yield
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names inside a folder durable."""
+    descriptor = os.open(path, _FOLDER)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _renamed_away(root: Path) -> list[Path]:
+    pattern = re.compile(rf"\.{re.escape(root.name)}\.[0-9a-f]{{16}}\.deleted")
+    try:
+        return sorted(entry for entry in root.parent.iterdir() if pattern.fullmatch(entry.name))
+    except FileNotFoundError:
+        return []
+
+
+def _unless_gone(_function: object, _path: str, failure: tuple[type[BaseException], BaseException, object]) -> None:
+    """A file that another deletion of the same tree removed first is not a failure; anything else is."""
+    if not isinstance(failure[1], FileNotFoundError):
+        raise failure[1]
+
+
+def _make_root(root: Path) -> None:
+    if root.is_dir():
+        return
+    _make_root(root.parent)
+    with contextlib.suppress(FileExistsError):
+        root.mkdir()
+        sync_folder(root.parent)
+
+
+def _step(folder: int, part: str) -> int:
+    """Go down one folder, never through a symbolic link; the descriptor given is closed if that succeeds."""
+    below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+    os.close(folder)
+    return below
+
+
+def _read(folder: int, name: str) -> bytes | None:
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        if status.st_size > _MAX_OBJECT_BYTES:
+            raise OSError(errno.EFBIG, f"larger than {_MAX_OBJECT_BYTES} bytes")
+        return file.read()
+
+
+@contextlib.contextmanager
+def _temporary(folder: int, data: bytes) -> Iterator[str]:
+    """The name of a synced file with this content, removed at the end if it still has that name."""
+    name = f"{TEMP_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
+    descriptor = os.open(
+        name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder
+    )
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        yield name
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+
+
+def _rename_in(folder: int, name: str, data: bytes) -> None:
+    with _temporary(folder, data) as temp:
+        os.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+
+
+@contextlib.contextmanager
+def _locked(folder: int) -> Iterator[None]:
+    """Exclusive between all holders of other descriptors of this folder; freed by the kernel when the process dies."""
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise OSError(errno.ETIMEDOUT, f"another process holds the folder for {_LOCK_WAIT_S} s") from None
+            time.sleep(_LOCK_POLL_S)
+    try:
+        yield
+    finally:
+        fcntl.flock(folder, fcntl.LOCK_UN)

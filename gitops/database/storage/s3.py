@@ -1,0 +1,283 @@
+"""Objects below one prefix of an S3-compatible service.
+
+Rules of this module:
+
+1. Every write is one PUT; it is durable, and seen by every later read, when the service answers.
+2. `create` sends `If-None-Match: *`, and `replace` sends `If-Match` with the tag of the bytes that it compared, or that this
+   store read or wrote last if these are the same: the service decides between racing callers. Before the first write of a
+   process the service is tested for doing so, by a race.
+3. The client library never repeats a conditional PUT by itself: repeating a PUT that had succeeded would be refused
+   because of its own object. This module repeats it, and every conditional PUT carries a fresh token in the metadata of
+   the object, so that reading the object shows which writer made it, even for equal bytes.
+4. A busy service is asked again for as long as the bucket says; so is one that refuses both of two writers.
+5. So a conditional call is True if one of its attempts succeeded, False only if none can have succeeded, and otherwise a
+   RemoteError: the result of a lost answer is not assumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from functools import cache
+from itertools import chain
+
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError, RemoteError, UsageError
+from gitops.database.storage.address import StorageKind, StorageRootError, parse_storage
+from gitops.database.storage.bucket import Bucket, PutResult, lance_options
+from gitops.database.storage.contest import Race, race
+from gitops.database.storage.port import TEMP_PREFIX, split_key, split_prefix
+
+__all__ = ["S3Store", "lance_options"]
+
+_PROBE = "__cluster/.probe-"
+_WRITERS = 4
+_AT_ONCE = 64
+_TAGS, _TAGGED_BYTES = 4096, 1024 * 1024
+"""Of how many objects the tags are remembered at most, and how large these may be."""
+
+
+class S3Store:
+    """An ObjectStore below `s3://bucket[/prefix]`; safe for threads. There are no folders: a key may be below another one.
+
+    The environment has the address of the service and the credentials: `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`, `AWS_REGION`,
+    `AWS_ALLOW_HTTP`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, or the identity of the machine.
+    """
+
+    def __init__(self, location: str, *, probe_at: str | None = None) -> None:
+        """Make the client; nothing is asked yet.
+
+        The test of the service (rule 2) uses an object at `__cluster/.probe-<id>` below `probe_at`, an address in the same
+        bucket; default is the location. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`.
+        """
+        bucket, self._prefix = _place(location)
+        self._probe_prefix = self._prefix if probe_at is None else _place(probe_at)[1]
+        self._location = f"s3://{_join(bucket, self._prefix)}"
+        self._bucket = Bucket(bucket)
+        self._tested = _self_test(bucket, self._bucket.endpoint)
+        self._tags: dict[str, tuple[str, str]] = {}
+
+    @property
+    def location(self) -> str:
+        """The address of the root."""
+        return self._location
+
+    @property
+    def parallel(self) -> int:
+        """Requests mostly wait, so many are sent at once."""
+        return _AT_ONCE
+
+    def display(self, key: str) -> str:
+        """The address of the object."""
+        split_key(key)
+        return f"{self._location}/{key}"
+
+    def read(self, key: str) -> bytes | None:
+        """The content, or None only when the service says that the bucket is there and the object is not."""
+        path = self._path(key)
+        found = self._bucket.get(path)
+        if found is None:
+            return None
+        self._remember(path, found.data, found.tag)
+        return found.data
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write only if absent; False when an object was there already, and no attempt of this call made it.
+
+        Raises RemoteError `storage_failed`, after which the object may be there; UsageError
+        `storage_conditional_put_ignored`.
+        """
+        path, token, sure = self._path(key), secrets.token_hex(16), True
+        with self._writing():
+            for _ in self._bucket.retry.attempts(self.display(key)):
+                answer = self._bucket.put_if(path, data, token, matching=None)
+                if answer.result is PutResult.WRITTEN:
+                    self._remember(path, data, answer.tag)
+                    return True
+                sure = sure and answer.result is PutResult.REFUSED
+                # A refusal alone does not say that an object is there: two writers at once may both be refused.
+                owner = self._bucket.owner(path)
+                if owner is not None:
+                    return _settled(self.display(key), ours=owner == token, sure=sure)
+        raise _unknown_result(self.display(key))
+
+    def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
+        """Write only if the current content equals `expected`; False when it does not, and no attempt of this call succeeded.
+
+        Raises as `create`; after a RemoteError the content may be the new one.
+        """
+        path, token, sure = self._path(key), secrets.token_hex(16), True
+        with self._writing():
+            content, before = self._tags.pop(path, ("", ""))
+            known = [before] if content == digest(expected) else []
+            for _ in chain(tuple(known), self._bucket.retry.attempts(self.display(key))):
+                if known:
+                    before = known.pop()
+                else:
+                    found = self._bucket.get(path)
+                    if found is None or found.data != expected or found.owner == token:
+                        return _settled(self.display(key), ours=found is not None and found.owner == token, sure=sure)
+                    before = found.tag
+                answer = self._bucket.put_if(path, data, token, matching=before)
+                if answer.result is PutResult.WRITTEN:
+                    self._remember(path, data, answer.tag)
+                    return True
+                sure = sure and answer.result is PutResult.REFUSED
+        raise _unknown_result(self.display(key))
+
+    def write(self, key: str, data: bytes) -> None:
+        """Write unconditionally."""
+        path = self._path(key)
+        with self._writing():
+            self._bucket.put(path, data)
+
+    def delete(self, key: str) -> None:
+        """Remove, whether it is there or not."""
+        self._bucket.delete([self._path(key)])
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        """Names of the objects directly inside `prefix`, in code point order."""
+        folder = self._folder(prefix)
+        start = f"{folder}/" if folder else ""
+        # The marker of a folder, which some programs make, is listed with the name of the folder itself.
+        names = (path.removeprefix(start) for path in self._bucket.inside(folder) if path.startswith(start))
+        return tuple(sorted(name for name in names if not name.startswith(TEMP_PREFIX)))
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        """Keys of all objects below `prefix`, however deep, page by page. Raises RemoteError while they are read."""
+        return (key for key, _, _ in self.details(prefix))
+
+    def details(self, prefix: str = "") -> Iterator[tuple[str, int, datetime]]:
+        """As `keys`, with the bytes and the time of the last write of each object."""
+        start = f"{self._prefix}/" if self._prefix else ""
+        found = self._bucket.details(self._folder(prefix))
+        return ((path.removeprefix(start), size, written) for path, size, written in found)
+
+    def delete_keys(self, keys: Iterable[str]) -> None:
+        """Remove objects, in no particular order; absent ones are not a failure. A failure may leave some."""
+        self._bucket.delete([self._path(key) for key in keys])
+
+    def _remember(self, path: str, data: bytes, tag: str) -> None:
+        if len(self._tags) >= _TAGS:
+            self._tags.clear()
+        if tag and len(data) <= _TAGGED_BYTES:
+            self._tags[path] = digest(data), tag
+
+    def _path(self, key: str) -> str:
+        return _join(self._prefix, *split_key(key))
+
+    def _folder(self, prefix: str) -> str:
+        return _join(self._prefix, *split_prefix(prefix))
+
+    def race(self, writers: int, rounds: int) -> list[Race]:
+        """Try how the service decides between writers, so many times, at objects that are removed again.
+
+        Raises RemoteError `storage_failed`.
+        """
+        used: list[str] = []
+        try:
+            return [race(self._bucket, self._probe(), writers, used) for _ in range(rounds)]
+        finally:
+            self._remove(used)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Before the first write of the process, test the service; what the test left is removed while the write is under way."""
+        used = self._tested.require(self._bucket, self._probe())
+        if not used:
+            yield
+            return
+        removal = threading.Thread(target=self._remove, args=(used,))
+        removal.start()
+        try:
+            yield
+        finally:
+            removal.join()
+
+    def _probe(self) -> str:
+        return _join(self._probe_prefix, f"{_PROBE}{secrets.token_hex(16)}")
+
+    def _remove(self, used: list[str]) -> None:
+        # A failure leaves small objects that no listing of a ledger includes.
+        with contextlib.suppress(RemoteError):
+            self._bucket.delete(used)
+
+
+class _SelfTest:
+    """Whether a service keeps the conditions of a PUT; one answer for a process, which is kept only if it is yes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._passed = False
+
+    def require(self, bucket: Bucket, path: str) -> list[str]:
+        """Try it, unless that was done; returns the objects to remove then.
+
+        Raises UsageError `storage_conditional_put_ignored`.
+        """
+        used: list[str] = []
+        with self._lock:
+            if self._passed:
+                return used
+            try:
+                fault = race(bucket, path, _WRITERS, used).fault
+                if fault:
+                    raise _refused(bucket.name, fault)
+            except GitopsError:
+                with contextlib.suppress(RemoteError):
+                    bucket.delete(used)
+                raise
+            self._passed = True
+            return used
+
+
+# A fact about a service, found out once however many stores a process opens on it; the arguments are its name.
+@cache
+def _self_test(bucket: str, endpoint: str) -> _SelfTest:  # noqa: ARG001
+    return _SelfTest()
+
+
+def _refused(bucket: str, fault: str) -> UsageError:
+    return UsageError(
+        Code.STORAGE_CONDITIONAL_PUT_IGNORED,
+        f"the service of s3://{bucket} let several writers {fault}; two runs could overwrite each other's ledger: "
+        "use a service that decides between writers (docs/storage.md)",
+        path=f"s3://{bucket}",
+    )
+
+
+def _place(location: str) -> tuple[str, str]:
+    """Bucket and prefix of an address. Raises GitopsError `storage_root_invalid`."""
+    try:
+        root = parse_storage(location)
+    except StorageRootError as error:
+        raise GitopsError(Code.STORAGE_ROOT_INVALID, str(error), path="storage") from None
+    if root.kind is not StorageKind.S3:
+        raise GitopsError(
+            Code.STORAGE_ROOT_INVALID, "this is not an address of the form s3://bucket/prefix", path="storage"
+        )
+    return root.bucket, root.prefix
+
+
+def _join(*parts: str) -> str:
+    return "/".join(part for part in parts if part)
+
+
+def _settled(place: str, *, ours: bool, sure: bool) -> bool:
+    """Rule 5, once it is known whose object is there."""
+    if not ours and not sure:
+        raise _unknown_result(place)
+    return ours
+
+
+def _unknown_result(place: str) -> RemoteError:
+    return RemoteError(
+        Code.STORAGE_FAILED,
+        f"{place}: it is unknown whether this was written; check it, and run the command again",
+        path=place,
+        retryable=True,
+    )

@@ -1,0 +1,308 @@
+"""What is known, besides git, about the origins of commits: what a forge lists and announces, and what a server recorded.
+
+The rules are those of `gitops.cluster.approvals.origins`; this module collects what they ask for.
+
+1. A commit of the target that merging a request gives, to the byte, stands for the commits of the request.
+2. A commit of a request was brought by the oldest push to its branch that has it. The list of pushes is followed from the head
+   back: each push must end where the one after it began. A gap, an early end, a limit of the adapter or a fork that no longer
+   exists leaves the commits unknown. The opener is one of the people of each.
+3. Any other commit of the target was brought by a push to it: one that the forge lists, or, where it lists none, the one of the
+   event. A merge whose request the forge does not name yet is pending: it is never the work of the account that merged.
+4. On a bare repository the hook recorded who pushed each commit first.
+5. What only says who an author is ends no run. While the forge does not answer, all authors are pending. A commit that may have
+   merged a request that the forge cannot show has no origin. Both keep gates shut, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
+
+from gitops.cluster.approvals.merges import merged_series
+from gitops.cluster.approvals.origins import MOST_COMMITS, KnownOrigins, Pushed, names_of_accounts, person_of_account
+from gitops.cluster.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
+from gitops.cluster.approvals.verify import HOSTED
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.model.origin import How
+from gitops.cluster.model.trust import TrustRoot
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.forge.port import ChangeRequest, Forge, MergedRequests, Push
+from gitops.git.port import ZERO, Commit, GitReader
+from gitops.repository.changes import commit_changes
+from gitops.repository.position import LedgerPosition
+from gitops.repository.project import Project
+
+MOST_ASKED = 200
+"""About how many commits of a branch the forge is asked which requests they merged."""
+
+_NOT_READABLE = frozenset({Code.FORGE_REFUSED, Code.FORGE_LIMIT})
+
+
+@dataclass(frozen=True, slots=True)
+class PushHistory:
+    """The pushes of a branch back from a head, newest first.
+
+    `complete`: none is missing. `pending`: the forge lists pushes, but not yet the one to the head.
+    """
+
+    pushes: tuple[Push, ...] = ()
+    complete: bool = False
+    pending: bool = False
+
+
+def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: str) -> PushHistory:
+    """Follow a branch from `head` back to a commit that is applied; no more of the list is read than that takes."""
+    found: list[Push] = []
+    at: str | None = None
+    listed = False
+    for push in pushes:
+        listed = True
+        if at is None and push.new != head:
+            continue
+        if at is not None and push.new != at:
+            return PushHistory(tuple(found))
+        found.append(push)
+        at = push.old
+        if at != ZERO and store.resolve(at) is not None and (at == applied or store.is_ancestor(at, applied)):
+            return PushHistory(tuple(found), complete=True)
+    return PushHistory(tuple(found), complete=at == ZERO, pending=listed and at is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Merges:
+    """The requests onto a cluster's branch that commits merged.
+
+    `unsaid` are commits that may have merged a request that the forge cannot show, with the reason. `pending` says why the forge
+    names none for now.
+    """
+
+    requests: tuple[ChangeRequest, ...] = ()
+    unsaid: Mapping[str, str] = field(default_factory=dict)
+    pending: str = ""
+
+
+@dataclass(slots=True)
+class OriginSources:
+    """What the origins of one plan are collected from.
+
+    `head` is the head of the target branch, `line` its commits that are not applied, along first parents, newest first. `merged`
+    are the requests that these merged, as far as the forge was asked, `unsaid` the commits for which it cannot say it, `opened`
+    the requests that the plan is about. `announced` is the push to the target that an event is about.
+    """
+
+    project: Project
+    forge: Forge
+    rule: ClusterRule
+    position: LedgerPosition
+    trust: TrustRoot
+    applied: str
+    head: str
+    line: Sequence[Commit]
+    merged: Sequence[ChangeRequest] = ()
+    opened: Sequence[ChangeRequest] = ()
+    unsaid: Mapping[str, str] = field(default_factory=dict)
+    announced: Push | None = None
+    pushed: dict[str, tuple[Pushed, ...]] = field(default_factory=dict)
+
+    @property
+    def _store(self) -> GitReader:
+        return self.project.tools.store
+
+    def collect(self) -> KnownOrigins:
+        """Everything that is known. Raises RemoteError; `pushers_pending` while the forge does not know."""
+        self.project.fetch_heads([*self.merged, *self.opened])
+        # Rule 1.
+        stands_for: dict[str, str] = {}
+        before = {request.number: self.head for request in self.opened}
+        for request in self.merged:
+            span = merge_commits(self.project, self.line, request)
+            stands_for.update({commit.id: request.head for commit in span})
+            first = span[-1] if span else next((c for c in self.line if c.id == request.merged_as), None)
+            parent = first.parents[0] if first is not None and first.parents and first.id != request.head else None
+            before[request.number] = parent or self.applied
+        if self.project.tools.forge_kind not in HOSTED:
+            # Rule 4 replaces the other two.
+            return KnownOrigins(
+                recorded_pushes(self._store, self.project.head_of(PUSHES), self.trust), stands_for, NOT_RECORDED
+            )
+        for request in sorted((*self.merged, *self.opened), key=lambda request: request.number):
+            if self.project.has_head(request):
+                self._add_request(request, before[request.number])
+        self._add_target(frozenset(stands_for))
+        return KnownOrigins(
+            lambda commit: self.pushed.get(commit, ()),
+            stands_for,
+            f"{self.forge_name} lists no push of it",
+            {commit: why for commit, why in self.unsaid.items() if commit not in stands_for},
+        )
+
+    def _add_request(self, request: ChangeRequest, before: str) -> None:
+        """Rule 2: the commits of a request, since it left the commit `before` of its target."""
+        fork = self._store.merge_base(before, request.head)
+        own = {c.id for c in self._store.commits_between(fork, request.head, most=MOST_COMMITS)}
+        history, problem = PushHistory(), f"{self.forge_name} does not list who pushed to request {request.number}"
+        # The forge does not list the pushes to a fork that was deleted.
+        if self.forge.features.pushes and (request.project or not request.fork):
+            history = self._history(request.source, request.project, request.head)
+            problem = f"the list of pushes to request {request.number} is not complete"
+        ids = () if request.author is None else (request.author.id,)
+        opener = names_of_accounts(self.trust, request.pushers, ids)
+        found = self._brought(history, fork) if history.complete else {}
+        for commit in own:
+            push = found.get(commit) or Pushed(How.FORGE, "", None, problem=problem)
+            self.pushed.setdefault(commit, (replace(push, people=push.people | opener),))
+
+    def _add_target(self, stands_for: frozenset[str]) -> None:
+        """Rule 3."""
+        left = {c.id for c in self._store.commits_between(self.applied, self.head, most=MOST_COMMITS)}
+        left -= self.pushed.keys() | stands_for
+        if not self.forge.features.pushes:
+            if self.announced is not None:
+                found = self._brought(PushHistory((self.announced,)), self.applied)
+                if self.announced.old == ZERO:
+                    # It may hold what others pushed before the branch was deleted.
+                    why = "the branch was deleted and pushed again"
+                    found = {commit: replace(push, person=None, problem=why) for commit, push in found.items()}
+                self._take(found, left)
+            return
+        asked = {commit.id for commit in self.line[:MOST_ASKED]}
+        if not any(c.id in left and commit_changes(self.project, self.rule, c) for c in self.line):
+            return
+        history = self._history(self.rule.ref, "", self.head)
+        if history.pending:
+            detail = f"the forge does not list the push of {self.head[:12]} to {self.rule.branch} yet"
+            raise RemoteError(Code.PUSHERS_PENDING, detail, path=self.rule.name, retryable=True)
+        # For commits that the forge was not asked about, the pusher is only the account that merged.
+        beyond = {c.id for c in self.line} - asked
+        if history.complete:
+            self._take(self._brought(history, self.applied), left - beyond)
+
+    def _take(self, found: dict[str, Pushed], left: set[str]) -> None:
+        self.pushed.update({commit: (push,) for commit, push in found.items() if commit in left})
+
+    def _brought(self, history: PushHistory, fork: str | None) -> dict[str, Pushed]:
+        """By commit, the oldest push of a history that brought it; a branch that was created there began at `fork`."""
+        found: dict[str, Pushed] = {}
+        for move in reversed(history.pushes):
+            if move.new == ZERO:
+                continue
+            commits: tuple[Commit, ...] = ()
+            # What was forced away may be gone; what is left of it is in no other push, and stays unknown.
+            with suppress(GitopsError):
+                self.project.fetch_commits(*({move.old, move.new} - {ZERO}))
+                old = fork if move.old == ZERO else move.old
+                commits = self._store.commits_between(old, move.new, most=MOST_COMMITS)
+            ids = [commit.id for commit in commits if commit.id not in found]
+            found.update(dict.fromkeys(ids, self._by(move.pusher)))
+        return found
+
+    def _by(self, account: str) -> Pushed:
+        """A push by an account of the forge."""
+        if not account:
+            return Pushed(How.FORGE, "", None, problem=f"{self.forge_name} does not say who pushed it")
+        person, people = person_of_account(self.trust, account), names_of_accounts(self.trust, [account])
+        return Pushed(How.FORGE, account, person, people, "" if person else unlisted(account))
+
+    def _history(self, branch: str, project: str, head: str) -> PushHistory:
+        """The pushes of a branch, in the repository or in a fork (`project`); empty if the forge does not show them."""
+        try:
+            return follow_pushes(self.forge.pushes(branch, project), head, self._store, self.applied)
+        except RemoteError as error:
+            if error.code not in _NOT_READABLE:
+                raise
+            return PushHistory()
+
+    @property
+    def forge_name(self) -> str:
+        """The forge, for messages."""
+        return self.project.tools.forge_kind or "the forge"
+
+
+def known_origins(
+    project: Project,
+    forge: Forge,
+    rule: ClusterRule,
+    position: LedgerPosition,
+    *,
+    head: str | None = None,
+    merged: Merges | None = None,
+    opened: Sequence[ChangeRequest] = (),
+    queued: Sequence[ChangeRequest] = (),
+    announced: Push | None = None,
+) -> KnownOrigins:
+    """What is known of the commits of a plan: of the target at `head`, and of requests that are not merged.
+
+    `merged` are the requests that commits of the target merged; the forge is asked for them if they are not given. `queued` are
+    requests that are merged in a group of a merge queue, whose head is `head`.
+    """
+    head = head or project.head_of(rule.ref)
+    if position.applied is None or position.trust is None or head is None:
+        return KnownOrigins()
+    line = project.tools.store.commits_between(position.applied, head, first_parent=True, most=MOST_COMMITS)
+    if merged is None:
+        merged = requests_merged_by(forge, rule, [commit.id for commit in line[:MOST_ASKED]])
+    sources = OriginSources(
+        project=project,
+        forge=forge,
+        rule=rule,
+        position=position,
+        trust=position.trust,
+        applied=position.applied,
+        head=head,
+        line=line,
+        merged=(*merged.requests, *queued),
+        opened=opened,
+        unsaid=merged.unsaid,
+        announced=announced,
+    )
+    try:
+        return KnownOrigins(pending=merged.pending) if merged.pending else sources.collect()
+    except RemoteError as error:
+        return KnownOrigins(pending=_pending(error))
+
+
+def requests_merged_by(forge: Forge, rule: ClusterRule, commits: Sequence[str]) -> Merges:
+    """The requests onto the cluster's branch that commits merged.
+
+    All of them, also those that do not touch the cluster: of a rebased request, a forge may know the last commit alone.
+    """
+    try:
+        said = forge.merged_by(commits) if commits else MergedRequests()
+    except RemoteError as error:
+        return Merges(pending=_pending(error))
+    return Merges(tuple(request for request in said.found if request.target == rule.ref), said.unsaid)
+
+
+def _pending(error: RemoteError) -> str:
+    """Why the authors are pending."""
+    if error.code == Code.PUSHERS_PENDING:
+        return error.detail
+    return f"who the authors are is not known for now, and the next run asks again: {error.code}: {error.detail}"
+
+
+def unlisted(account: str) -> str:
+    """Why the push of an account is not that of a person, and what to do.
+
+    To map the account of jobs to a person would make everybody who writes a job that person.
+    """
+    return (
+        f"the rules name no person for {account}, who pushed it: sign the commit, or, if one person alone uses the account, "
+        "list it in approvals.accounts of gitops.yaml"
+    )
+
+
+def merge_commits(project: Project, line: Sequence[Commit], request: ChangeRequest) -> tuple[Commit, ...]:
+    """The commits that merging a request put on the branch: one for a merge or a squash, several for a rebase.
+
+    A request of a merge queue is not merged yet: any commit of the group may be what merging it gives.
+    """
+    ends = {request.merged_as, request.head}
+    found = (
+        merged_series(project.tools.store, line, last, request.head)
+        for last, commit in enumerate(line)
+        if request.merged_as is None or commit.id in ends
+    )
+    return next(filter(None, found), ())

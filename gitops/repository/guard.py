@@ -1,0 +1,332 @@
+"""The rules of the server-side pre-receive hook: which pushes a repository accepts.
+
+The refs that carry trust accept only what is allowed here. A check that fails to run refuses the push.
+
+1. The ledger moves only forward, by entries that continue it and are signed by a ledger key in force. Only a repair, which names
+   the head that it removes, replaces a branch that does not verify.
+2. An approval branch is created once, with a well-formed commit and statement that one trusted key signed, and never moved or
+   deleted. The same holds for the branch of a revocation or a countersignature.
+3. A lock has the name of a cluster, is created and deleted, never moved, and its commit has no parent.
+4. Only the bot writes its other refs. A person pushes a comment on a change request as a ref that the bot takes in.
+5. The target branch only moves forward, to a commit whose cluster folders are valid.
+6. No ref has a name that a file system could take for one of the refs above because it ignores case or the form of letters, and
+   none replaces objects (`refs/replace/`): git would show other commits than those that are verified.
+
+A repository without `gitops.yaml` and without a ledger has no rule for its branches and tags; names of 1 to 4 are reserved there.
+
+Every push waits for this check. What reads rules, a cluster folder or an approval is imported when a push has one, and a
+`gitops.yaml` with keys that a ledger has in force is not validated again.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from gitops.cluster.config.named_clusters import CONFIG_FILE, NamedCluster, named_clusters
+from gitops.cluster.config.source import SourceTree
+from gitops.cluster.ledger.chain import (
+    APPROVALS,
+    COUNTERSIGNATURES,
+    LEDGERS,
+    QUARANTINE,
+    REVOCATIONS,
+    SIGNED,
+    entry_signer,
+    first_entry,
+    ledger_ref,
+    newest_entries,
+    read_verified_entry,
+    split_chain,
+    trust_files,
+    verify_chain,
+)
+from gitops.cluster.model.address import is_name
+from gitops.cluster.model.approval import DecisionKind
+from gitops.cluster.model.ledger import EntryKind
+from gitops.core.clock import Clock
+from gitops.core.codes import Code, remedy
+from gitops.core.diagnostics import Severity, by_place
+from gitops.core.errors import GitopsError, IntegrityError
+from gitops.forge.people import COMMENTS, check_pushed_comment
+from gitops.git.port import ZERO, GitReader, RefUpdate
+
+_LOCKS = ("refs/gitops/locks/", "refs/heads/gitops/locks/")
+_OWN = ("refs/gitops/", "refs/heads/gitops/")
+_REPLACED = "refs/replace/"
+_MAX_NEW_ENTRIES = 1000
+
+
+def is_governed(reader: GitReader, default_ref: str) -> bool:
+    """Whether a repository has a `gitops.yaml` on its default branch, or a ledger from when it had one."""
+    head = reader.resolve(default_ref)
+    named = head is not None and reader.read(reader.commit(head).tree, CONFIG_FILE) is not None
+    return named or bool(reader.refs(LEDGERS.rstrip("/")))
+
+
+class PushGuard:
+    """Checks the refs of a push before they move. `reader` sees the objects of the push, still in quarantine."""
+
+    def __init__(
+        self, reader: GitReader, default_ref: str, open_tree: Callable[[GitReader, str, str], SourceTree], clock: Clock
+    ) -> None:
+        """`default_ref` is the branch that `gitops.yaml` is read from."""
+        self._reader = reader
+        self._default_ref = default_ref
+        self._open_tree = open_tree
+        self._clock = clock
+        self._declared_clusters: tuple[NamedCluster, ...] | None = None
+
+    def refusals(self, updates: Sequence[RefUpdate]) -> Iterator[str]:
+        """Reasons to refuse the push, one line each, and their remedies; empty if it is accepted."""
+        for update in updates:
+            try:
+                yield from (f"{update.ref}: {reason}" for reason in self._check(update))
+            except GitopsError as error:
+                yield f"{update.ref}: {error.code}: {error.detail}"
+                # A rule of the hook itself says in its text what to do.
+                if error.code != Code.PUSH_REFUSED:
+                    yield f"{update.ref}: fix: {error.fix or remedy(error.code, error.path)}"
+
+    def _check(self, update: RefUpdate) -> Iterator[str]:
+        """Reasons to refuse one update; a rule with a single reason raises it."""
+        ref = update.ref
+        if ref.startswith(LEDGERS):
+            self._check_ledger(update)
+        elif ref.startswith(APPROVALS):
+            self._check_approval(update)
+        elif ref.startswith(SIGNED):
+            self._check_decision(update)
+        elif ref.startswith(_LOCKS):
+            self._check_lock(update)
+        elif ref.startswith(QUARANTINE):
+            self._check_quarantine(update)
+        elif ref.startswith(COMMENTS):
+            check_pushed_comment(self._reader, update)
+        elif f"{ref}/".startswith(_OWN):
+            raise _refused("only the bot writes its refs")
+        elif f"{_folded(ref)}/".startswith(_OWN):
+            raise _refused("on a file system that ignores case this is a ref of the bot; rename it")
+        elif ref == self._default_ref or any(rule.ref == ref for rule in self._declared()) or ref in self._recorded:
+            yield from self._check_target(update)
+        elif self._governed:
+            self._check_other(update)
+
+    def _check_ledger(self, update: RefUpdate) -> None:
+        """Rule 1."""
+        from gitops.cluster.config.trust_root import trust_root
+        from gitops.cluster.ledger.trust import trust_at
+
+        if update.new == ZERO:
+            raise _refused("a ledger is never deleted")
+        # A longer push is refused before its signatures are checked, which takes long.
+        at: str | None = update.new
+        for _ in range(_MAX_NEW_ENTRIES):
+            if at is None or at == update.old:
+                break
+            at = next(iter(self._reader.commit(at).parents), None)
+        if at is not None and at != update.old:
+            raise _refused(f"more than {_MAX_NEW_ENTRIES} entries in one push")
+        try:
+            verify_chain(self._reader, update.new, None if update.old == ZERO else update.old)
+        except IntegrityError:
+            if not self._is_repair(update):
+                raise
+        if update.old != ZERO:
+            return
+        newest = read_verified_entry(self._reader, update.new).entry
+        renamed = update.ref in map(ledger_ref, newest.new_names)
+        if renamed and self._reader.resolve(ledger_ref(newest.target.cluster)) in (newest.previous, update.new):
+            return
+        # The first entry has the keys and rules of the branch of its cluster: a push cannot bring its own.
+        name = update.ref.removeprefix(LEDGERS)
+        rule = next((r for r in self._declared() if r.name == name), None)
+        target = None if rule is None else self._reader.resolve(rule.ref)
+        if target is None:
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"cluster {name} does not exist")
+        trust = trust_root(trust_at(self._reader, self._reader.commit(target).tree))
+        if trust.digest != first_entry(self._reader, update.new).after.digest:
+            detail = "the first entry has other keys and rules than the target branch"
+            raise GitopsError(Code.LEDGER_DIVERGED, detail)
+
+    def _is_repair(self, update: RefUpdate) -> bool:
+        """Whether a push replaces a branch that does not verify by its good entries and one that names the bad head."""
+        if update.old == ZERO:
+            return False
+        found = read_verified_entry(self._reader, update.new)
+        good, _, _ = split_chain(self._reader, update.old, None, lambda _: None)
+        if good is None or found.entry.kind is not EntryKind.REPAIR or found.entry.quarantined[:1] != (update.old,):
+            return False
+        return verify_chain(self._reader, update.new, good.commit.id).entry.previous == good.commit.id
+
+    def _check_quarantine(self, update: RefUpdate) -> None:
+        """What a repair removes is kept under its own name."""
+        cluster, _, commit = update.ref.removeprefix(QUARANTINE).partition("/")
+        if update.old != ZERO or (update.new, is_name(cluster)) != (commit, True):
+            raise _refused("a commit in quarantine is kept under its name, and never moved or deleted")
+
+    def _ledger_head(self, update: RefUpdate, cluster: str, what: str) -> str:
+        """The ledger entry that the new branch of an approval or a decision (`what`) is for."""
+        if update.old != ZERO or update.new == ZERO:
+            raise _refused(f"{what} is created once, and never moved or deleted")
+        head = self._reader.resolve(ledger_ref(cluster))
+        if head is None:
+            raise GitopsError(Code.LEDGER_MISSING, f"cluster {cluster} has no ledger yet")
+        return head
+
+    def _check_approval(self, update: RefUpdate) -> None:
+        """Rule 2. Whether the approval covers a change is decided when it is used."""
+        from gitops.cluster.approvals.verify import signature_refusal
+        from gitops.cluster.ledger.evidence import read_evidence
+
+        cluster, _, name = update.ref.removeprefix(APPROVALS).partition("/")
+        head = self._ledger_head(update, cluster, "an approval branch")
+        evidence = read_evidence(self._reader, update.ref, update.new, frozenset())
+        approval, statement, signature = evidence.approval, evidence.statement, evidence.signature
+        if evidence.problem or approval is None or statement is None or approval.approval_id != name:
+            detail = evidence.problem or "the commit is not an approval with this name"
+            raise GitopsError(Code.APPROVAL_MALFORMED, detail)
+        refusal = signature_refusal(evidence, statement)
+        if refusal is not None:
+            raise GitopsError(*refusal)
+        if entry_signer(self._reader, head, signature.key, self._clock.now()) is None:
+            raise GitopsError(Code.APPROVAL_SIGNER_UNKNOWN, f"its {signature.key_type} key is not trusted")
+
+    def _check_decision(self, update: RefUpdate) -> None:
+        """Rule 2. Whether it counts, and for which approval, is decided by every run."""
+        from gitops.cluster.approvals.verify import own_signature_problem
+        from gitops.cluster.ledger.evidence import read_decision_evidence
+
+        kind = DecisionKind.REVOKE if update.ref.startswith(REVOCATIONS) else DecisionKind.COUNTERSIGN
+        cluster, _, name = update.ref.removeprefix(REVOCATIONS).removeprefix(COUNTERSIGNATURES).partition("/")
+        head = self._ledger_head(update, cluster, "the branch of a decision")
+        evidence = read_decision_evidence(self._reader, update.ref, update.new, frozenset())
+        decision, signature = evidence.decision, evidence.signature
+        if evidence.problem or decision is None or (decision.kind, decision.decision_id) != (kind, name):
+            detail = evidence.problem or "the commit is not a decision with this name"
+            raise GitopsError(Code.DECISION_MALFORMED, detail)
+        if not signature.good:
+            raise GitopsError(Code.DECISION_REFUSED, signature.problem or "the commit has no signature")
+        if problem := own_signature_problem(signature, evidence.own_signature):
+            raise GitopsError(Code.DECISION_REFUSED, problem)
+        if entry_signer(self._reader, head, signature.key, self._clock.now()) is None:
+            raise GitopsError(Code.DECISION_REFUSED, f"its {signature.key_type} key is not trusted")
+
+    def _check_lock(self, update: RefUpdate) -> None:
+        """Rule 3."""
+        if not is_name(next(update.ref.removeprefix(p) for p in _LOCKS if update.ref.startswith(p))):
+            raise _refused("a lock has the name of a cluster")
+        if ZERO not in (update.new, update.old):
+            raise _refused("a lock is taken by creating it")
+        if update.new != ZERO and self._reader.commit(update.new).parents:
+            raise _refused("the commit of a lock has no parent")
+
+    def _check_target(self, update: RefUpdate) -> Iterator[str]:
+        """Rule 5, for the clusters of the branch before and after the push."""
+        if self._governed:
+            if update.new == ZERO:
+                raise _refused("the target branch is never deleted")
+            if update.old != ZERO and not self._reader.is_ancestor(update.old, update.new):
+                raise _refused("the target branch only moves forward")
+        elif update.new == ZERO:
+            return
+        tree = self._reader.commit(update.new).tree
+        # Raises for a tree of a few objects that stands for billions of files.
+        self._reader.changed_paths(None if update.old == ZERO else self._reader.commit(update.old).tree, tree)
+        try:
+            before = self._declared()
+        except GitopsError:
+            # A broken `gitops.yaml` on the default branch, from before this guard, must not refuse its own repair.
+            if update.ref != self._default_ref:
+                raise
+            before = ()
+        after = self._clusters_at(update.new)
+        # What the default branch no longer declares need no longer be there: whether a cluster moves or goes is gated.
+        for rule in (
+            after if after and update.ref == self._default_ref else {r.name: r for r in (*before, *after)}.values()
+        ):
+            if rule.ref == update.ref:
+                yield from self._check_folder(rule, tree)
+        self._check_rules(tree)
+
+    def _check_folder(self, rule: NamedCluster, tree: str) -> Iterator[str]:
+        from gitops.cluster.config.git_folders import require_plain
+        from gitops.cluster.config.load import load_desired
+
+        folder = self._reader.subtree(tree, rule.path)
+        if folder is None:
+            yield f"cluster_not_found: cluster {rule.name} has no folder {rule.path}"
+            yield "fix: keep the folder, or remove the cluster from gitops.yaml"
+            return
+        require_plain(self._reader, folder, rule.path)
+        fixes: dict[str, None] = {}
+        for problem in by_place(load_desired(self._open_tree(self._reader, folder, rule.path)).diagnostics):
+            if problem.severity is Severity.ERROR:
+                source = "" if problem.source is None else f" ({rule.path}/{problem.source})"
+                yield f"{problem.code}: {problem.path}: {problem.message}{source}"
+                fixes[problem.fix or ""] = None
+        yield from (f"fix: {fix}" for fix in fixes if fix)
+
+    def _check_other(self, update: RefUpdate) -> None:
+        """Rule 6. A ref that replaces an object may be deleted."""
+        folded = _folded(update.ref)
+        if folded.startswith(_REPLACED) and update.new != ZERO:
+            raise _refused("refs/replace makes git show other commits than those that are verified; delete the ref")
+        for target in (self._default_ref, *(rule.ref for rule in self._declared())):
+            if _folded(target) == folded:
+                raise _refused(f"on a file system that ignores case this is {target}; rename it")
+
+    def _declared(self) -> tuple[NamedCluster, ...]:
+        """The clusters of the default branch before the push; empty without a `gitops.yaml`. The file is read once."""
+        if self._declared_clusters is None:
+            self._declared_clusters = self._clusters_at(self._reader.resolve(self._default_ref))
+        return self._declared_clusters
+
+    @cached_property
+    def _in_force(self) -> tuple[Mapping[str, bytes], ...]:
+        """The files of keys and rules of each ledger: they were valid when they came into force."""
+        heads = self._reader.refs(LEDGERS.rstrip("/")).values()
+        return tuple(trust_files(self._reader, head) for head in heads)
+
+    @cached_property
+    def _recorded(self) -> frozenset[str]:
+        """The branches that ledgers record: they are in force, whatever the newest commit declares."""
+        entries = newest_entries(self._reader, self._reader.refs(LEDGERS.rstrip("/"))).values()
+        return frozenset((entry.target if entry.scope is None else entry.scope.target).ref for entry in entries)
+
+    @cached_property
+    def _governed(self) -> bool:
+        return is_governed(self._reader, self._default_ref)
+
+    def _clusters_at(self, commit: str | None) -> tuple[NamedCluster, ...]:
+        """The clusters that `gitops.yaml` of a commit names. Raises GitopsError for a file with a mistake."""
+        content = None if commit is None else self._reader.read(self._reader.commit(commit).tree, CONFIG_FILE)
+        if content is None:
+            return ()
+        if all(files.get(CONFIG_FILE) != content for files in self._in_force):
+            from gitops.cluster.config.gitops_yaml import parse_bot_config
+
+            parse_bot_config(content)
+        return named_clusters(content)
+
+    def _check_rules(self, tree: str) -> None:
+        """Raise what is wrong with the keys and rules of a root tree, if it has any."""
+        if self._reader.read(tree, CONFIG_FILE) is None:
+            return
+        for files in self._in_force:
+            if CONFIG_FILE in files and all(self._reader.read(tree, path) == held for path, held in files.items()):
+                return
+        from gitops.cluster.config.trust_root import trust_root
+        from gitops.cluster.ledger.trust import trust_at
+
+        trust_root(trust_at(self._reader, tree))
+
+
+def _folded(ref: str) -> str:
+    """One form for all refs that a file system could take for each other."""
+    return unicodedata.normalize("NFKC", ref).casefold()
+
+
+def _refused(detail: str) -> GitopsError:
+    return GitopsError(Code.PUSH_REFUSED, detail)

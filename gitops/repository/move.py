@@ -1,0 +1,67 @@
+"""The part of an apply that is about the cluster itself: where it is declared elsewhere than its ledger records it.
+
+If that is approved, it is recorded, and the rest of the apply goes on from there. If it is not approved, the rest goes on where
+the cluster is. If it is approved and cannot be carried out, nothing else is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gitops.cluster.apply.scope import apply_scope
+from gitops.cluster.config.gitops_yaml import BotConfig, ClusterRule
+from gitops.cluster.model.address import cluster_address
+from gitops.cluster.model.change import Disposition
+from gitops.cluster.model.outcome import ApplyOutcome
+from gitops.cluster.session.workspace import Workspace
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic
+from gitops.core.errors import GitopsError
+from gitops.repository.position import LedgerPosition
+from gitops.repository.project import Project
+from gitops.repository.results import diagnostics_of
+from gitops.repository.scopes import rule_at
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMove:
+    """How it ended: `rule` is where the cluster is now, None where it was taken out. `outcome` is of the entry that records it.
+
+    `refused` are the problems of an approved change that could not be carried out, `waits` those of one that is not approved.
+    """
+
+    rule: ClusterRule | None
+    outcome: ApplyOutcome | None = None
+    refused: tuple[Diagnostic, ...] = ()
+    waits: tuple[Diagnostic, ...] = ()
+
+
+def move_cluster(
+    project: Project,
+    rule: ClusterRule,
+    position: LedgerPosition,
+    config: BotConfig,
+    declared: Callable[[], Workspace],
+    *,
+    dry_run: bool = False,
+) -> ClusterMove:
+    """Record where a cluster is from now on, if a merge moved it and that is approved. Raises RemoteError.
+
+    `declared` opens its workspace where it is declared. With `dry_run` nothing is recorded: what would be is `refused`, with a
+    warning that says so.
+    """
+    try:
+        if not project.scope_waits(rule, position, config):
+            return ClusterMove(rule)
+        outcome = apply_scope(declared(), dry_run=dry_run)
+    except GitopsError as error:
+        # A declaration that cannot be used is not approved either: the cluster stays where it is.
+        return ClusterMove(rule, waits=diagnostics_of(error))
+    if outcome.state_written:
+        entry = project.tools.ledger(rule).view().entry
+        scope = None if entry is None else entry.scope
+        return ClusterMove(None if scope is None or scope.closed else rule_at(scope.target), outcome)
+    if any(change.disposition is Disposition.APPLIED for change in outcome.changes):
+        return ClusterMove(rule, outcome, refused=outcome.diagnostics)
+    address = cluster_address(rule.name)
+    return ClusterMove(rule, waits=tuple(each for each in outcome.diagnostics if each.path == address))

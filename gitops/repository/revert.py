@@ -1,0 +1,293 @@
+"""`revert` and `down --to`: take back what an entry of the ledger applied, or go back to what was applied after one.
+
+1. An entry is found by its number or its commit on the verified chain, and its folder by the source commit that it names; the
+   folder must be the tree that the entry records.
+2. Going back to an entry replaces what the cluster declares at the head of its branch by what it declared then.
+3. Reverting an entry is a merge of three: from the commit that the entry applied, to what was applied before that commit, on the
+   head of the branch. Later changes stay; where they touch the same lines, nothing is proposed.
+4. A schema gets the hints by which its plan renames what was renamed since (`database.language.schema.reversal`): the ledger
+   records which schemas followed one another. The three sides are merged without hints, which mean nothing once they are applied.
+5. The result is built from trees, as `gitops.repository.proposal` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gitops.cluster.audit.walk import entry_ids
+from gitops.cluster.config.declaration import CONFIG_FILE
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.load import declared_schema, load_desired
+from gitops.cluster.config.sound import ContentTree
+from gitops.cluster.config.source import normalize
+from gitops.cluster.ledger.chain import read_verified_entry
+from gitops.cluster.model.address import Kind, schema_address
+from gitops.cluster.model.change import Disposition
+from gitops.cluster.model.ledger import EntryKind, LedgerEntry
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, IntegrityError, UsageError
+from gitops.git.port import NewCommit, Person
+from gitops.repository.project import Project
+from gitops.repository.proposal import Proposal, below, cluster_folder, declared_files
+from gitops.repository.revert_message import revert_message
+from gitops.repository.scopes import rule_at
+
+if TYPE_CHECKING:
+    from gitops.database.language.schema import Schema
+
+_MIN_PREFIX = 7
+_APPLIES = (EntryKind.APPLY, EntryKind.IMPORT)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierFolder:
+    """The folder of a cluster in an earlier commit; `entry` is what applied it, None for any commit of the repository."""
+
+    commit: str
+    tree: ContentTree
+    entry: LedgerEntry | None = None
+
+    @property
+    def words(self) -> str:
+        """Where it comes from, for people."""
+        return f"commit {self.commit[:12]}" if self.entry is None else f"entry {self.entry.number}, {self.commit[:12]}"
+
+
+def earlier_folder(project: Project, rule: ClusterRule, place: str) -> EarlierFolder:
+    """The folder that a cluster had after a ledger entry (its number or commit), or has at a commit of the repository.
+
+    Raises UsageError `usage_error` for a place that is neither; GitopsError `ledger_missing`, `cluster_not_found`; IntegrityError
+    `ledger_diverged`, and those of an entry that does not verify.
+    """
+    store = project.tools.store
+    chain = _chain(project, rule)
+    number = _number(chain, place)
+    if number is not None:
+        return _applied_after(project, chain, number)
+    commit = store.resolve(place)
+    if commit is None:
+        detail = f"{place[:80]} is neither one of the {len(chain)} entries of {rule.name} nor the whole id of a commit"
+        fix = f"list the entries: gitops log --cluster {rule.name}; or find the commit: git rev-parse NAME"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
+    return EarlierFolder(commit, cluster_folder(project, store.commit(commit).tree, rule))
+
+
+def way_back(project: Project, rule: ClusterRule, earlier: EarlierFolder) -> Proposal:
+    """The head of a cluster's branch with what the cluster declared earlier: step 2.
+
+    Raises GitopsError `cluster_not_found`, `revert_refused` for a folder that this release cannot read.
+    """
+    base = _head(project, rule)
+    old = project.tools.store.commit(base).tree
+    new = _with_folder(project, rule, old, earlier)
+    was, now = _schemas(project, rule, new), _schemas(project, rule, old)
+    changed = {graph: file for graph, file in was.items() if graph in now and file[1] != now[graph][1]}
+    if earlier.entry is None:
+        # Of a commit it is not known what was applied of it: its own hints may still count.
+        applied = {graph: _compiled((text, now[graph][1])) for graph, (_, text) in changed.items()}
+        pending = changed
+    else:
+        applied, pending = _applied_since(project, _chain(project, rule), earlier.entry, changed), {}
+    new = _with_hints(project, rule, new, {graph: applied[graph] for graph in changed}, pending)
+    message = f"Bring {rule.name} back to {earlier.words}\n"
+    return Proposal(rule=rule, base=base, old=old, new=new, message=message)
+
+
+def reversal(project: Project, rule: ClusterRule, entry: str, person: Person) -> tuple[Proposal, LedgerEntry]:
+    """What reverting an entry changes on the cluster's branch, and that entry: step 3.
+
+    Raises UsageError `usage_error` for an entry that does not exist; GitopsError `revert_refused`, and as `earlier_folder`.
+    """
+    store, chain = project.tools.store, _chain(project, rule)
+    number = _number(chain, entry)
+    if number is None:
+        detail = f"{entry[:80]} is not one of the {len(chain)} entries of {rule.name}"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=f"list the entries: gitops log --cluster {rule.name}")
+    found = read_verified_entry(store, chain[number - 1]).entry
+    source = found.source
+    if found.kind is not EntryKind.APPLY or not found.moved or source is None:
+        raise GitopsError(Code.REVERT_REFUSED, f"entry {number} ({found.kind}) applied no change", path=rule.name)
+    if found.target.path != rule.path:
+        detail = f"entry {number} applied folder {found.target.path}, and the cluster is in {rule.path} now"
+        raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name)
+    earlier = _applied_after(project, chain, number, other_than=source.commit)
+    base = _head(project, rule)
+    project.fetch_commits(source.commit)
+    before, head = store.commit(source.commit).tree, store.commit(base).tree
+    undone = _with_folder(project, rule, before, earlier)
+    was, now = _schemas(project, rule, undone), _schemas(project, rule, before)
+    changed = {graph: was[graph] for graph in was.keys() & now.keys() if was[graph][1] != now[graph][1]}
+    hinted = {graph: file for graph, file in changed.items() if _has_hints(file[1], now[graph][1])}
+    sides = [_without_hints(project, rule, root, hinted) if hinted else root for root in (before, head, undone)]
+    # Only sides of the merge: no ref ever names these commits.
+    start = store.write_commit(NewCommit(sides[0], (), person, f"Entry {number}\n"), signing_key=None)
+    ours, theirs = (
+        store.write_commit(NewCommit(side, (start,), person, f"Entry {number} taken back\n"), signing_key=None)
+        for side in sides[1:]
+    )
+    merged = store.merge(ours, theirs)
+    if merged.tree is None:
+        detail = f"later changes touch what entry {number} applied, in {', '.join(merged.conflicts[:5])}"
+        raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name)
+    applied = _applied_since(project, chain, earlier.entry, hinted) if earlier.entry is not None else {}
+    new = _with_hints(project, rule, merged.tree, applied, _schemas(project, rule, head))
+    message = revert_message(rule.name, found)
+    return Proposal(rule=rule, base=base, old=head, new=new, message=message), found
+
+
+def _chain(project: Project, rule: ClusterRule) -> tuple[str, ...]:
+    """The commits of a ledger, the first entry first, after the chain was verified."""
+    project.position(rule)
+    return entry_ids(project.tools.store, project.ledger_head(rule))
+
+
+def _number(chain: tuple[str, ...], text: str) -> int | None:
+    """The number of the entry with this number, commit, or unique prefix of a commit."""
+    if text.isascii() and text.isdigit() and len(text) < _MIN_PREFIX:
+        return int(text) if 1 <= int(text) <= len(chain) else None
+    found = [
+        at for at, commit in enumerate(chain, start=1) if len(text) >= _MIN_PREFIX and commit.startswith(text.lower())
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _applied_after(
+    project: Project, chain: tuple[str, ...], number: int, *, other_than: str | None = None
+) -> EarlierFolder:
+    """The folder that was applied after an entry, or the one before that of a commit: step 1.
+
+    What an entry only announces or observes is not applied by it. Raises GitopsError `revert_refused` where nothing was applied.
+    """
+    store = project.tools.store
+    for commit_id in reversed(chain[:number]):
+        entry = read_verified_entry(store, commit_id).entry
+        if entry.kind not in _APPLIES or entry.source is None or entry.source.commit == other_than:
+            continue
+        source = entry.source
+        project.fetch_commits(source.commit)
+        target = entry.target if entry.scope is None else entry.scope.target
+        tree = cluster_folder(project, store.commit(source.commit).tree, rule_at(target))
+        if store.subtree(store.commit(source.commit).tree, target.path) != source.tree:
+            detail = f"folder {target.path} of {source.commit[:12]} is not the one that entry {entry.number} records"
+            raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=commit_id)
+        return EarlierFolder(source.commit, tree, entry)
+    before = "" if other_than is None else f" before commit {other_than[:12]}"
+    raise GitopsError(Code.REVERT_REFUSED, f"nothing was applied{before} up to entry {number}")
+
+
+def _head(project: Project, rule: ClusterRule) -> str:
+    base = project.head_of(rule.ref)
+    if base is None:
+        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
+    return base
+
+
+def _with_folder(project: Project, rule: ClusterRule, root: str, earlier: EarlierFolder) -> str:
+    """A root tree in which the cluster declares what it declared earlier."""
+    was, now = load_desired(earlier.tree, applied=True), load_desired(cluster_folder(project, root, rule))
+    if was.desired is None:
+        detail = f"the folder of {earlier.words} cannot be read by this release"
+        raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name)
+    files: dict[str, bytes | None] = {**declared_files(was), CONFIG_FILE: earlier.tree.reopened().read(CONFIG_FILE)}
+    gone = dict.fromkeys(declared_files(now).keys() - files.keys())
+    return project.tools.store.write_files(root, below(rule.path, {**gone, **files}))
+
+
+# -- schemas with the hints of the way back ----------------------------------------------------------------------------
+
+_Files = Mapping[str, tuple[str, bytes]]
+"""The path and the text of the schema of each graph."""
+
+
+def _schemas(project: Project, rule: ClusterRule, root: str) -> _Files:
+    loaded = load_desired(cluster_folder(project, root, rule), applied=True)
+    schemas = (each for each in loaded.resources.values() if each.address.kind is Kind.SCHEMA)
+    return {
+        each.address.name: (normalize(each.path, confined=True), each.content)
+        for each in schemas
+        if each.path and each.content
+    }
+
+
+def _has_hints(*texts: bytes) -> bool:
+    """Whether one of the texts renames something, or did; one that does not parse has none."""
+    from gitops.database.language.schema.reversal import hints_of
+    from gitops.database.language.text import LanguageError
+
+    found = False
+    for text in texts:
+        with suppress(LanguageError):
+            found = found or bool(hints_of(text))
+    return found
+
+
+def _without_hints(project: Project, rule: ClusterRule, root: str, graphs: Collection[str]) -> str:
+    """A root tree whose schemas of these graphs have no hints."""
+    from gitops.database.language.schema.reversal import without_hints
+    from gitops.database.language.text import LanguageError
+
+    files: dict[str, bytes | None] = {}
+    for graph, (path, text) in _schemas(project, rule, root).items():
+        with suppress(LanguageError):
+            files |= {path: without_hints(text)} if graph in graphs else {}
+    return project.tools.store.write_files(root, below(rule.path, files))
+
+
+def _with_hints(
+    project: Project, rule: ClusterRule, root: str, applied: Mapping[str, Sequence[Schema]], pending: _Files
+) -> str:
+    """A root tree whose schemas have the hints of the way back from those that were `applied`, and those that are `pending`.
+
+    Raises GitopsError `revert_refused` for a schema that is none without what is taken back.
+    """
+    if not applied:
+        return root
+    from gitops.database.language.schema import compile_schema
+    from gitops.database.language.schema.reversal import hints_of, reversing_source
+    from gitops.database.language.text import LanguageError
+
+    files: dict[str, bytes | None] = {}
+    for graph, (path, text) in _schemas(project, rule, root).items():
+        if not applied.get(graph):
+            continue
+        try:
+            own = hints_of(pending[graph][1]) if graph in pending else {}
+            files[path] = reversing_source(compile_schema(text), applied[graph], own)
+        except LanguageError as error:
+            detail = f"later changes need what it takes back: {path} would not compile: {error}"
+            raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name) from error
+    return project.tools.store.write_files(root, below(rule.path, files))
+
+
+def _applied_since(
+    project: Project, chain: tuple[str, ...], earlier: LedgerEntry, graphs: _Files
+) -> dict[str, tuple[Schema, ...]]:
+    """For each of these graphs the schema at an entry, and those that were applied after it, as far as git has their texts."""
+    store, texts = project.tools.store, {graph: [text] for graph, (_, text) in graphs.items()}
+    for commit_id in chain[earlier.number :] if texts else ():
+        entry = read_verified_entry(store, commit_id).entry
+        changes = {c.resource: c.after for c in entry.changes if c.disposition == Disposition.APPLIED}
+        for graph, found in texts.items():
+            after = changes.get(schema_address(graph)) if entry.kind is EntryKind.APPLY else None
+            if after is None or entry.source is None:
+                continue
+            project.fetch_commits(entry.source.commit)
+            folder = cluster_folder(project, store.commit(entry.source.commit).tree, rule_at(entry.target))
+            if (text := declared_schema(folder, graph, after)) is not None:
+                found.append(text)
+    return {graph: _compiled(found) for graph, found in texts.items()}
+
+
+def _compiled(texts: Iterable[bytes]) -> tuple[Schema, ...]:
+    """The schemas of these texts; one that this release does not take is passed over."""
+    from gitops.database.language.schema import compile_schema
+    from gitops.database.language.text import LanguageError
+
+    found: list[Schema] = []
+    for text in texts:
+        with suppress(LanguageError):
+            found.append(compile_schema(text))
+    return tuple(found)

@@ -1,0 +1,147 @@
+"""Which forge, its address and its token: set by the operator, never by a commit.
+
+kind      `--forge`; else `forge.kind` of gitops.yaml on the target branch; else the CI job; else the repository itself
+address   git config gitops.forgeUrl; else what the CI job sets (GITHUB_API_URL, CI_API_V4_URL); else the public one
+project   what the CI job sets; else `forge.project` of gitops.yaml; else the path of the remote
+token     GITOPS_TOKEN; else GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, by the kind. It is sent to this address only, and as a
+          login to git remotes on its host over HTTPS. It is never an argument; git gets it as a header, other programs never
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from gitops.core.clock import Clock
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import UsageError
+from gitops.core.redact import Secret
+from gitops.forge.registry import FORGES
+
+if TYPE_CHECKING:
+    from gitops.cluster.config.gitops_yaml import ForgeRule
+    from gitops.forge.client import Traffic
+    from gitops.forge.port import Forge
+    from gitops.repository.wiring.system import Setting
+
+LOCAL = "local"
+UNAUTHENTICATED = "set GITOPS_TOKEN to a token of the bot's account"
+"""What to do where a forge is known and its token is not."""
+
+_TRUE = ("1", "true")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# What GitLab's runner writes into the address of the remote: a login that may read and, as a rule, not push.
+# https://docs.gitlab.com/ci/jobs/ci_job_token/
+_JOB_LOGIN = "gitlab-ci-token"
+_SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//)(.+)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgeChoice:
+    """A forge to use. Without a token nothing is read from it and nothing is written to it."""
+
+    kind: str
+    base: str = ""
+    project: str = ""
+    token: Secret | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether there is no token for it."""
+        return self.kind != LOCAL and self.token is None
+
+
+def job_kind(environ: Mapping[str, str]) -> str | None:
+    """The kind of forge that a CI job runs on, by the variables that it sets; None outside of jobs."""
+    found = [kind for kind, row in FORGES.items() if any(environ.get(mark) in _TRUE for mark in row.job_marks)]
+    return found[-1] if found else None
+
+
+def token_of(kind: str, environ: Mapping[str, str]) -> Secret | None:
+    """The token for a kind of forge."""
+    names = ("GITOPS_TOKEN", *(FORGES[kind].tokens if kind in FORGES else ()))
+    return next((Secret(name, environ[name]) for name in names if environ.get(name)), None)
+
+
+def secrets_of(environ: Mapping[str, str]) -> tuple[Secret, ...]:
+    """Every token in the environment, used or not: none of them may appear in an output."""
+    names = dict.fromkeys(("GITOPS_TOKEN", *(name for row in FORGES.values() for name in row.tokens)))
+    return tuple(Secret(name, environ[name]) for name in names if environ.get(name))
+
+
+def choose_forge(
+    kind: str, environ: Mapping[str, str], setting: Setting, rule: ForgeRule | None, remote_url: str | None
+) -> ForgeChoice:
+    """The forge of a known kind. Raises UsageError `usage_error` if its address or project is not set."""
+    if kind == LOCAL:
+        return ForgeChoice(LOCAL)
+    base = _address(kind, environ, setting)
+    if base is None:
+        fix = "set it: git config gitops.forgeUrl https://HOST"
+        raise UsageError(Code.USAGE_ERROR, f"the address of {kind} is not known", fix=fix)
+    project = next((environ[name] for name in FORGES[kind].project if environ.get(name)), None)
+    project = project or (rule.project if rule is not None else None)
+    if not project:
+        # The path in the address of a git remote, such as `owner/name`.
+        url = remote_url or ""
+        scp = _SCP.fullmatch(url)
+        path = urlsplit(url).path if "://" in url else scp[1] if scp else ""
+        project = path.strip("/").removesuffix(".git")
+    if not project:
+        fix = "name it in gitops.yaml: forge: {project: owner/name}; or set the address: git remote set-url origin ADDRESS"
+        raise UsageError(Code.USAGE_ERROR, f"the project on {kind} is not known", fix=fix)
+    return ForgeChoice(kind, base.rstrip("/"), project, token_of(kind, environ))
+
+
+def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock) -> tuple[Forge, Traffic]:
+    """The forge over HTTP, and what counts its requests; only its own modules are imported. Raises UsageError without a token."""
+    from gitops.forge.client import WebClient, forge_service
+
+    if choice.token is None:
+        raise UsageError(Code.USAGE_ERROR, "the bot has no token for the forge", fix=UNAUTHENTICATED)
+    row = FORGES[choice.kind]
+    headers = {"Authorization": choice.token.prefixed(row.scheme)}
+    client = WebClient(forge_service(choice.base, headers, row.writes_a_minute), pause, clock)
+    return row.load().adapter(client, choice.project, clock), client.traffic
+
+
+def remote_login(kind: str, environ: Mapping[str, str], setting: Setting) -> Callable[[str], str]:
+    """A function that adds the token to the address of a git remote on the host of the forge; others stay unchanged."""
+    if kind == LOCAL:
+        return str
+    token = token_of(kind, environ)
+    netloc = urlsplit(_address(kind, environ, setting) or "").netloc
+    # https://docs.github.com/en/enterprise-cloud@latest/admin/data-residency: api.SUBDOMAIN.ghe.com likewise
+    hosts = {netloc, netloc.removeprefix("api.")} - {""}
+
+    def login(url: str) -> str:
+        parts = urlsplit(url) if "://" in url else None
+        if token is None or parts is None or parts.username not in (None, _JOB_LOGIN):
+            return url
+        host = parts.netloc.rpartition("@")[2]
+        if host not in hosts:
+            return url
+        if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
+            return url
+        return urlunsplit(parts._replace(netloc=f"x-access-token:{quote(token.reveal(), safe='')}@{host}"))
+
+    return login
+
+
+def run_address(environ: Mapping[str, str]) -> str:
+    """The page of the CI job, or nothing."""
+    server, project, run = (environ.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
+    if server and project and run:
+        return f"{server}/{project}/actions/runs/{run}"
+    return environ.get("CI_JOB_URL", "")
+
+
+def _address(kind: str, environ: Mapping[str, str], setting: Setting) -> str | None:
+    """The address of the API: as the operator set it, of the CI job, or the public one."""
+    row = FORGES[kind]
+    # The variables of another forge do not describe this one, but may be set by hand.
+    from_job = environ.get(row.address) if row.address_by_hand or job_kind(environ) == kind else None
+    return setting("gitops.forgeUrl") or from_job or row.public

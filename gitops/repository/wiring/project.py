@@ -1,0 +1,355 @@
+"""Build a project from a repository on disk: its remote, its keys, the storage of its graphs. Operator settings are git config.
+
+gitops.root           folder for graphs and data on this machine; without it this machine cannot change graphs
+gitops.storage        s3://bucket/prefix that clusters may declare, or prefixes below it; each of several clusters may use
+                      only the part with its name. gitops.CLUSTER.storage sets it for one cluster
+gitops.lockRef        written by the program: the kind of lock ref that the host accepts
+gitops.lockProven     written by the program: that this account may delete refs of that kind
+gitops.actor          who is acting
+
+Those that the hook of a push needs too are in `gitops.repository.wiring.local`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+from gitops.cluster.apply.provider import ClusterProvider
+from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.config.cache import MemoryCache
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.ledger.anchor import AnchorFile
+from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
+from gitops.cluster.ledger.chain import LEDGERS, approvals_prefix, ledger_ref
+from gitops.cluster.ledger.head_pin import HeadPin
+from gitops.cluster.ledger.heads import Heads
+from gitops.cluster.ledger.served import ServingReports
+from gitops.cluster.session.workspace import Stores, Workspace
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError, UsageError
+from gitops.core.faults import Faults, NoFaults
+from gitops.forge.port import Permission
+from gitops.forge.refs.document_forge import OperatorSettings
+from gitops.forge.refs.local import LocalForge
+from gitops.git.cached_remote import OWN_BRANCHES, CachedRemote
+from gitops.git.port import GitRemote, Person
+from gitops.git.remote import ProgramRemote, SelfRemote
+from gitops.git.tracking_remote import TrackingRemote
+from gitops.repository.authors import known_origins
+from gitops.repository.project import Project, ProjectTools
+from gitops.repository.scopes import declared_rule
+from gitops.repository.wiring.local import LocalRepository, open_commit_tree
+from gitops.repository.wiring.repository import has_server_hook
+from gitops.repository.wiring.requests import find_request
+from gitops.repository.wiring.stores import admitted_root, edition, graph_engine, graph_uri, open_store, workers_at
+from gitops.repository.wiring.system import RandomIds, Setting, SystemClock
+from gitops.repository.wiring.targets import declared_target
+from gitops.repository.wiring.work_tree import proposed_scope
+
+_CUSTOM, _BRANCH = "custom", "branch"
+# In rising order: a person in two lists has the higher permission.
+_PEOPLE = {
+    "gitops.writers": Permission.WRITE,
+    "gitops.maintainers": Permission.MAINTAIN,
+    "gitops.administrators": Permission.ADMIN,
+}
+# For commands that only read: git refuses an empty name, so nothing can be committed with it.
+_NO_PERSON = Person("", "")
+
+
+class LocalProject(LocalRepository):
+    """A project in a repository on this machine."""
+
+    def __init__(
+        self,
+        path: str,
+        remote: str | None = None,
+        *,
+        offline: bool = False,
+        environ: Mapping[str, str] | None = None,
+        faults: Faults | None = None,
+        login: Callable[[Setting], Callable[[str], str]] | None = None,
+    ) -> None:
+        """Open the repository around a path. A `remote` of None is `origin`, or the repository itself if it is bare.
+
+        `offline` uses only what the clone last fetched. `login` makes, of the git settings, what puts a token into addresses of
+        remotes. Raises UsageError `not_a_repository`, `usage_error`.
+        """
+        super().__init__(path, environ=environ)
+        self.adopting = False
+        self._login = str if login is None else login(self.setting)
+        self._remote_name = remote or "origin"
+        self.remote: GitRemote = self._remote(remote, offline=offline)
+        self._faults = faults or NoFaults()
+        tools = ProjectTools(
+            store=self.repository,
+            remote=self.remote,
+            stores=self._stores,
+            ledger=self.ledger,
+            open_tree=open_commit_tree,
+            cache=MemoryCache(),
+            compiler=cache(edition),
+            provider=ClusterProvider,
+            clock=SystemClock(),
+            ids=RandomIds(),
+            faults=self._faults,
+            forge_kind="local" if isinstance(self.remote, SelfRemote) else "",
+            open_target=partial(declared_target, os.environ if environ is None else environ),
+        )
+        self.project = Project(tools, self.default_ref())
+
+    def complete(self) -> None:
+        """Fetch what the checkout of a CI job leaves out: the full history, and the branch that the remote's HEAD names.
+
+        Afterwards, branches of the remote are listed only once, as `gitops.git.cached_remote` says. Raises GitopsError
+        `shallow_repository` if the history is not available.
+        """
+        remote = self.remote
+        if isinstance(remote, ProgramRemote):
+            if self.repository.is_shallow:
+                remote.unshallow()
+                self.repository.reopen()
+            named, own = remote.head_and(OWN_BRANCHES) or ({}, None)
+            named = {} if self.setting("gitops.targetBranch") is not None else named
+            self.project.default_ref = next(iter(named), self.project.default_ref)
+            self.list_once(named, own)
+        if self.repository.is_shallow:
+            raise GitopsError(
+                Code.SHALLOW_REPOSITORY, "the rest of the history cannot be fetched; check out with fetch-depth: 0"
+            )
+
+    def list_once(self, known: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None) -> None:
+        """List branches of the remote once from now on, until a push or `relist` of the tools: see `gitops.git.cached_remote`.
+
+        `known` are branches of people, and `own` all branches of the bot, that were just listed.
+        """
+        if isinstance(self.remote, ProgramRemote):
+            self.remote = cached = CachedRemote(self.remote, known, own, self.repository.resolve)
+            self.project.tools = replace(self.project.tools, remote=cached, relist=cached.forget)
+
+    def pushed_to(self) -> GitRemote:
+        """The remote for pushes; a bare repository is pushed to like any other, so that its hooks run."""
+        path = self.repository.git_dir
+        return ProgramRemote(path, path) if isinstance(self.remote, SelfRemote) else self.remote
+
+    def forge(self) -> LocalForge:
+        """The forge of a bare repository; reading it needs no identity.
+
+        People and hooks are settings of its operator, which no push can change. They are read only when needed; the hooks of a
+        repository on another machine are unknown.
+        """
+        bare = isinstance(self.remote, SelfRemote)
+
+        def people() -> Mapping[str, Permission]:
+            return {name: level for key, level in _PEOPLE.items() for name in (self.setting(key) or "").split()}
+
+        def guarded() -> Collection[str] | None:
+            if not bare or not has_server_hook(self.repository.git_dir):
+                return None
+            refs = {self.default_ref()}
+            with suppress(GitopsError):  # gitops.yaml may be broken or missing
+                refs.update(rule.ref for rule in self.project.config().clusters)
+            return frozenset(ref.removeprefix("refs/heads/") for ref in refs)
+
+        author = self.person_or_none() or _NO_PERSON
+        return LocalForge(self.repository, self.remote, author, SystemClock(), OperatorSettings(people, guarded))
+
+    def attestation_publishers(self, person: Person) -> Callable[[str], ApprovalPublisher] | None:
+        """The means to sign an attestation as a person, for a cluster by its name; None without a key."""
+        key = self.signing_key()
+        return None if key is None else lambda cluster: self._publisher(cluster, person, key)
+
+    def ledger(self, rule: ClusterRule, root: str | None = None) -> BranchLedger:
+        """The branch ledger of a cluster, with its anchor where the storage `root` is known; reading it needs no identity."""
+        anchor = None if root is None else AnchorFile(lambda: open_store(root))
+        place = replace(self.branch_settings(rule), anchor_file=anchor, adopting=self.adopting)
+        return BranchLedger(self.repository, self.remote, place, SystemClock(), self._faults)
+
+    def heads(self, rule: ClusterRule) -> Heads:
+        """The heads of a cluster's ledger that this clone knows."""
+        return Heads(self.repository, self.remote, self.branch_settings(rule), self._faults)
+
+    def branch_settings(self, rule: ClusterRule) -> BranchSettings:
+        """What every handle of a cluster's ledger is opened with, but for its anchor."""
+        custom, branch = f"refs/gitops/locks/{rule.name}", f"refs/heads/gitops/locks/{rule.name}"
+        known = self.setting("gitops.lockRef")
+        pin, path = HeadPin(self.repository.common_dir, rule.name), self.repository.git_dir
+
+        def remember(ref: str) -> None:
+            kind = _BRANCH if ref == branch else _CUSTOM
+            for key, value in (("gitops.lockRef", kind), ("gitops.lockProven", "true")):
+                self._git.run("config", "--local", "--", key, value)
+            self._settings = None
+
+        return BranchSettings(
+            cluster=rule.name,
+            author=self.person_or_none() or _NO_PERSON,
+            signing_key=self.signing_key(),
+            lock_ref=branch if known == _BRANCH else custom,
+            fallback_lock_ref=custom if known == _BRANCH else branch,
+            remember_lock_ref=remember,
+            lock_proven=isinstance(self.remote, SelfRemote) or self.setting("gitops.lockProven") == "true",
+            anchor=lambda first: self.project.anchor(rule, first),
+            repository=lambda: self.project.target(rule).repository,
+            read_note=pin.read,
+            write_note=pin.write,
+            relist=self.project.tools.relist,
+            own=None if isinstance(self.remote, SelfRemote | TrackingRemote) else ProgramRemote(path, path),
+            shown=self._shown(ledger_ref(rule.name)),
+        )
+
+    def _shown(self, ref: str) -> str | None:
+        """Where this clone shows a branch of its remote: as a branch of the remote, or, in a bare clone, as its own."""
+        if isinstance(self.remote, SelfRemote | TrackingRemote):
+            return None
+        if self.repository.work_tree is None:
+            return ref
+        tracked = f"refs/remotes/{self._remote_name}/"
+        usual = self.setting(f"remote.{self._remote_name}.fetch") == f"+refs/heads/*:{tracked}*"
+        return tracked + ref.removeprefix("refs/heads/") if usual else None
+
+    def rule(self, cluster: str | None = None, folder: str | None = None) -> ClusterRule:
+        """Find a cluster in `gitops.yaml`: by its name, else by its folder in the work tree, else the only one.
+
+        Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
+        """
+        clusters = self.project.clusters(config := self.project.config())
+        if cluster is None and folder is not None and self.repository.work_tree is not None:
+            inside = os.path.relpath(os.path.realpath(folder), os.path.realpath(self.repository.work_tree))
+            for rule in clusters:
+                declared = declared_rule(config, rule.name)
+                if inside in (rule.path, None if declared is None else declared.path):
+                    return rule
+            known = ", ".join(rule.path for rule in clusters) or "none"
+            raise GitopsError(
+                Code.CLUSTER_NOT_FOUND, f"gitops.yaml lists no cluster with the folder {folder}; known: {known}"
+            )
+        found = [rule for rule in clusters if cluster in (rule.name, (declared_rule(config, rule.name) or rule).name)]
+        if cluster is None or not found:
+            return replace(config, clusters=clusters).cluster(cluster)
+        return found[0]
+
+    def working_folder(self, folder: str) -> Workspace:
+        """The workspace of a cluster folder in the work tree, with uncommitted changes, against the ledger branch."""
+        rule = self.rule(folder=folder)
+        return Workspace(
+            tree=FolderTree(folder, confined=True),
+            config_dir=folder,
+            open_stores=lambda storage: self._stores(rule, storage, rule.name),
+            provider=ClusterProvider,
+            clock=SystemClock(),
+            ids=RandomIds(),
+            accepted_schema=lambda graph, digest: self.project.accepted_schema(rule, graph, digest),
+            proposed_scope=partial(proposed_scope, self.project, self.repository.work_tree or "", rule),
+            faults=self._faults,
+        )
+
+    def workspace(
+        self, rule: ClusterRule, actor: str | None, request: int | None = None, *, in_place: bool = False
+    ) -> Workspace:
+        """The workspace of a cluster at a change request, or at the head of its target branch.
+
+        With `in_place` it is where its ledger records it, else where it is declared.
+        """
+        position = self.project.position(rule)
+        if request is not None:
+            found = find_request(self.project, self.forge, self.setting, rule, request)
+            known = partial(known_origins, self.project, self.forge(), rule, position, opened=(found,))
+            return self.project.workspace_of_request(rule, found, position, known=known, actor=actor)
+        head = self.project.head_of(rule.ref)
+        if head is None:
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
+        known = partial(known_origins, self.project, self.forge(), rule, position, head=head)
+        return self.project.workspace(rule, head, position, known=known, in_place=in_place, actor=actor)
+
+    def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
+        """The person, the key and the branch for an approval from this machine. Raises UsageError `signing_key_missing`."""
+        key = self.signing_key()
+        if key is None:
+            raise UsageError(Code.SIGNING_KEY_MISSING, "git config user.signingKey is not set")
+        return self._publisher(rule.name, self.person(), key)
+
+    def _publisher(self, cluster: str, person: Person, key: str) -> ApprovalPublisher:
+        return ApprovalPublisher(self.repository, self.remote, person, key, approvals_prefix(cluster))
+
+    def _remote(self, name: str | None, *, offline: bool) -> GitRemote:
+        if name is None and self.repository.work_tree is None:
+            return SelfRemote(self.repository)
+        name = name or "origin"
+        url = self.setting(f"remote.{name}.url")
+        if url is None:
+            raise UsageError(
+                Code.USAGE_ERROR,
+                f"this repository has no remote {name!r}",
+                fix=f"add it: git remote add {name} ADDRESS; or work in a clone of the repository",
+            )
+        if offline:
+            return TrackingRemote(self.repository, name)
+        return self._at(url, self.repository.work_tree or self.repository.git_dir)
+
+    def other(self, name: str) -> ProgramRemote:
+        """Open another repository: a remote by its name, an address, or a path from the current folder."""
+        url = self.setting(f"remote.{name}.url")
+        if url is not None:
+            return self._at(url, self.repository.work_tree or self.repository.git_dir)
+        return self._at(name, ".")
+
+    def _at(self, url: str, base: str) -> ProgramRemote:
+        """The repository at an address; a relative path starts at `base`."""
+        local = "://" not in url and ":" not in url.partition("/")[0]
+        if url.startswith((".", "~")) or (local and ("/" in url or base == ".")):
+            url = os.path.abspath(os.path.join(base, os.path.expanduser(url)))  # noqa: PTH100, PTH111, PTH118
+        return ProgramRemote(self.repository.git_dir, self._login(url))
+
+    def storage_base(self, rule: ClusterRule, storage: str | None, home: str | None = None) -> str | None:
+        """The root for the graphs of a cluster that declares `storage`, None if this machine has no storage for them.
+
+        `home` is the name under which they are kept, if that is not the name of the cluster.
+        Raises GitopsError `storage_root_refused`, `storage_root_invalid`.
+        """
+        root = self.setting("gitops.root", path=True)
+        home = home or rule.name
+        base = None if root is None else str(Path(root).absolute() / home)
+        if storage is None:
+            return base
+        allowed, shared = self.setting(f"gitops.{home}.storage"), self.setting("gitops.storage")
+        if allowed is None and shared is not None and storage.startswith("s3:"):
+            # Clusters that share a root have separate parts; otherwise one could adopt and delete the graphs of another.
+            declared = {home if each.renamed_from == home else each.name for each in self.project.config().clusters}
+            # The ledgers of one renamed cluster are several branches.
+            begun = {ref.removeprefix(LEDGERS) for ref in self.remote.refs(LEDGERS.rstrip("/"))}
+            alone = (declared | begun) - {rule.name} <= {home}
+            allowed = shared if alone else f"{shared.rstrip('/')}/{home}"
+        return admitted_root(storage, base, allowed, rule.name)
+
+    def _stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:
+        base = None
+        problem = GitopsError(
+            Code.EPHEMERAL_GRAPH_ROOT,
+            "this repository has no storage for graphs: declare storage, or set git config gitops.root",
+            path=rule.name,
+        )
+        try:
+            base = self.storage_base(rule, storage, home)
+        except GitopsError as error:
+            # A job without credentials has no place for graphs. It plans; only what creates or changes data is refused.
+            places = ("gitops.root", "gitops.storage", f"gitops.{home}.storage")
+            if any(self.setting(name) is not None for name in places):
+                raise
+            problem = error
+
+        def uri(graph: str) -> str:
+            if base is None:
+                raise problem
+            return graph_uri(base, graph)
+
+        at_hand = base is not None and not base.startswith("s3:")
+        ledger, engine = self.ledger(rule, base), graph_engine(self._faults)
+        reports = None if base is None else ServingReports(lambda: open_store(base))
+        return Stores(ledger, engine, uri, problem if base is None else None, at_hand, workers_at(base), reports)

@@ -1,0 +1,177 @@
+"""A repository without its project: the work tree of `gitops init`, git hooks and the index, and signatures of statements."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gitops.cluster.audit.intoto import NAMESPACE
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, UsageError
+from gitops.git import hooks
+from gitops.git.command import GitProgram
+from gitops.git.port import CommitSignature, GitReader
+from gitops.git.repository import Repository
+from gitops.git.signatures import make_key, read_public_key, sign, verify_detached
+from gitops.repository.wiring.system import own_command
+
+__all__ = [
+    "Checkout",
+    "install_hooks",
+    "make_key",
+    "open_checkout",
+    "open_staged",
+    "read_public_key",
+    "remove_hooks",
+    "sign_statement",
+    "verify_statement",
+]
+
+_NOT_SET = 1
+"""How `git config --get` ends for a key that is not set."""
+_SCP = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!//)(.+)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """A work tree. `server` is the remote as a folder of this machine, `host` its host name; each is None if it is neither."""
+
+    root: str
+    git: GitProgram
+    server: str | None
+    host: str | None
+    name: str
+
+    def branch(self) -> str | None:
+        """The current branch, which may have no commit yet; None for a detached head."""
+        found = self.git.run("symbolic-ref", "--quiet", "--short", "HEAD")
+        return found.stdout.decode("utf-8", "replace").strip() or None if found.ok else None
+
+
+def open_checkout(folder: str) -> Checkout:
+    """Open the work tree whose root is `folder`. Raises UsageError `not_a_repository`, `usage_error`.
+
+    `name` is the path of the repository on its host, else the name of its folder, without `.git`.
+    """
+    repository = Repository.discover(folder)
+    root = os.path.realpath(folder)
+    if repository.work_tree is None:
+        raise UsageError(Code.USAGE_ERROR, f"{folder} is a bare repository: run this in a clone of it")
+    if os.path.realpath(repository.work_tree) != root:
+        raise UsageError(
+            Code.USAGE_ERROR,
+            f"{folder} is not the root of the repository, where gitops.yaml is",
+            fix=f"run this at its root: cd {shlex.quote(repository.work_tree)}",
+        )
+    git = GitProgram(repository.git_dir, as_user=True)
+    url = git.config("remote.origin.url")
+    server = host = None
+    path = Path(root).name
+    scp = None if url is None else _SCP.fullmatch(url)
+    if url is not None and ("://" in url or scp):
+        host, path = (scp[1], scp[2]) if scp else (urlsplit(url).hostname, urlsplit(url).path)
+    elif url is not None:
+        server = os.path.normpath(os.path.join(root, os.path.expanduser(url)))  # noqa: PTH111, PTH118
+        path = Path(server).name
+    return Checkout(root, git, server, host, path.strip("/").removesuffix(".git") or "repository")
+
+
+def install_hooks(folder: str, *, server: bool, hooks_folder: str | None = None) -> tuple[str, tuple[str, ...]]:
+    """Install the hooks of a clone, or of a server (`server`, and bare repositories). Returns where, and their names.
+
+    With `hooks_folder` those of a server are written there: a host uses that folder for many repositories.
+    """
+    if hooks_folder is not None:
+        return hooks_folder, hooks.write_hooks(Path(hooks_folder), "server", own_command())
+    repository = Repository.discover(folder)
+    kind: hooks.HookKind = "server" if server or repository.work_tree is None else "client"
+    return repository.git_dir, hooks.install_hooks(repository.git_dir, kind, own_command())
+
+
+@dataclass(frozen=True, slots=True)
+class HookStatus:
+    """The hooks of a repository. `folder` is where git looks for hooks; `hidden` are hooks of ours that it does not run."""
+
+    git_dir: str
+    kind: hooks.HookKind
+    folder: str
+    states: Mapping[str, hooks.HookState]
+    hidden: tuple[str, ...]
+
+
+def hook_status(folder: str) -> HookStatus:
+    """Look at the hooks of a clone or of a bare repository. Raises UsageError `not_a_repository`."""
+    repository = Repository.discover(folder)
+    git_dir = repository.git_dir
+    kind: hooks.HookKind = "server" if repository.work_tree is None else "client"
+    states = hooks.hook_states(git_dir, kind, own_command())
+    return HookStatus(git_dir, kind, str(hooks.hooks_folder(git_dir)), states, hooks.hidden_hooks(git_dir, kind))
+
+
+def has_server_hook(git_dir: str) -> bool:
+    """Whether the hook that checks pushes is installed; a hook that cannot be read counts as missing."""
+    try:
+        return "pre-receive" in hooks.installed_hooks(git_dir, "server")
+    except GitopsError:
+        return False
+
+
+def remove_hooks(folder: str, hooks_folder: str | None = None) -> tuple[str, tuple[str, ...]]:
+    """Remove all hooks that this program installed, in a repository or in a folder of hooks. Returns where, and their names."""
+    if hooks_folder is not None:
+        return hooks_folder, hooks.erase_hooks(Path(hooks_folder), "server")
+    git_dir = Repository.discover(folder).git_dir
+    return git_dir, hooks.remove_hooks(git_dir, "client") + hooks.remove_hooks(git_dir, "server")
+
+
+def open_staged(environ: Mapping[str, str]) -> tuple[GitReader, str, bool]:
+    """The repository of a pre-commit hook, the tree of its index, and whether `gitops.formatCheck` asks for the canonical layout.
+
+    Raises UsageError if that git setting is not a boolean, GitopsError `git_failed`.
+    """
+    repository = Repository.discover(".")
+    answer = GitProgram(repository.git_dir, as_user=True).run(
+        "config", "--type=bool", "--get", "--", "gitops.formatCheck"
+    )
+    if not answer.ok and answer.status != _NOT_SET:
+        fix = "git config gitops.formatCheck true"
+        raise UsageError(Code.USAGE_ERROR, "git config gitops.formatCheck must be true or false", fix=fix)
+    # The index that git prepared for this commit is not always the repository's own.
+    index = environ.get("GIT_INDEX_FILE")
+    extra = {} if index is None else {"GIT_INDEX_FILE": os.path.abspath(index)}  # noqa: PTH100 - links stay as they are
+    written = GitProgram(repository.git_dir).run("write-tree", extra=extra)
+    if not written.ok:
+        raise GitopsError(Code.GIT_FAILED, f"cannot read the index: {written.stderr.strip()}")
+    return repository, written.stdout.decode().strip(), answer.stdout.strip() == b"true"
+
+
+def sign_statement(covered: bytes, key: str) -> tuple[str, CommitSignature]:
+    """An armored signature of an audit statement by an SSH key, and what it says. Raises GitopsError `signing_failed`."""
+    armor = sign(covered, key, namespace=NAMESPACE)
+    return armor, verify_statement(covered, armor)
+
+
+def verify_statement(covered: bytes, armor: str) -> CommitSignature:
+    """Check an armored signature of an audit statement."""
+    return verify_detached(covered, armor, NAMESPACE)
+
+
+def diff_text(git_dir: str, base: str | None, head: str, *, stat: bool = False) -> str:
+    """What git prints of the changes between two commits or trees, or of all files of a commit `head`.
+
+    With `stat` only how many lines change in each file. Raises GitopsError `git_failed`.
+    """
+    git = GitProgram(git_dir)
+    known = ("--no-color", "--no-ext-diff", "--no-textconv", "--find-renames")
+    if base is None:
+        output = git.run("diff-tree", "-p", "--root", *known, "--no-commit-id", head)
+    else:
+        output = git.run("diff", *known, *(["--stat=100"] if stat else []), base, head, "--")
+    if not output.ok:
+        raise GitopsError(Code.GIT_FAILED, output.stderr.strip() or "git diff failed")
+    return output.stdout.decode("utf-8", "replace")

@@ -1,0 +1,287 @@
+"""Build the workspace of a cluster folder, its stores and its compile cache. Heavy drivers are imported when they are needed.
+
+The compile cache of a user, if there is one:
+
+GITOPS_CACHE=off      use none, as does --no-cache
+GITOPS_CACHE_DIR      the folder; also in CI, where it has to be asked for in this way
+XDG_CACHE_HOME, HOME  else `cluster-gitops` in the first, or in `.cache` of the second
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from posixpath import join
+from typing import TYPE_CHECKING, Any, cast
+
+import gitops
+from gitops.cluster.ledger.layout import graph_root
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError, UsageError
+from gitops.core.faults import Faults, NoFaults
+from gitops.core.redact import resolve
+from gitops.database.storage.address import StorageKind, StorageRootError, parse_storage
+from gitops.database.storage.local import LocalStore
+from gitops.database.storage.port import ObjectStore
+from gitops.repository.wiring.system import RandomIds, SystemClock
+
+if TYPE_CHECKING:
+    from gitops.cluster.config.cache import CompileCache
+    from gitops.cluster.model.compute import ComputeTarget
+    from gitops.cluster.session.workspace import Stores, Workspace
+    from gitops.cluster.targets.port import StrategyTarget
+    from gitops.database.graph import Embedder
+    from gitops.database.graph.port import Existence, GraphEngine
+    from gitops.database.storage.s3 import S3Store
+
+_BUCKET_WORKERS = 16
+_OFF = frozenset({"off", "0", "no", "false"})
+# What an entry of the compile cache depends on: the languages, the loader, and the names and digests of what it loads.
+_SOURCES = ("core", "language", "model", "policy", "config", "git")
+
+
+def folder_workspace(
+    folder: str, *, actor: str | None, workers: int | None = None, ephemeral: bool = False, faults: Faults | None = None
+) -> Workspace:
+    """A cluster folder on disk with its ledger folder.
+
+    `ephemeral` means that the folder is a temporary checkout, in which graph data must not be stored.
+    """
+    # Commands on the rows of a graph need the places of this module, and nothing of the control plane.
+    from gitops.cluster.apply.provider import ClusterProvider
+    from gitops.cluster.config.folder import FolderTree
+    from gitops.cluster.session.workspace import Stores, Workspace
+
+    clock, faults = SystemClock(), faults or NoFaults()
+
+    def open_stores(storage: str | None) -> Stores:
+        # A command that only checks the folder opens no ledger.
+        from gitops.cluster.ledger.folder import FolderLedger
+        from gitops.cluster.ledger.served import ServingReports
+
+        root = storage_root(storage, folder)
+        problem = None
+        if ephemeral and storage is None:
+            problem = GitopsError(
+                Code.EPHEMERAL_GRAPH_ROOT,
+                "graphs would be stored in a checkout of a CI job; declare storage",
+                path="storage",
+            )
+        return Stores(
+            ledger=FolderLedger(open_store(root), clock=clock, faults=faults),
+            engine=graph_engine(faults),
+            graph_uri=lambda graph: graph_uri(root, graph),
+            data_problem=problem,
+            workers=workers_at(root),
+            reports=ServingReports(lambda: open_store(root)),
+        )
+
+    def open_declared(target: ComputeTarget) -> StrategyTarget:
+        from gitops.repository.wiring.targets import declared_target
+
+        return declared_target(os.environ, target)
+
+    return Workspace(
+        tree=FolderTree(folder, confined=True),
+        config_dir=folder,
+        open_stores=open_stores,
+        provider=ClusterProvider,
+        clock=clock,
+        ids=RandomIds(),
+        actor=actor,
+        workers=workers,
+        faults=faults,
+        pid=os.getpid(),
+        open_target=open_declared,
+    )
+
+
+def storage_root(storage: str | None, folder: str) -> str:
+    """The absolute path or `s3:` address of a declared storage root; by default the cluster folder.
+
+    `storage` is valid: it has passed the checks of the folder.
+    """
+    if storage is None:
+        return str(Path(folder).absolute())
+    declared = parse_storage(storage)
+    if declared.kind is StorageKind.S3:
+        return declared.text
+    return declared.local_path(os.path.abspath(folder))  # noqa: PTH100 - links stay as they are
+
+
+def admitted_root(storage: str, base: str | None, allowed: str | None, cluster: str) -> str:
+    """The root that a declaration in git selects, which must be inside a root of the operator.
+
+    A path must be below the folder `base`, a bucket and prefix must be `allowed` or below it, part by part. Raises GitopsError
+    `storage_root_refused`, `storage_root_invalid`.
+    """
+    declared = parse_storage(storage)
+    if declared.kind is StorageKind.LOCAL:
+        if base is None:
+            raise _refused("a path in git cannot select a folder on this host")
+        chosen = Path(os.path.normpath(Path(base) / declared.path))
+        if not chosen.is_relative_to(base):
+            raise _refused(f"{declared.text!r} is outside {base}")
+        return str(chosen)
+    if allowed is None:
+        raise _refused("a path in git cannot select a bucket; the operator allows one with git config gitops.storage")
+    try:
+        own = parse_storage(allowed)
+    except StorageRootError as error:
+        raise GitopsError(Code.STORAGE_ROOT_INVALID, f"git config gitops.storage: {error}", path=cluster) from None
+    inside = declared.prefix == own.prefix or not own.prefix or declared.prefix.startswith(f"{own.prefix}/")
+    if own.kind is not StorageKind.S3 or own.bucket != declared.bucket or not inside:
+        raise _refused(f"{declared.text!r} is outside {allowed}")
+    return declared.text
+
+
+def _refused(detail: str) -> GitopsError:
+    return GitopsError(Code.STORAGE_ROOT_REFUSED, detail, path="storage")
+
+
+def open_store(root: str) -> ObjectStore:
+    """The objects below a storage root. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
+    return open_bucket(root) if root.startswith("s3:") else LocalStore(root)
+
+
+def open_bucket(root: str) -> S3Store:
+    """The objects below a prefix of a bucket. Raises as `open_store`."""
+    # The client is large; commands on a folder do not load it.
+    from gitops.database.storage.s3 import S3Store
+
+    return S3Store(root)
+
+
+def workers_at(root: str | None) -> int:
+    """How many changes are worth applying at the same time with data at a root: in a bucket each mostly waits for answers."""
+    return _BUCKET_WORKERS if root is not None and root.startswith("s3:") else 1
+
+
+def graph_uri(root: str, graph: str) -> str:
+    """The location of a graph below a storage root. Raises ValueError for an id that breaks the naming rule."""
+    return join(root, graph_root(graph))
+
+
+def graph_engine(faults: Faults) -> GraphEngine:
+    """The embedded engine, loaded at its first use: most plans read no graph.
+
+    The engine imports Lance only when it writes.
+    """
+    return cast("GraphEngine", _LazyEngine(faults))
+
+
+def open_embedder(named: str | None, environ: Mapping[str, str]) -> Embedder | None:
+    """What makes vectors of texts: `hash`, or `MODEL@https://HOST/v1` with the key in GITOPS_EMBEDDINGS_KEY.
+
+    By default that of GITOPS_EMBEDDINGS, None if that is not set. Raises UsageError `usage_error`, GitopsError
+    `embedding_failed` for an invalid address.
+    """
+    spec = named or environ.get("GITOPS_EMBEDDINGS", "")
+    if not spec:
+        return None
+    if spec == "hash":
+        from gitops.database.graph import HashEmbedder
+
+        return HashEmbedder()
+    model, at, base = spec.partition("@")
+    if not at or not model:
+        raise UsageError(Code.USAGE_ERROR, f"--embeddings {spec[:80]!r}: use hash, or MODEL@https://HOST/v1")
+    import time
+
+    from gitops.database.graph import ServiceEmbedder
+    from gitops.forge.client import Service, WebClient
+
+    key = resolve("${GITOPS_EMBEDDINGS_KEY}", environ)
+    headers = {} if key is None else {"Authorization": key.prefixed("Bearer ")}
+    client = WebClient(Service(base, Code.EMBEDDING_FAILED, headers), time.sleep, SystemClock())
+    return ServiceEmbedder(client.post, model)
+
+
+class _LazyEngine:
+    """Becomes the engine at the first access to anything but the existence of graphs."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    def exists(self, uri: str) -> Existence:
+        from gitops.database.graph.presence import existence
+
+        return existence(uri)
+
+    def __getattr__(self, name: str) -> Any:
+        from gitops.database.graph import LanceEngine
+
+        engine = LanceEngine(SystemClock(), RandomIds(), self._faults)
+        self.__dict__.update({method: getattr(engine, method) for method in dir(engine) if not method.startswith("_")})
+        return getattr(engine, name)
+
+
+def with_compile_cache(workspace: Workspace) -> Workspace:
+    """The workspace of a command that only reads: if it is a folder, it uses the compile cache of the user."""
+    from gitops.cluster.config.folder import FolderTree
+    from gitops.cluster.session.workspace import Hints
+
+    tree = workspace.tree
+    if not isinstance(tree, FolderTree) or (cache := compile_cache(os.environ)) is None:
+        return workspace
+    return replace(workspace, hints=Hints(tree.at(int(workspace.clock.now().timestamp() * 1_000_000_000)), cache))
+
+
+def compile_cache(environ: Mapping[str, str]) -> CompileCache | None:
+    """The cache that the environment means, if any."""
+    from gitops.cluster.config.disk_cache import DiskCache
+
+    folder = cache_folder(environ)
+    made_by = None if folder is None else edition()
+    return None if folder is None or made_by is None else DiskCache(folder, made_by)
+
+
+@cache
+def edition() -> str | None:
+    """Digest of the sources that decide what a folder means, and of the Python that runs them; None if they cannot be read.
+
+    Read once: a process that goes on after an upgrade still runs what it imported before.
+    """
+    found = hashlib.sha256(f"{gitops.__version__} {sys.version}".encode())
+    root = os.path.dirname(gitops.__file__)  # noqa: PTH120 - pathlib takes as long as the reading itself
+    try:
+        for folder in _SOURCES:
+            for path in sorted(_modules(f"{root}/{folder}")):
+                with open(path, "rb") as file:  # noqa: PTH123
+                    content = file.read()
+                found.update(f"{path[len(root) :]} {len(content)} ".encode() + content)
+    except OSError:
+        return None
+    return found.hexdigest()
+
+
+def _modules(folder: str) -> list[str]:
+    with os.scandir(folder) as entries:
+        found = list(entries)
+    files = [entry.path for entry in found if entry.name.endswith(".py")]
+    return files + [
+        path for entry in found if entry.is_dir() and entry.name != "__pycache__" for path in _modules(entry.path)
+    ]
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path | None:
+    """Where things may be kept between commands, by the environment; None for nowhere."""
+    if environ.get("GITOPS_CACHE", "").lower() in _OFF:
+        return None
+    if environ.get("GITOPS_CACHE_DIR"):
+        return Path(environ["GITOPS_CACHE_DIR"])
+    # A cache that a job leaves behind may be brought back by another that runs the code of a stranger.
+    if environ.get("CI", "").lower() in ("1", "true"):
+        return None
+    base = environ.get("XDG_CACHE_HOME", "")
+    if not base.startswith("/"):
+        home = environ.get("HOME", "")
+        if not home.startswith("/"):
+            return None
+        base = f"{home}/.cache"
+    return Path(base) / "cluster-gitops"

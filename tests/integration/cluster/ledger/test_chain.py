@@ -1,0 +1,317 @@
+"""Which entries of a ledger branch are believed: real commits, real keys, and every way to forge one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from gitops.cluster.ledger.chain import (
+    ENTRY,
+    entry_trust,
+    is_continuation,
+    read_verified_entry,
+    trust_files,
+    verify_chain,
+)
+from gitops.cluster.ledger.documents import read_entry, write_entry
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.approval import ClusterTarget
+from gitops.cluster.model.ledger import ApprovalUse, EntryKind, LedgerEntry
+from gitops.core.errors import GitopsError
+from gitops.git.repository import Repository
+from tests.support.branch_ledger import CONFIG, Keys, forge, make_keys, trusting, under_trust
+from tests.support.git_fixture import bare, commit, environment, opened, public_key, run
+
+FIRST = LedgerEntry(
+    number=1,
+    kind=EntryKind.IMPORT,
+    operation="01J00000000000000000000001",
+    at="2026-07-02T09:00:00Z",
+    actor="mira",
+    target=ClusterTarget("library/clusters", "library", "production", "refs/heads/main", "clusters/library"),
+    previous=None,
+    source=None,
+    changeset=None,
+    plan_digest=None,
+    config_digest=None,
+    state_revision=1,
+    policy_digest="5" * 64,
+    trust_digest="6" * 64,
+)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    return make_keys(tmp_path_factory.mktemp("keys"))
+
+
+@dataclass
+class Chain:
+    """Entries in a repository; each helper returns a commit id."""
+
+    repository: Repository
+    keys: Keys
+
+    def first(
+        self, trust: Mapping[str, bytes], *, key: Path | None = None, entry: LedgerEntry = FIRST, unsigned: bool = False
+    ) -> str:
+        """A first entry that brings keys and rules."""
+        signer = None if unsigned else key or self.keys.bot
+        return forge(self.repository, entry, under_trust(trust), signer)
+
+    def after(
+        self,
+        previous: str,
+        *,
+        key: Path | None = None,
+        trust: Mapping[str, bytes] | None = None,
+        unsigned: bool = False,
+        **changes: object,
+    ) -> str:
+        """An entry that follows another; `changes` are fields of the entry."""
+        before = read_entry_at(self.repository, previous)
+        following = replace(before, number=before.number + 1, previous=previous, kind=EntryKind.APPLY)
+        entry = replace(following, **changes)  # type: ignore[arg-type]
+        signer = None if unsigned else key or self.keys.bot
+        return forge(self.repository, entry, under_trust(trust or {}), signer, previous)
+
+
+def read_entry_at(repository: Repository, commit_id: str) -> LedgerEntry:
+    content = repository.read(repository.commit(commit_id).tree, ENTRY)
+    assert content is not None
+    return read_entry(content)
+
+
+@pytest.fixture
+def chain(tmp_path: Path, keys: Keys) -> Chain:
+    return Chain(opened(bare(tmp_path / "far.git")), keys)
+
+
+def refusal(chain: Chain, head: str, seen: str | None = None) -> tuple[str, str]:
+    """Code and text with which a head is refused."""
+    with pytest.raises(GitopsError) as caught:
+        verify_chain(chain.repository, head, seen)
+    return caught.value.code, caught.value.detail
+
+
+# What is believed
+
+
+def test_a_chain_from_its_first_entry(chain: Chain) -> None:
+    trust = trusting(chain.keys)
+    first = chain.first(trust)
+    second = chain.after(first, at="2026-07-02T09:00:00Z")
+    third = chain.after(second, at="2026-07-03T09:00:00Z")
+    found = verify_chain(chain.repository, third, None)
+    assert (found.commit.id, found.entry.number) == (third, 3)
+    assert found.before == found.after == entry_trust(chain.repository, first)
+    assert trust_files(chain.repository, third) == trust
+    assert verify_chain(chain.repository, third, first) == verify_chain(chain.repository, third, third) == found
+
+
+def test_new_keys_count_from_the_next_entry_on(chain: Chain) -> None:
+    first = chain.first(trusting(chain.keys))
+    rotated = trusting(replace(chain.keys, bot=chain.keys.stranger))
+    second = chain.after(first, trust=rotated)
+    third = chain.after(second, key=chain.keys.stranger)
+    assert verify_chain(chain.repository, third, None).before == entry_trust(chain.repository, second)
+    too_early = chain.after(first, trust=rotated, key=chain.keys.stranger)
+    assert refusal(chain, too_early)[0] == "ledger_signature_invalid"
+    too_late = chain.after(second, key=chain.keys.bot)
+    assert refusal(chain, too_late)[0] == "ledger_signature_invalid"
+
+
+@pytest.mark.parametrize(
+    ("options", "at", "good"),
+    [
+        ('valid-before="20260702100000Z"', "2026-07-02T09:59:59Z", True),
+        ('valid-before="20260702100000Z"', "2026-07-02T10:00:00Z", False),
+        ('valid-after="20260702085900Z"', "2026-07-02T09:00:00Z", True),
+        ('namespaces="git"', "2026-07-02T09:00:00Z", True),
+        ('namespaces="file"', "2026-07-02T09:00:00Z", None),
+        ('valid-after="20260702090001Z"', "2026-07-02T09:00:00Z", None),
+    ],
+)
+def test_a_key_counts_at_the_time_of_the_entry(chain: Chain, options: str, at: str, good: bool | None) -> None:
+    """None: not even for the first entry. The commits themselves are dated years before any of these times."""
+    first = chain.first(trusting(chain.keys, bot_options=options))
+    if good is None:
+        assert refusal(chain, first)[0] == "ledger_signature_invalid"
+        return
+    second = chain.after(first, at=at)
+    if good:
+        assert verify_chain(chain.repository, second, None).commit.id == second
+    else:
+        assert refusal(chain, second)[0] == "ledger_signature_invalid"
+
+
+def test_a_key_that_is_past_its_time_does_not_come_back_by_dating_back(chain: Chain) -> None:
+    first = chain.first(trusting(chain.keys, bot_options='valid-before="20260702100000Z"'))
+    second = chain.after(first, trust=trusting(replace(chain.keys, bot=chain.keys.stranger)), at="2026-07-02T09:30:00Z")
+    third = chain.after(second, key=chain.keys.stranger, at="2026-07-02T11:00:00Z")
+    both = trusting(
+        chain.keys,
+        bot_options='valid-before="20260702100000Z"',
+        config=CONFIG.replace("[bot]", "[bot, new]"),
+        new=public_key(chain.keys.stranger).encode(),
+    )
+    fourth = chain.after(third, key=chain.keys.stranger, trust=both, at="2026-07-02T11:00:00Z")
+    backdated = chain.after(fourth, key=chain.keys.bot, at="2026-07-02T09:59:00Z")
+    assert read_verified_entry(chain.repository, backdated).entry.number == 5
+    assert refusal(chain, backdated, fourth) == ("ledger_chain_broken", "entry 5 is dated before the one it follows")
+
+
+def test_a_revoked_key_signs_no_more_and_what_it_signed_stands(chain: Chain) -> None:
+    first = chain.first(trusting(chain.keys))
+    config = CONFIG.replace("[bot]", "[bot, new]") + "  revoked_keys: .gitops/revoked\n"
+    revoking = trusting(chain.keys, config=config, new=public_key(chain.keys.stranger).encode())
+    revoking[".gitops/revoked"] = public_key(chain.keys.bot).encode() + b" stolen\n"
+    second = chain.after(first, trust=revoking)
+    assert verify_chain(chain.repository, chain.after(second, key=chain.keys.stranger), None).entry.number == 3
+    assert refusal(chain, chain.after(second))[0] == "ledger_signature_invalid"
+
+
+# Who signs
+
+
+@pytest.mark.parametrize(
+    ("who", "text"),
+    [
+        ("unsigned", "it is not signed"),
+        ("stranger", "its key may not sign the ledger"),
+        ("ada", "its key may not sign the ledger"),
+    ],
+)
+def test_an_entry_by_nobody_who_may(chain: Chain, who: str, text: str) -> None:
+    first = chain.first(trusting(chain.keys))
+    key = None if who == "unsigned" else getattr(chain.keys, who)
+    second = chain.after(first, key=key, unsigned=key is None)
+    code, detail = refusal(chain, second, first)
+    assert (code, detail) == ("ledger_signature_invalid", f"{second[:12]}: {text}")
+    own = chain.first(trusting(chain.keys), key=key, unsigned=key is None)
+    assert refusal(chain, own)[0] == "ledger_signature_invalid"
+
+
+def test_a_signature_of_another_entry_is_not_good(chain: Chain, tmp_path: Path) -> None:
+    first = chain.first(trusting(chain.keys))
+    second = chain.after(first)
+    raw = run("git", f"--git-dir={tmp_path / 'far.git'}", "cat-file", "commit", second, home=tmp_path)
+    other = chain.repository.commit(chain.after(first, actor="eve")).tree
+    stolen = run(
+        *("git", f"--git-dir={tmp_path / 'far.git'}", "hash-object", "-t", "commit", "-w", "--stdin"),
+        home=tmp_path,
+        stdin=raw.replace(chain.repository.commit(second).tree, other).encode() + b"\n",
+    )
+    assert refusal(chain, stolen, first)[0] == "ledger_signature_invalid"
+
+
+# Forged chains: a writer of the branch who has no ledger key
+
+
+def test_a_forged_entry_does_not_bring_the_keys_for_the_next(chain: Chain) -> None:
+    first = chain.first(trusting(chain.keys))
+    takeover = trusting(replace(chain.keys, bot=chain.keys.stranger))
+    for key in (None, chain.keys.stranger):
+        second = chain.after(first, key=key, unsigned=key is None, trust=takeover)
+        third = chain.after(second, key=chain.keys.stranger)
+        assert read_verified_entry(chain.repository, third).entry.number == 3
+        assert refusal(chain, third, first)[0] == "ledger_signature_invalid"
+        assert refusal(chain, third)[0] == "ledger_signature_invalid"
+
+
+def test_a_second_first_entry_does_not_start_the_chain_anew(chain: Chain) -> None:
+    first = chain.first(trusting(chain.keys))
+    takeover = trusting(replace(chain.keys, bot=chain.keys.stranger))
+    anew = forge(chain.repository, FIRST, under_trust(takeover), chain.keys.stranger, first)
+    assert refusal(chain, anew, first)[0] == "ledger_chain_broken"
+    other = chain.first(takeover, key=chain.keys.stranger)
+    assert refusal(chain, other, first)[0] == "ledger_diverged"
+    assert refusal(chain, chain.after(other, key=chain.keys.stranger), first)[0] == "ledger_diverged"
+
+
+def test_a_rewound_and_a_forked_chain(chain: Chain) -> None:
+    first = chain.first(trusting(chain.keys))
+    second, fork = chain.after(first), chain.after(first, actor="eve")
+    code, detail = refusal(chain, first, second)
+    assert (code, detail) == (
+        "ledger_diverged",
+        f"head {first[:12]} does not continue {second[:12]}, which was seen here",
+    )
+    assert refusal(chain, fork, second)[0] == "ledger_diverged"
+    assert refusal(chain, chain.after(fork), second)[0] == "ledger_diverged"
+
+
+# Form
+
+
+def test_numbers_have_no_gaps(chain: Chain) -> None:
+    first = chain.first(trusting(chain.keys))
+    for number in (2, 3, 7):
+        following = chain.after(first, number=number)
+        if number == 2:
+            assert verify_chain(chain.repository, following, first).entry.number == 2
+        else:
+            assert refusal(chain, following, first) == ("ledger_chain_broken", f"entry {number} follows entry 1")
+
+
+def test_parents_are_what_the_entry_names(chain: Chain) -> None:
+    repository = chain.repository
+    first = chain.first(trusting(chain.keys))
+    approval = commit(repository, {"x": b""}, first)
+    use = ApprovalUse("01J00000000000000000000002", approval, Address("graph.catalogue"), "ada")
+    following = replace(FIRST, number=2, previous=first)
+    cases = {
+        (first,): following,
+        (first, approval): replace(following, approvals=(use,)),
+    }
+    for parents, entry in cases.items():
+        assert verify_chain(repository, forge(repository, entry, {}, chain.keys.bot, *parents), None).entry == entry
+    named_nothing = forge(repository, following, {}, chain.keys.bot, first, approval)
+    named_too_much = forge(repository, replace(following, approvals=(use,)), {}, chain.keys.bot, first)
+    swapped = forge(repository, replace(following, approvals=(use,)), {}, chain.keys.bot, approval, first)
+    elsewhere = forge(repository, replace(following, previous=approval), {}, chain.keys.bot, first)
+    for wrong in (named_nothing, named_too_much, swapped, elsewhere):
+        assert refusal(chain, wrong)[0] == "ledger_chain_broken"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {ENTRY: None},
+        {ENTRY: b"{"},
+        {ENTRY: b"[" * 100_000},
+        {ENTRY: json.dumps({"version": 2}).encode()},
+        {"trust/gitops.yaml": b"version: 1\n"},
+        {"trust/gitops.yaml": b"version: 1\nunknown: 1\n"},
+        {"trust/.gitops/allowed_signers": b"* ssh-ed25519 AAAA\n"},
+        {"trust/.gitops/allowed_signers": None},
+        {"trust/gitops.yaml": None},
+    ],
+)
+def test_an_entry_whose_content_is_not_usable(chain: Chain, files: Mapping[str, bytes | None]) -> None:
+    first = chain.first(trusting(chain.keys))
+    tree = chain.repository.commit(chain.after(first)).tree
+    entry = {ENTRY: write_entry(replace(FIRST, number=2, previous=first))}
+    broken = commit(chain.repository, {**entry, **files}, first, signing_key=str(chain.keys.bot))
+    assert chain.repository.commit(broken).tree != tree
+    assert refusal(chain, broken, first)[0] == "ledger_entry_invalid"
+
+
+def test_a_lone_commit_is_no_ledger(chain: Chain) -> None:
+    assert refusal(chain, commit(chain.repository, {"a": b"1"}))[0] == "ledger_entry_invalid"
+
+
+def test_the_line_of_first_parents_needs_no_full_history(chain: Chain, tmp_path: Path) -> None:
+    first = chain.first(trusting(chain.keys))
+    second = chain.after(first)
+    main = commit(chain.repository, {"a": b"1"})
+    (Path(chain.repository.git_dir) / "shallow").write_text(main + "\n")
+    shallow = Repository(tmp_path / "far.git", environ=environment(tmp_path))
+    assert shallow.is_shallow
+    assert verify_chain(shallow, second, first).entry.number == 2
+    assert is_continuation(shallow, second, first)
+    assert not is_continuation(shallow, first, second)

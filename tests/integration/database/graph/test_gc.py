@@ -1,0 +1,305 @@
+"""gc frees what nothing refers to and nothing else, whoever reads or writes meanwhile, and a second run finds nothing to do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.core.faults import NoFaults
+from gitops.database.graph import layout
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches, make_branch
+from gitops.database.graph.history.datasets import dataset_versions
+from gitops.database.graph.history.gc import Retention, collect_garbage
+from gitops.database.graph.history.leases import hold_lease, read_leases
+from gitops.database.graph.history.merge import merge_branch
+from gitops.database.graph.history.verify import verify_graph
+from gitops.database.graph.lines import read_branches, read_floor, write_floor
+from gitops.database.graph.maintenance import GcResult
+from gitops.database.graph.results import MergeStatus
+from gitops.database.graph.snapshot import ReadTarget, open_snapshot
+from tests.support.histories import SCHEMA, History, person, read_rows, version_numbers
+from tests.support.s3 import S3Place
+
+SHARP = Retention(2, timedelta(0), timedelta(0))
+
+
+@pytest.fixture(params=["local", "s3"])
+def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
+    if request.param == "local":
+        return History(str(tmp_path / "g.omni"))
+    s3: S3Place = request.getfixturevalue("s3")
+    return History(f"{s3.root}/graphs/g.omni")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> History:
+    return History(str(tmp_path / "g.omni"))
+
+
+@pytest.fixture
+def present(tmp_path: Path) -> History:
+    """A graph whose clock tells the time of the disk, which is what versions of tables carry."""
+    file = tmp_path / "now"
+    file.touch()
+    now = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    return History(str(tmp_path / "g.omni"), now=now)
+
+
+def collect(history: History, retention: Retention = SHARP, *, dry: bool = False) -> GcResult:
+    return collect_garbage(history.uri, history.work(), retention, dry_run=dry)
+
+
+def people_versions(history: History) -> list[int]:
+    snapshot = history.at()
+    path = snapshot.manifest.tables["node:Person"].path
+    return [number for number, _ in dataset_versions(snapshot.folder, path)]
+
+
+def test_old_versions_go_and_the_others_read_as_before(history: History) -> None:
+    for age in range(5):
+        history.people("main", a=age)
+    create_branch(history.uri, "dev", history.work(), ReadTarget(version=2))
+    history.people("dev", b=1)
+    kept = {name: history.image(name) for name in ("main", "dev")}
+    dry = collect(history, dry=True)
+    assert history.ages(version=2) == {"a": 0}
+    result = collect(history)
+    assert (result.manifests, result.table_versions) == (dry.manifests, dry.table_versions)
+    assert (result.manifests, result.bytes > 0) == (3, True)
+    assert {name: history.image(name) for name in kept} == kept
+    assert version_numbers(history.uri) == (2, 5, 6)
+    again = collect(history)
+    assert (again.manifests, again.table_versions, again.bytes) == (0, {}, 0)
+    assert verify_graph(history.uri, deep=True).findings == ()
+
+
+def test_a_dry_run_leaves_every_file(present: History) -> None:
+    create_branch(present.uri, "dev", present.work())
+    folder = present.at().folder
+    line = read_branches(folder.store).branches["dev"].id
+    write_floor(folder.store, line, 1)
+    delete_branch(present.uri, "dev", present.work())
+    present.clock.advance(timedelta(days=1))
+    before = {file.path for file in folder.files("")}
+    assert f"branches/{line}" in collect(present, dry=True).paths
+    assert {file.path for file in folder.files("")} == before
+    collect(present)
+    assert read_floor(folder.store, line) == 0
+    assert not any(line in file.path for file in folder.files(""))
+
+
+def test_versions_that_are_new_or_young_stay(local: History) -> None:
+    for age in range(4):
+        local.people("main", a=age)
+    assert collect(local, Retention(5, timedelta(0), timedelta(0))).manifests == 0
+    assert collect(local, Retention(1, timedelta(days=1), timedelta(0))).manifests == 0
+    local.clock.advance(timedelta(days=2))
+    local.people("main", a=9)
+    assert collect(local, Retention(1, timedelta(days=1), timedelta(0))).manifests == 4
+    assert version_numbers(local.uri) == (5, 6)
+
+
+def test_what_a_writer_has_staged_stays_for_the_grace_period(present: History) -> None:
+    for age in range(4):
+        present.people("main", a=age)
+    staged = present.stage("main", {"node:Person": [person("s", 5)]})
+    assert collect(present, Retention(1, timedelta(0), timedelta(hours=1))).manifests == 4
+    staged.publish()
+    assert present.ages() == {"a": 3, "s": 5}
+    assert verify_graph(present.uri, deep=True).ok
+
+
+def test_a_dead_writers_work_goes_after_it(local: History) -> None:
+    local.people("main", a=1)
+    local.stage("main", {"node:Person": [person("s", 5)]}).abort()
+    local.people("main", a=2)
+    before = len(people_versions(local))
+    result = collect(local, Retention(9, timedelta(0), timedelta(0)))
+    assert len(people_versions(local)) == before - len(*result.table_versions.values())
+    assert (local.ages(), local.ages(version=2)) == ({"a": 2}, {"a": 1})
+
+
+def test_a_reader_with_a_lease_reads_on(history: History) -> None:
+    for age in range(5):
+        history.people("main", a=age)
+    old = history.at(version=2)
+    with hold_lease(old, history.work()) as renew:
+        collect(history)
+        renew()
+        assert read_rows(old, "node:Person") == [person("a", 0)]
+        assert history.ages(version=2) == {"a": 0}
+        assert [lease.version.n for lease in read_leases(old.store)] == [2]
+    collect(history)
+    with pytest.raises(GitopsError) as failure:
+        history.ages(version=2)
+    assert failure.value.code == "graph_version_gone"
+    assert read_leases(old.store) == ()
+
+
+def test_a_lease_that_comes_too_late_is_refused(local: History) -> None:
+    for age in range(5):
+        local.people("main", a=age)
+    old = local.at(version=2)
+    collect(local)
+    with pytest.raises(GitopsError) as failure, hold_lease(old, local.work()):
+        pass
+    assert failure.value.code == "graph_version_gone"
+
+
+def test_a_lease_that_expired_holds_nothing_and_says_so(local: History) -> None:
+    for age in range(5):
+        local.people("main", a=age)
+    with hold_lease(local.at(version=2), local.work(), timedelta(minutes=1)) as renew:
+        local.clock.advance(timedelta(hours=1))
+        collect(local)
+        with pytest.raises(GitopsError) as failure:
+            renew()
+    assert failure.value.code == "graph_version_gone"
+
+
+def test_a_writer_that_slept_through_it_all_does_not_publish_into_the_past(local: History) -> None:
+    local.people("main", a=1)
+    sleeper = local.stage("main", {"node:Person": [person("s", 5)]})
+    for age in range(5):
+        local.people("main", a=age)
+    with hold_lease(sleeper._base, local.work()):  # it may hold its version, and is late all the same
+        collect(local)
+    with pytest.raises(ConflictError):
+        sleeper.publish()
+    assert local.ages() == {"a": 4}
+    collect(local)
+    assert verify_graph(local.uri, deep=True).findings == ()
+
+
+def test_what_a_branch_had_alone_goes_with_it(history: History) -> None:
+    history.people("main", a=1)
+    create_branch(history.uri, "dev", history.work())
+    history.people("dev", **{f"x{n}": n for n in range(50)})
+    history.people("main", a=2)
+    delete_branch(history.uri, "dev", history.work())
+    assert collect(history).bytes > 0
+    assert history.ages() == {"a": 2}
+    assert history.at().folder.children(layout.BRANCHES) == ()
+    assert verify_graph(history.uri, deep=True).findings == ()
+
+
+def test_the_base_of_a_merge_to_come_stays(local: History) -> None:
+    local.people("main", a=1, b=1)
+    create_branch(local.uri, "dev", local.work())
+    local.people("dev", b=2)
+    for age in range(2, 6):
+        local.people("main", a=age)
+    local.people("main", b=1)
+    collect(local, Retention(1, timedelta(0), timedelta(0)))
+    assert merge_branch(local.uri, "dev", "main", local.work()).status is MergeStatus.MERGED
+    assert local.ages() == {"a": 5, "b": 2}
+    local.people("main", b=1)
+    local.people("dev", c=3)
+    for age in range(3):
+        local.people("dev", d=age)
+    collect(local, Retention(1, timedelta(0), timedelta(0)))
+    assert merge_branch(local.uri, "dev", "main", local.work()).status is MergeStatus.MERGED
+    assert local.ages() == {"a": 5, "b": 1, "c": 3, "d": 2}
+
+
+def test_dropped_types_and_their_schemas_go_when_nobody_reads_them(history: History) -> None:
+    engine = LanceEngine(history.clock, history.ids)
+    old = history.at().manifest
+    engine.prepare_migration(history.uri, SCHEMA.replace(b"edge Knows: Person -> Person\n", b""), actor=None).publish()
+    for age in range(3):
+        history.people("main", a=age)
+    path = old.tables["edge:Knows"].path
+    collect(history)
+    assert list(history.at().folder.files(path)), "what a migration dropped stays for a time, whatever is asked for"
+    assert history.at(version=1).manifest == old
+    history.clock.advance(timedelta(days=8))
+    history.people("main", a=2)
+    result = collect(history)
+    assert {path, layout.source_key(old.schema_source), layout.ir_key(old.schema_ir)} <= set(result.paths)
+    assert not list(history.at().folder.files(path))
+    assert verify_graph(history.uri, deep=True).findings == ()
+    assert history.ages() == {"a": 2}
+
+
+def test_unfinished_files_and_branches_of_dead_processes_go(local: History) -> None:
+    temporary = Path(local.uri) / "schema" / ".tmp-1-abc"
+    temporary.write_bytes(b"half")
+    staging = Path(local.uri).parent / ".g.omni.0123456789abcdef.staging"
+    staging.mkdir()
+    make_branch(open_snapshot(local.uri), "__preview_dead", local.work())
+    collect(local)
+    assert not temporary.exists()
+    assert not staging.exists()
+    assert [line.name for line in read_branches(open_snapshot(local.uri).store).lines()] == ["main"]
+
+
+def test_nothing_is_removed_while_a_manifest_does_not_read(local: History) -> None:
+    for age in range(5):
+        local.people("main", a=age)
+    path = Path(local.uri) / layout.manifest_key(5)
+    data = path.read_bytes()
+    path.write_bytes(b"{")
+    before = people_versions(local)
+    with pytest.raises(GitopsError) as failure:
+        collect(local, Retention(4, timedelta(0), timedelta(0)))
+    assert failure.value.code == "graph_unreadable"
+    path.write_bytes(data)
+    assert people_versions(local) == before
+
+
+class Between:
+    """Does something once at a point."""
+
+    def __init__(self, point: str, deed) -> None:
+        self._point, self._deed = point, deed
+
+    def reach(self, point: str) -> None:
+        if point == self._point and self._deed is not None:
+            deed, self._deed = self._deed, None
+            deed()
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["engine.gc.before_floors", "engine.gc.after_floors", "engine.gc.before_manifest", "engine.gc.after_manifest"],
+)
+@pytest.mark.parametrize("deed", ["write", "branch", "merge", "migrate", "gc"])
+def test_who_works_in_the_middle_of_a_run_keeps_what_it_made(present: History, point: str, deed: str) -> None:
+    for age in range(5):
+        present.people("main", a=age)
+    create_branch(present.uri, "dev", present.work())
+    present.people("dev", b=1)
+    other = History(present.uri, b"", start=70_000)
+    other.clock = present.clock
+
+    def work() -> None:
+        if deed == "write":
+            other.people("main", w=1)
+        elif deed == "branch":
+            create_branch(present.uri, "new", other.work(), ReadTarget(version=6))
+            other.people("new", w=1)
+        elif deed == "merge":
+            merge_branch(present.uri, "dev", "main", other.work())
+        elif deed == "migrate":
+            delete_branch(present.uri, "dev", other.work())
+            LanceEngine(other.clock, other.ids).prepare_migration(
+                present.uri, SCHEMA + b"node X {}\n", actor=None
+            ).publish()
+        else:
+            collect(other, Retention(1, timedelta(0), timedelta(0)))
+
+    retention = Retention(2, timedelta(0), timedelta(hours=1))
+    collect_garbage(present.uri, present.work(Between(point, work)), retention)
+    report = verify_graph(present.uri, deep=True)
+    assert report.ok, report.to_json()
+    images = {branch.name: present.ages(branch.name) for branch in list_branches(present.uri)}
+    assert images["main"] == {"a": 4} | ({"w": 1} if deed == "write" else {"b": 1} if deed == "merge" else {})
+    assert images.get("dev", {"a": 4, "b": 1}) == {"a": 4, "b": 1}
+    assert images.get("new", {"a": 4, "w": 1}) == {"a": 4, "w": 1}
+    present.clock.advance(timedelta(days=30))
+    collect_garbage(present.uri, present.work(NoFaults()), SHARP)
+    assert verify_graph(present.uri, deep=True).findings == ()

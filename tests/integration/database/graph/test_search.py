@@ -1,0 +1,237 @@
+"""Search finds the same rows with an index and without, and the same as the definition says."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gitops.database.graph.query.searching import fuse
+from gitops.database.graph.search.embedding import HashEmbedder
+from gitops.database.graph.search.text import TEXT_INDEX, TextColumn, edits_within, tokens
+from gitops.database.graph.search.vector import VectorColumn
+from tests.support.effort import cases
+
+EARLIER = TEXT_INDEX | {"max_token_length": None, "stem": False, "remove_stop_words": False, "ascii_folding": False}
+"""The settings of indexes that an earlier release built."""
+
+PAGES = ["red stone bridge", "stone wall stone", "green field", None]
+
+
+def _table(path: Path, texts: list[str | None]) -> Any:
+    table = pa.table({"text": pa.array(texts, pa.string())})
+    return lance.write_dataset(table, path, mode="create", enable_stable_row_ids=True, data_storage_version="2.2")
+
+
+def _indexed(path: Path, options: dict[str, Any] = TEXT_INDEX) -> Any:
+    lance.dataset(path).create_scalar_index("text", "INVERTED", **options)
+    return lance.dataset(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Red STONE bridges", ["red", "stone", "bridg"]),
+        ("foo_bar e-mail x2y", ["foo", "bar", "e", "mail", "x2i"]),
+        ("Learning to learn", ["learn", "learn"]),
+        ("Café, Über Straße, naïve", ["cafe", "uber", "strasse", "naiv"]),
+        ("हिन्दी", ["हिन", "दी"]),
+        ("ΟΔΟΣ", ["οδοσ"]),
+        ("the \u9f98\u9f98 of \u9f98 learning", ["\u9f98\u9f98", "\u9f98", "learn"]),
+        (f"{'a' * 39} {'a' * 40}", ["a" * 39]),
+        ("  !? ", []),
+        ("to the", []),
+        ("", []),
+    ],
+)
+def test_a_token_is_what_a_default_index_makes_of_a_word(text: str, expected: list[str]) -> None:
+    assert tokens([text]) == [expected]
+    assert [token.text for token in lance.tokenize(text)] == expected
+
+
+@settings(max_examples=cases(200))
+@given(
+    st.lists(st.one_of(st.text(max_size=12), st.text(st.sampled_from("a-_1 é\u9f98\u0301ि"), max_size=8)), max_size=5)
+)
+def test_tokens_of_many_texts_are_those_of_each(texts: list[str]) -> None:
+    assert tokens(texts) == [[token.text for token in lance.tokenize(text)] for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [("learn", [0, 1]), ("LEARNED", [0, 1]), ("cafe", [1, 2]), ("café", [1, 2]), ("to", []), ("a", [])],
+)
+@pytest.mark.parametrize("state", ["no index", "indexed", "partly indexed", "indexed by another release"])
+def test_words_are_found_by_their_stem_without_accents(tmp_path: Path, state: str, query: str, rows: list[int]) -> None:
+    texts = ["Learning to cook", "they learn in a Café", "cafes", None, "to a"]
+    if state == "partly indexed":
+        _table(tmp_path / "t", texts[:1])
+        _indexed(tmp_path / "t")
+        lance.write_dataset(pa.table({"text": pa.array(texts[1:], pa.string())}), tmp_path / "t", mode="append")
+    else:
+        _table(tmp_path / "t", texts)
+        if state != "no index":
+            _indexed(tmp_path / "t", TEXT_INDEX if state == "indexed" else EARLIER)
+    column = TextColumn(lance.dataset(tmp_path / "t"), "text")
+    assert column.matching(query).tolist() == rows
+    assert sorted(row for row, _ in column.ranked(query)) == rows
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"), [("stone", [0, 1]), ("field stone", [0, 1, 2]), ("STONE!", [0, 1]), ("", [])]
+)
+def test_a_row_matches_with_any_token(tmp_path: Path, query: str, rows: list[int]) -> None:
+    column = TextColumn(_table(tmp_path / "t.lance", PAGES), "text")
+    assert column.matching(query).tolist() == rows
+    assert column.matching(query, np.array([1, 3])).tolist() == [row for row in rows if row == 1]
+
+
+def test_the_rank_is_bm25(tmp_path: Path) -> None:
+    column = TextColumn(_table(tmp_path / "t.lance", PAGES), "text")
+    weight = math.log(1 + (3 - 2 + 0.5) / (2 + 0.5))
+    mean = 8 / 3
+    once = weight * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 3 / mean))
+    twice = weight * 4.4 / (2 + 1.2 * (0.25 + 0.75 * 3 / mean))
+    assert column.ranked("stone") == [(1, pytest.approx(twice)), (0, pytest.approx(once))]
+    assert column.ranked("stone", np.array([0, 2])) == [(0, pytest.approx(once))]
+    assert column.ranked("stone stone") == [(1, pytest.approx(2 * twice)), (0, pytest.approx(2 * once))]
+
+
+@pytest.mark.parametrize(
+    ("query", "most", "rows"),
+    [("stnoe", 2, [0, 1]), ("stone", 0, [0, 1]), ("feld", 1, [2]), ("feld", 0, []), ("", 9, [])],
+)
+def test_a_resembling_token_is_some_edits_away(tmp_path: Path, query: str, most: int, rows: list[int]) -> None:
+    column = TextColumn(_table(tmp_path / "t.lance", PAGES), "text")
+    assert column.resembling(query, most).tolist() == rows
+
+
+_LETTERS = st.text(st.sampled_from("aAbBkK\u212a\u0301ि्दहßẞςΣσİıⓐⒶ🅰٣_-' é"), max_size=8)
+_ENGLISH = st.sampled_from(
+    ["Learning", "learn", "learned", "Café", "cafes", "naïve", "to", "The", "runs", "running", "x" * 41]
+)
+_WORDS = _LETTERS | st.lists(_ENGLISH | _LETTERS, max_size=4).map(" ".join)
+
+
+@settings(max_examples=cases(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.one_of(st.none(), _WORDS), min_size=1, max_size=8),
+    st.lists(_WORDS, max_size=4),
+    st.lists(_WORDS, min_size=1, max_size=6),
+)
+def test_an_index_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str | None], later: list[str], queries: list[str]
+) -> None:
+    """Also where rows came after the index was built, and where rows went."""
+    plain, built = tmp_path_factory.mktemp("plain") / "t", tmp_path_factory.mktemp("built") / "t"
+    _table(plain, texts)
+    _table(built, texts)
+    _indexed(built)
+    for path in (plain, built):
+        if later:
+            lance.write_dataset(pa.table({"text": pa.array(later, pa.string())}), path, mode="append")
+        lance.dataset(path).delete("_rowid = 0")
+    one, other = (TextColumn(lance.dataset(path), "text") for path in (plain, built))
+    for query in [*queries, *filter(None, texts)]:
+        assert one.matching(query).tolist() == other.matching(query).tolist()
+        assert one.ranked(query) == other.ranked(query)
+
+
+@given(st.text("ab", max_size=6), st.text("ab", max_size=6), st.integers(0, 6))
+def test_edits_are_those_of_levenshtein(one: str, other: str, most: int) -> None:
+    def distance(left: str, right: str) -> int:
+        if not left or not right:
+            return len(left) + len(right)
+        return min(
+            distance(left[1:], right) + 1,
+            distance(left, right[1:]) + 1,
+            distance(left[1:], right[1:]) + (left[0] != right[0]),
+        )
+
+    assert edits_within(one, other, most) == (distance(one, other) <= most)
+
+
+_NUMBERS = st.floats(-(2.0**100), 2.0**100, width=32) | st.sampled_from([0.0, 1.0, -1.0])
+
+
+@settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.one_of(st.none(), st.tuples(_NUMBERS, _NUMBERS)), min_size=1, max_size=20),
+    st.tuples(_NUMBERS, _NUMBERS),
+    st.integers(0, 5),
+    st.sets(st.integers(0, 19)),
+)
+def test_the_nearest_are_the_nearest(
+    tmp_path_factory: pytest.TempPathFactory,
+    vectors: list[tuple[float, float] | None],
+    target: tuple[float, float],
+    k: int,
+    chosen: set[int],
+) -> None:
+    path = tmp_path_factory.mktemp("vectors") / "t"
+    table = pa.table({"vec": pa.array(vectors, pa.list_(pa.float32(), 2))})
+    dataset = lance.write_dataset(table, path, enable_stable_row_ids=True, data_storage_version="2.2")
+    column = VectorColumn(dataset, "vec")
+
+    def expected(rows: set[int]) -> list[tuple[int, float]]:
+        present = {row: vectors[row] for row in rows if vectors[row] is not None}
+        distances = {
+            row: float(np.sum((np.array(each) - np.array(target)) ** 2)) for row, each in present.items() if each
+        }
+        last = sorted(distances.values())[: k or None][-1:] if k else []
+        return sorted(
+            ((row, far) for row, far in distances.items() if last and far <= last[0]), key=lambda e: (e[1], e[0])
+        )
+
+    everything = set(range(len(vectors)))
+    assert column.nearest(target, k) == expected(everything)
+    within = everything & chosen
+    assert column.nearest(target, k, within=np.array(sorted(within), np.int64)) == expected(within)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["any", "whole numbers"])
+@pytest.mark.parametrize("scale", [1.0, 1e-25, 1e18], ids=["plain", "tiny", "huge"])
+@pytest.mark.parametrize("absent", [0.0, 0.2])
+def test_the_list_of_the_driver_changes_nothing(tmp_path: Path, whole: bool, scale: float, absent: float) -> None:
+    random = np.random.default_rng(3)
+    points = random.normal(size=(700, 4)).astype(np.float32)
+    points = (points.round() if whole else points) * np.float32(scale)
+    cells = [None if random.random() < absent else point.tolist() for point in points]
+    table = pa.table({"vec": pa.array(cells, pa.list_(pa.float32(), 4))})
+    dataset = lance.write_dataset(table, tmp_path / "t", enable_stable_row_ids=True, data_storage_version="2.2")
+    column, everything = VectorColumn(dataset, "vec"), np.arange(len(cells))
+    for k in (1, 10, 300, 700):
+        # What is chosen is always compared one by one.
+        assert column.nearest(points[5].tolist(), k) == column.nearest(points[5].tolist(), k, within=everything)
+
+
+def test_an_approximate_index_is_used_only_where_it_is_allowed(tmp_path: Path) -> None:
+    points = np.random.default_rng(7).normal(size=(600, 8)).astype(np.float32)
+    table = pa.table({"vec": pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), 8)})
+    path = tmp_path / "t.lance"
+    lance.write_dataset(table, path, enable_stable_row_ids=True, data_storage_version="2.2")
+    exact = VectorColumn(lance.dataset(path), "vec").nearest(points[3].tolist(), 5)
+    lance.dataset(path).create_index("vec", "IVF_FLAT", metric="L2", num_partitions=4)
+    column = VectorColumn(lance.dataset(path), "vec")
+    assert column.nearest(points[3].tolist(), 5) == exact
+    assert column.nearest(points[3].tolist(), 5, approximate=True)[0] == exact[0]
+
+
+def test_fusion_adds_the_reciprocal_ranks() -> None:
+    fused = fuse([10, 30, 20], [20, 10])
+    assert [(row, round(score, 5)) for row, score in fused] == [(10, 0.03252), (20, 0.03227), (30, 0.01613)]
+    assert fuse([1, 2], [2, 1]) == [(1, pytest.approx(1 / 61 + 1 / 62)), (2, pytest.approx(1 / 61 + 1 / 62))]
+    assert fuse([5], [], k=1) == [(5, 0.5)]
+
+
+def test_a_hash_makes_a_vector_of_length_one_from_a_text() -> None:
+    made = HashEmbedder().embed(["red stone", "red stone", "wall"], dimension=16, model=None)
+    assert made[0] == made[1] != made[2]
+    assert all(math.sqrt(sum(part * part for part in each)) == pytest.approx(1, abs=1e-6) for each in made)

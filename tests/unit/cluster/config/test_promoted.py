@@ -1,0 +1,18 @@
+"""`cluster.yaml` with the graphs and policies of another cluster. The cases are in tests/data/promoted.yaml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gitops.cluster.config.promoted import promoted_config
+from tests.support.cases import read_yaml
+
+CASES = read_yaml(Path(__file__).parents[2] / "data/promoted.yaml")
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_what_is_promoted_and_what_stays(case: dict[str, str]) -> None:
+    result = promoted_config(case["source"].encode(), case["target"].encode())
+    assert (None if result is None else result.decode()) == case["result"]
