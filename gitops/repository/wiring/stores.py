@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _BUCKET_WORKERS = 16
 _OFF = frozenset({"off", "0", "no", "false"})
 # What an entry of the compile cache depends on: the languages, the loader, and the names and digests of what it loads.
-_SOURCES = ("core", "language", "model", "policy", "config", "git")
+_SOURCES = ("core", "database/language", "cluster/model", "cluster/policy", "cluster/config", "git")
 
 
 def folder_workspace(

@@ -70,7 +70,7 @@ def test_the_edition_moves_with_every_source_that_decides_what_a_folder_means(
     assert len(seen) == 7
     (root / "cli" / "main.py").write_text("")
     assert edition_of_a_new_process() in seen
-    shutil.rmtree(root / "language")
+    shutil.rmtree(root / "database" / "language")
     assert edition_of_a_new_process() is None
     assert compile_cache({"HOME": str(tmp_path)}) is None
     edition.cache_clear()

@@ -27,10 +27,9 @@ from gitops.git.signatures import sign, verify_detached
 from tests.support.audit_desk import Desk
 from tests.support.audited import STATE, Lie, saying
 from tests.support.git_fixture import public_key, run
+from tests.support.pages import ROOT
 
-SARIF = Draft7Validator(
-    json.loads((Path(__file__).parents[2] / "data/sarif/sarif-schema-2.1.0.json").read_text("utf-8"))
-)
+SARIF = Draft7Validator(json.loads((ROOT / "tests" / "data/sarif/sarif-schema-2.1.0.json").read_text("utf-8")))
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------

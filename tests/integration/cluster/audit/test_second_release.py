@@ -8,8 +8,9 @@ from gitops.cluster.audit.verb import audit
 from gitops.repository.wiring.local import open_commit_tree
 from tests.support.git_fixture import opened, run
 from tests.support.loop import CLUSTER, LEDGER
+from tests.support.pages import ROOT
 
-DATA = Path(__file__).resolve().parents[2] / "data" / "second-release"
+DATA = ROOT / "tests" / "data" / "second-release"
 
 
 def test_it_is_accepted_and_says_who_approved_their_own_change(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from gitops.cluster.config.source import MemoryTree
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.resource import Dependency
 from gitops.core.diagnostics import SourceRef
+from tests.support.pages import ROOT
 
-DATA = Path(__file__).parents[2] / "data" / "broken"
-EXAMPLES = Path(__file__).parents[3].parent / "shared" / "examples"
+DATA = ROOT / "tests" / "data" / "broken"
+EXAMPLES = ROOT.parent / "shared" / "examples"
 CASES = sorted(path.parent.name for path in DATA.glob("*/expected.json"))
 
 PG = b"node Person {\n  name: String @key\n  age: I32?\n}\n"

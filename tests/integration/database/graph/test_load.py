@@ -20,6 +20,7 @@ from gitops.database.graph.staged import WriteContext
 from gitops.database.graph.write import records
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
+from tests.support.pages import ROOT
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
 SCHEMA = b"""
@@ -319,7 +320,7 @@ def test_without_turns_racing_loads_conflict_and_lose_nothing(uri: str, monkeypa
 
 @pytest.mark.parametrize("name", ["industry-intel", "pharma-intel"])
 def test_a_real_cluster_loads(tmp_path: Path, name: str) -> None:
-    folder = Path(__file__).parents[3].parent / "shared" / "examples" / name
+    folder = ROOT.parent / "shared" / "examples" / name
     if not folder.is_dir():
         pytest.skip("the example clusters are not beside this checkout")
     uri, seed = str(tmp_path / "g.omni"), (folder / "seed.jsonl").read_bytes()

@@ -12,8 +12,9 @@ import yaml
 from gitops.core.errors import GitopsError
 from gitops.database.language.text import LanguageError
 from tests.support.mutations import WrittenGraph
+from tests.support.pages import ROOT
 
-DATA = Path(__file__).parents[2] / "data" / "mutations"
+DATA = ROOT / "tests" / "data" / "mutations"
 GRAPHS = yaml.safe_load((DATA / "graphs.yaml").read_text(encoding="utf-8"))
 FILES = {"specification": "rail", "statements": "rail", "rules": "types"}
 

@@ -24,6 +24,7 @@ from gitops.database.graph.staged import WriteContext
 from gitops.database.storage.s3 import S3Store
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
+from tests.support.pages import ROOT
 from tests.support.prefork import PROGRAM, start
 from tests.support.s3 import S3Place
 
@@ -148,18 +149,14 @@ print(sorted({"lance", "pyarrow", "numpy", "obstore"} & set(sys.modules)))
 def test_looking_and_text_edits_load_no_driver(engine: LanceEngine, tmp_path: Path) -> None:
     uri = str(tmp_path / "g")
     engine.prepare_create(uri, SCHEMA, actor=None).publish()
-    out = subprocess.run(
-        [sys.executable, "-c", _LIGHT, uri], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
-    )
+    out = subprocess.run([sys.executable, "-c", _LIGHT, uri], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout == "[]\n"
 
 
 def test_looking_into_a_bucket_loads_its_client_alone(engine: LanceEngine, s3: S3Place) -> None:
     uri = f"{s3.root}/graphs/g.omni"
     engine.prepare_create(uri, SCHEMA, actor=None).publish()
-    out = subprocess.run(
-        [sys.executable, "-c", _LIGHT, uri], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
-    )
+    out = subprocess.run([sys.executable, "-c", _LIGHT, uri], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout == "['obstore']\n"
 
 
@@ -191,7 +188,7 @@ def test_the_command_takes_a_root_in_a_bucket(engine: LanceEngine, s3: S3Place, 
 
     def gitops(*words: str) -> tuple[int, Any]:
         command = [*PROGRAM, "graph", *words, "--root", uri, "--json"]
-        run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+        run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         assert "Traceback" not in run.stderr
         return run.returncode, json.loads(run.stdout)
 

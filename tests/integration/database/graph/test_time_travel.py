@@ -17,8 +17,9 @@ from gitops.database.graph.manifest import read_manifest
 from gitops.database.graph.snapshot import open_snapshot
 from tests.support.histories import History, version_numbers
 from tests.support.memory_store import MemoryStore
+from tests.support.pages import ROOT
 
-FIXTURE = Path(__file__).parents[2] / "data/documents/manifest_1.json"
+FIXTURE = ROOT / "tests" / "data/documents/manifest_1.json"
 
 
 @pytest.fixture

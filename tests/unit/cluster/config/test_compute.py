@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +17,10 @@ from gitops.cluster.model.compute import ComputeRules, ComputeTarget, read_strat
 from gitops.cluster.model.strategy import Burst, IdleSuspend, Limits, StrategyType, TargetSize
 from gitops.core.errors import IntegrityError
 from gitops.database.language.yaml import parse_yaml, to_plain
+from tests.support.pages import ROOT
 
 CASES: dict[str, dict[str, Any]] = to_plain(
-    parse_yaml((Path(__file__).parents[2] / "data" / "strategies" / "declared.yaml").read_bytes())
+    parse_yaml((ROOT / "tests" / "data" / "strategies" / "declared.yaml").read_bytes())
 )
 SECTION: dict[str, Any] = {
     "targets": {"prod": {"kind": "materialize", "url": {"env": "MZ_URL"}, "application_name": "cluster-bot"}},
@@ -170,7 +170,7 @@ def test_what_does_not_agree_is_refused():
 
 
 def test_the_example_declares_two_compute_clusters():
-    found = load((Path(__file__).parents[3] / "examples" / "strategies" / "cluster.yaml").read_text())
+    found = load((ROOT / "examples" / "strategies" / "cluster.yaml").read_text())
     assert [*found.diagnostics] == []
     assert [(each.key, len(each.rules), each.cluster) for each in read_strategies(texts(found))] == [
         ("reports", 1, "Reports (EU)"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,8 +15,9 @@ from gitops.cluster.config.trust_root import trust_paths, trust_root
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.errors import GitopsError
 from tests.support.cases import read_yaml
+from tests.support.pages import ROOT
 
-_DATA = Path(__file__).parents[2] / "data" / "bot-config"
+_DATA = ROOT / "tests" / "data" / "bot-config"
 REFUSED = read_yaml(_DATA / "refused.yaml")
 
 

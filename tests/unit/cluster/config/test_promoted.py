@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gitops.cluster.config.promoted import promoted_config
 from tests.support.cases import read_yaml
+from tests.support.pages import ROOT
 
-CASES = read_yaml(Path(__file__).parents[2] / "data/promoted.yaml")
+CASES = read_yaml(ROOT / "tests" / "data/promoted.yaml")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])

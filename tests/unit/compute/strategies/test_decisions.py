@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,11 @@ from gitops.cluster.model.strategy import StrategyType
 from gitops.cluster.targets.signals import SizeTable
 from gitops.compute.strategies.decision import Limits, decide
 from gitops.database.language.yaml import parse_yaml, to_plain
+from tests.support.pages import ROOT
 from tests.support.strategies import cluster, lines, rules, signals, state
 
 CASES: list[dict[str, Any]] = to_plain(
-    parse_yaml((Path(__file__).parents[2] / "data" / "strategies" / "decisions.yaml").read_bytes())
+    parse_yaml((ROOT / "tests" / "data" / "strategies" / "decisions.yaml").read_bytes())
 )
 
 

@@ -23,10 +23,10 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.database.language.yaml import parse_yaml, to_plain
 from gitops.render.strategies import to_plot
 from tests.support.compute_crowd import crowd, flapping
+from tests.support.pages import ROOT
 from tests.support.strategies import SIZES
 
-DATA = Path(__file__).parents[2] / "data" / "strategies"
-ROOT = Path(__file__).parents[3]
+DATA = ROOT / "tests" / "data" / "strategies"
 TIMELINES = sorted([*(DATA / "timelines").glob("*.yaml"), *(ROOT / "examples" / "strategies").glob("*-day.yaml")])
 REFUSED: list[dict[str, Any]] = to_plain(parse_yaml((DATA / "refused.yaml").read_bytes()))
 PLAIN = {"cluster": "c", "length": "1d", "sizes": {"25cc": 0.25, "50cc": 0.5}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 from gitops.cluster.targets.port import AuditRow
 from gitops.cluster.targets.signals import ComputeCluster, ReplicaSpec
@@ -13,10 +12,11 @@ from gitops.compute.strategies.simulation import simulate
 from gitops.compute.strategies.statements import create_replica, drop_replica
 from gitops.compute.strategies.trace import Trace, replay_of
 from gitops.core.diagnostics import Diagnostics
+from tests.support.pages import ROOT
 from tests.support.strategies import NOW, SIZES, ago
 from tests.support.traces import trace_of
 
-WORKING_DAY = Path(__file__).parents[3] / "examples" / "strategies" / "working-day.yaml"
+WORKING_DAY = ROOT / "examples" / "strategies" / "working-day.yaml"
 
 
 def trace(*rows: AuditRow, replicas: dict[str, str] | None = None) -> Trace:

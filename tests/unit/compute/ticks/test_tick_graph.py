@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from pathlib import Path
 
 from gitops.compute.strategies.decision import ActionKind
 from gitops.compute.ticks.graph import TickAction, tick_graph
 from gitops.render.graph import to_json, to_mermaid, to_text
+from tests.support.pages import ROOT
 
 CREATE, DROP = ActionKind.CREATE, ActionKind.DROP
 
@@ -89,5 +89,5 @@ def test_the_forms_for_programs_have_changes_locks_and_frames() -> None:
 
 def test_the_page_shows_the_graph_of_a_resize() -> None:
     resized = action("serving", DROP, "old", 1, "target_size: main of size 50cc is hydrated")
-    page = Path(__file__).parents[3] / "docs" / "strategies.md"
+    page = ROOT / "docs" / "strategies.md"
     assert f"```text\n{to_text(tick_graph([resized]))}```" in page.read_text(encoding="utf-8")

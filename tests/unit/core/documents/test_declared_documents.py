@@ -6,7 +6,6 @@ import importlib
 import json
 import pkgutil
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +14,9 @@ import gitops
 from gitops.core.canonical import canonical, digest
 from gitops.core.documents.codec import Document, SignedMessage
 from gitops.core.errors import IntegrityError
+from tests.support.pages import ROOT
 
-DOCUMENTS = Path(__file__).parents[2] / "data" / "documents"
+DOCUMENTS = ROOT / "tests" / "data" / "documents"
 GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.cluster.approvals.documents.APPROVAL": {
         1: ("approval.json", "approval.consumed.json", "approval.seen.json")

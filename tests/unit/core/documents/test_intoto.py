@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -24,9 +23,10 @@ from gitops.cluster.audit.intoto import (
 )
 from gitops.cluster.ledger.documents import read_entry
 from gitops.core.errors import IntegrityError
+from tests.support.pages import ROOT
 from tests.unit.render.ledger_cases import ANNOUNCED_ENTRY, APPLIED_ENTRY
 
-CASES = json.loads((Path(__file__).parents[2] / "data" / "dsse" / "envelopes.json").read_text("utf-8"))
+CASES = json.loads((ROOT / "tests" / "data" / "dsse" / "envelopes.json").read_text("utf-8"))
 TEXT = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=20)
 
 
@@ -109,7 +109,7 @@ def test_a_statement_has_the_form_of_in_toto(entry) -> None:
     assert form["predicate"]["signer"] == "bot"
 
 
-DOCUMENTS = Path(__file__).parents[2] / "data" / "documents"
+DOCUMENTS = ROOT / "tests" / "data" / "documents"
 
 
 def test_the_golden_statement_and_envelope_keep_their_bytes() -> None:

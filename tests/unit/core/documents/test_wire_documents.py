@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,8 +38,9 @@ from gitops.cluster.model.ledger import (
 )
 from gitops.core.canonical import digest
 from gitops.core.errors import IntegrityError, UsageError
+from tests.support.pages import ROOT
 
-DOCUMENTS = Path(__file__).parents[2] / "data" / "documents"
+DOCUMENTS = ROOT / "tests" / "data" / "documents"
 SCHEMA = "8c2b2be35e33705bccc96cbcefb8a3caff2b6649d6dbf0080a0d6768ae62ca1f"
 CONFIG = "aea114e7aeaaa39c418355d52a54db9dc25e2484ee1960d78359ac71fe179e21"
 GRAPH = "91d4d06ed93caad5321673d174c6c0a05cf273312b7773d18e9ed687ce561f13"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +22,9 @@ from gitops.forge.port import (
     RequestState,
 )
 from gitops.forge.refs import documents as report
+from tests.support.pages import ROOT
 
-DOCUMENTS = Path(__file__).parents[2] / "data" / "documents" / "forge"
+DOCUMENTS = ROOT / "tests" / "data" / "documents" / "forge"
 AT = "2026-07-02T10:00:00Z"
 HEAD = "a" * 40
 

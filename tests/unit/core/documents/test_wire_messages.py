@@ -6,7 +6,6 @@ import dataclasses
 import json
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,9 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import ApprovalStatement, ClusterTarget
 from gitops.cluster.model.ledger import EntryChange, EntryKind
 from gitops.core.errors import IntegrityError
+from tests.support.pages import ROOT
 
-DOCUMENTS = Path(__file__).parents[2] / "data" / "documents"
+DOCUMENTS = ROOT / "tests" / "data" / "documents"
 MESSAGE = (DOCUMENTS / "statement.message.txt").read_text(encoding="utf-8")
 ENTRY = read_entry((DOCUMENTS / "entry.json").read_bytes())
 STATEMENT = ApprovalStatement(

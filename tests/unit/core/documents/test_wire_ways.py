@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,9 @@ from gitops.cluster.model.approval import Decision, DecisionKind, ForgeGrant, Gr
 from gitops.cluster.model.ledger import ApprovalUse, Debt, DebtSettlement, EntryKind
 from gitops.core.canonical import canonical
 from gitops.core.errors import IntegrityError
+from tests.support.pages import ROOT
 
-DOCUMENTS = Path(__file__).parents[2] / "data" / "documents"
+DOCUMENTS = ROOT / "tests" / "data" / "documents"
 FIRST = read_statement((DOCUMENTS / "statement.message.txt").read_text(encoding="utf-8"))
 ENTRY = read_entry((DOCUMENTS / "entry.json").read_bytes())
 APPROVAL_ID = FIRST.approval_id

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gitops.database.language.query import check_query, parse_queries
@@ -12,9 +10,10 @@ from gitops.database.language.schema import compile_schema, schema_from_ir
 from gitops.database.language.schema.migration import plan_migration
 from gitops.database.language.text import LanguageError, LanguageProblem, SourceText
 from tests.support.cases import read_yaml
+from tests.support.pages import ROOT
 
-EXAMPLES = Path(__file__).parents[4] / "shared" / "examples"
-FAULTS = read_yaml(Path(__file__).parents[2] / "data" / "languages" / "faults.yaml")
+EXAMPLES = ROOT.parent / "shared" / "examples"
+FAULTS = read_yaml(ROOT / "tests" / "data" / "languages" / "faults.yaml")
 # These need a text of four megabytes, names made for it, or no text at all.
 NOT_PLANTED = {"S-48", "S-49", "IR"}
 

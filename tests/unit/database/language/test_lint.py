@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,8 +11,9 @@ from hypothesis import strategies as st
 from gitops.database.language.lint import LintLevel, lint_grammar, lint_queries, schema_warnings
 from gitops.database.language.schema import compile_schema
 from tests.support.cases import read_yaml
+from tests.support.pages import ROOT
 
-DATA = Path(__file__).parents[2] / "data" / "languages" / "query"
+DATA = ROOT / "tests" / "data" / "languages" / "query"
 LOCATED = read_yaml(DATA / "located.yaml")
 CASES = read_yaml(DATA / "lint.yaml")
 RAIL = compile_schema((DATA / "rail.pg").read_bytes()).catalog

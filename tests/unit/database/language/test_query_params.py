@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pathlib
 
 import pytest
 
@@ -12,8 +11,9 @@ from gitops.database.language.query.check import CheckedQuery
 from gitops.database.language.query.params import ParameterCode, ParameterError, coerce_params
 from gitops.database.language.schema import compile_schema
 from tests.support.cases import read_yaml
+from tests.support.pages import ROOT
 
-DATA = pathlib.Path(__file__).parents[2] / "data" / "languages" / "query"
+DATA = ROOT / "tests" / "data" / "languages" / "query"
 MATRIX = [case for path in sorted(DATA.glob("coercion*.yaml")) for case in read_yaml(path)]
 
 

@@ -13,9 +13,10 @@ from gitops.database.language.schema import compile_schema
 from gitops.database.language.schema.types import Catalog
 from gitops.database.language.text import LanguageError, SourceText, Stage
 from tests.support.cases import read_yaml
+from tests.support.pages import ROOT
 
-DATA = pathlib.Path(__file__).parents[2] / "data" / "languages" / "query"
-EXAMPLES = pathlib.Path(__file__).parents[3].parent / "shared" / "examples"
+DATA = ROOT / "tests" / "data" / "languages" / "query"
+EXAMPLES = ROOT.parent / "shared" / "examples"
 
 
 def cases(name: str) -> list[dict[str, object]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 import yaml
@@ -15,7 +14,7 @@ from tests.support import rules_page
 from tests.support.cases import read_yaml
 from tests.support.pages import ROOT, read_page
 
-DATA = Path(__file__).parents[2] / "data" / "languages"
+DATA = ROOT / "tests" / "data" / "languages"
 LABELS = set(RULES)
 # S-48 and S-49 need texts too large or too odd for a table, IR is about stored bytes: they have tests of their own.
 WITHOUT_A_CASE = {"S-48", "S-49", "IR"}

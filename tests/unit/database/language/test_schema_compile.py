@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -22,8 +21,9 @@ from gitops.database.language.schema.ir import fnv1a_32, property_id, type_id
 from gitops.database.language.schema.migration import plan_migration
 from gitops.database.language.text import LanguageError
 from tests.support.cases import read_yaml
+from tests.support.pages import ROOT
 
-DATA = Path(__file__).parents[2] / "data" / "languages" / "schema"
+DATA = ROOT / "tests" / "data" / "languages" / "schema"
 ACCEPTED = read_yaml(DATA / "accepted.yaml")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gitops.database.language.schema import TypeKind, compile_schema, schema_from_ir
@@ -26,8 +24,9 @@ from gitops.database.language.schema.steps import (
 )
 from gitops.database.language.text import LanguageError
 from tests.support.cases import read_yaml
+from tests.support.pages import ROOT
 
-DATA = Path(__file__).parents[2] / "data" / "languages" / "schema"
+DATA = ROOT / "tests" / "data" / "languages" / "schema"
 REVERSALS = read_yaml(DATA / "reversals.yaml")
 CASES = [case for path in sorted(DATA.glob("migrations*.yaml")) for case in read_yaml(path)]
 

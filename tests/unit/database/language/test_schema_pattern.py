@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,8 +12,9 @@ from gitops.database.graph.write.rules import find_mismatches
 from gitops.database.language.schema import PatternCheck
 from gitops.database.language.schema.pattern import MAX_SIZE, PatternError, check_pattern
 from tests.support.cases import read_yaml
+from tests.support.pages import ROOT
 
-CASES = read_yaml(Path(__file__).parents[2] / "data/languages/schema/patterns.yaml")
+CASES = read_yaml(ROOT / "tests" / "data/languages/schema/patterns.yaml")
 
 PIECES = [
     *"abé-^$.|()[]*+?{},\\d:=!<&~ ", "{2}", "{1,3}", "{10,}", "{50}", "(?:", "(?i)", "(?ms:", "(?P<x>", "[^", "\\w",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from gitops.database.language.schema import compile_schema
 from gitops.database.language.text import LanguageError, SourceText
 from tests.support.cases import read_yaml
+from tests.support.pages import ROOT
 
-DATA = Path(__file__).parents[2] / "data" / "languages" / "schema"
+DATA = ROOT / "tests" / "data" / "languages" / "schema"
 CASES = [case for path in sorted(DATA.glob("problems*.yaml")) for case in read_yaml(path)]
 MARK = re.compile("[«»]")
 # S-48 and S-49 need texts too large or too odd for a table; they have tests of their own below.

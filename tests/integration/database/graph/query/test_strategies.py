@@ -19,9 +19,10 @@ from gitops.database.graph.snapshot import open_snapshot
 from gitops.database.graph.staged import WriteContext
 from tests.support.effort import cases
 from tests.support.ids import SequentialIds
+from tests.support.pages import ROOT
 from tests.support.query_graphs import CLOCK, ask, put, town, towns, values
 
-DATA = Path(__file__).parents[3] / "data" / "explain.json"
+DATA = ROOT / "tests" / "data" / "explain.json"
 NODES = 90
 PAIRS = (
     [(n, (n * n + 1) % NODES) for n in range(NODES)]
