@@ -30,8 +30,8 @@ COALESCE = "apply: {queue: coalesce}\n"
 
 
 def _ask_about_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("apply_clusters", "authors"):
-        monkeypatch.setattr(f"gitops.bot.{module}.MOST_ASKED", 1)
+    for module in ("bot.apply_clusters", "repository.authors"):
+        monkeypatch.setattr(f"gitops.{module}.MOST_ASKED", 1)
 
 
 def _landed(stage: Stage) -> str:

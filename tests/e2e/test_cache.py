@@ -75,7 +75,7 @@ def gitops(tmp_path: Path) -> Runner:
 @pytest.mark.parametrize("form", [(), ("--json",)])
 @pytest.mark.parametrize("verb", ["plan", "validate"])
 def test_every_answer_is_the_same_with_and_without(gitops: Runner, verb: str, form: tuple[str, ...]) -> None:
-    cluster = gitops.cluster.session
+    cluster = gitops.cluster
     cluster.converge()
 
     def edit_schema() -> None:

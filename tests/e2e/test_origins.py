@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gitops.bot.dispatch import run_verb
+from gitops.cli.shared import bot_of
 from gitops.cluster.approvals.pushes import PUSHES
 from gitops.cluster.model.origin import How
 from gitops.forge.events import ManualEvent
@@ -99,7 +100,7 @@ def test_a_hook_that_never_ran_is_not_needed(loop: Loop) -> None:
     given = loop.sign_approval("bob", "graph.legacy", blind=True)
     assert given.ok
     local = loop.local()
-    bot = local.bot(local.forge(), "local", local.person(), lambda _: None)
+    bot = bot_of(local, local.forge(), "local", local.person())
     list(run_verb(bot, "sweep", ManualEvent()))
     assert newest_origins(loop) == {head: (How.CERTIFICATE, email("bob"))}
     assert loop.graph("legacy").exists()

@@ -95,7 +95,7 @@ def top(place: S3Place) -> set[str]:
 
 
 def test_a_life_in_a_bucket(gitops: Command, s3: S3Place) -> None:
-    cluster = gitops.cluster.session
+    cluster = gitops.cluster
     assert codes(gitops("status")) == ["state_missing"]
     assert codes(gitops("apply", code=1)) == ["state_missing"]
     imported = gitops("import")

@@ -12,6 +12,7 @@ from gitops.bot.attestations import missing_permission
 from gitops.bot.context import EventContext
 from gitops.bot.sweep import sweep
 from gitops.cli.cluster import keeps_branch_ledgers
+from gitops.cli.shared import bot_of
 from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.audit.verb import audit
 from gitops.cluster.config.commit_tree import CommitTree
@@ -161,7 +162,7 @@ def _sweep(loop: Loop) -> list[str]:
     """What the timer of the bot does."""
     local = loop.local()
     person = Person("bot", email("bot"))
-    bot = local.bot(loop.book, "local", person, lambda _: None)
+    bot = bot_of(local, loop.book, "local", person)
     return [line.text for line in sweep(EventContext(bot))]
 
 
@@ -372,7 +373,7 @@ def test_who_may_give_commands_is_the_rule_in_force(loop: Loop) -> None:
     loop.move(MAIN, loop.commit("carol", {"gitops.yaml": strict.encode()}))
     approve(loop, "trust.brain")
     loop.program("bot", "git", "-C", str(loop.server), "config", "gitops.writers", "mallory", at=loop.folder)
-    context = EventContext(loop.local().bot(loop.book, "local", Person("bot", email("bot")), lambda _: None))
+    context = EventContext(bot_of(loop.local(), loop.book, "local", Person("bot", email("bot"))))
     loop.move(MAIN, loop.commit("carol", {"gitops.yaml": CONFIG.encode()}))
     assert context.config.forge.commands == "write"
     assert (

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from gitops.bot.dispatch import run_verb
+from gitops.cli.shared import bot_of
 from gitops.cluster.model.origin import How
 from gitops.forge.events import ManualEvent
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
@@ -149,7 +150,7 @@ def test_a_client_that_dies_before_the_report_stays_the_pusher(loop: Loop, hosts
     assert loop.tip(LEDGER) == before
     assert loop.sign_approval("bob", "graph.legacy", blind=True).ok
     local = loop.local()
-    list(run_verb(local.bot(local.forge(), "local", local.person(), lambda _: None), "sweep", ManualEvent()))
+    list(run_verb(bot_of(local, local.forge(), "local", local.person()), "sweep", ManualEvent()))
     assert newest_origins(loop) == {head: (How.PUSH, _BOB[HostKind.SSH_AUTH])}
     assert loop.graph("legacy").exists()
     assert approved(loop, "carol") == set()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.integration.audit.test_audit import LIES
 
 from gitops.cluster.audit.verb import AuditScope
+from tests.integration.cluster.audit.test_audit import LIES
 from tests.support.audited import MAIN, Lie, Life, saying
 
 ENTRIES = 14

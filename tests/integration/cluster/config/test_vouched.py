@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from tests.integration.config.test_load_cached import FILES, NARROW, document, gq
 
 from gitops.cluster.config import compiler
 from gitops.cluster.config.load import load_desired
@@ -23,6 +22,7 @@ from gitops.cluster.config.source import MemoryTree, SourceLimits, SourceMovedEr
 from gitops.cluster.ledger.documents import read_sound, write_sound
 from gitops.cluster.model.address import Address, graph_address, query_address
 from gitops.core.codes import Code
+from tests.integration.cluster.config.test_load_cached import FILES, NARROW, document, gq
 from tests.support.warm import difference, shown
 
 COMPILER, NEWER = "c" * 64, "d" * 64

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.integration.graph.test_gc import SHARP
 
 from gitops.core.errors import GitopsError
 from gitops.database.graph.engine import LanceEngine
@@ -16,6 +15,7 @@ from gitops.database.graph.port import DeleteOrder
 from gitops.database.graph.query import ReadCache
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.storage.local import LocalStore
+from tests.integration.database.graph.test_gc import SHARP
 from tests.support.histories import History
 
 

@@ -28,7 +28,7 @@ def cases(folder: str, name: str) -> list[dict]:
 def words_of_the_code() -> set[str]:
     """Every text in the source of the languages that is a label, but those of the registry itself."""
     found = set()
-    for path in (ROOT / "gitops" / "language").rglob("*.py"):
+    for path in (ROOT / "gitops" / "database" / "language").rglob("*.py"):
         if path.name != "rules.py":
             tree = ast.parse(path.read_text(encoding="utf-8"))
             found |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} & LABELS
