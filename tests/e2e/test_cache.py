@@ -99,9 +99,9 @@ def test_every_answer_is_the_same_with_and_without(gitops: Runner, verb: str, fo
 def test_only_what_advises_keeps_or_asks(gitops: Runner) -> None:
     for arguments in (("import",), ("apply",), ("status", "--no-cache"), ("refresh",), ("ready",)):
         gitops(*arguments)
-    del gitops.cluster.session.graphs["knowledge"]
-    gitops.cluster.session.policies.clear()
-    gitops.cluster.session.save()
+    del gitops.cluster.graphs["knowledge"]
+    gitops.cluster.policies.clear()
+    gitops.cluster.save()
     gitops("--as", "me", "approve", "graph.knowledge", code=2)
     gitops("plan", "--no-cache")
     gitops("plan", GITOPS_CACHE="off")
@@ -115,7 +115,7 @@ def test_only_what_advises_keeps_or_asks(gitops: Runner) -> None:
 def test_a_forged_entry_misleads_a_plan_and_nothing_else(gitops: Runner) -> None:
     gitops("import")
     wrong = QUERY.replace("Person", "Nobody")
-    gitops.cluster.session.write("people.gq", wrong)
+    gitops.cluster.write("people.gq", wrong)
     made_by = edition()
     assert made_by is not None
     cache = DiskCache(gitops.cache, made_by)
@@ -128,11 +128,11 @@ def test_a_forged_entry_misleads_a_plan_and_nothing_else(gitops: Runner) -> None
     assert "query_typecheck_error" in gitops("apply", code=1)[0]
     assert "query_typecheck_error" in gitops("--as", "me", "approve", "graph.knowledge", code=1)[0]
     assert "query_typecheck_error" in gitops("refresh", code=1)[0]
-    assert not (gitops.cluster.session.folder / "graphs").exists()
+    assert not (gitops.cluster.folder / "graphs").exists()
 
 
 def test_a_folder_that_is_as_it_was_needs_neither_language_nor_yaml(gitops: Runner) -> None:
-    gitops.cluster.session.converge()
+    gitops.cluster.converge()
     gitops("plan")
     for verb in ("plan", "validate"):
         _, loaded = gitops(verb)

@@ -180,8 +180,8 @@ def test_lost_answers_change_nothing(gitops: Command, s3: S3Place) -> None:
 @pytest.mark.parametrize("ignored", ["If-None-Match", "If-Match"])
 @pytest.mark.parametrize("locked", [True, False])
 def test_a_service_that_ignores_conditions_is_refused(gitops: Command, s3: S3Place, ignored: str, locked: bool) -> None:
-    gitops.cluster.session.options["state"] = {"lock": locked}
-    gitops.cluster.session.save()
+    gitops.cluster.options["state"] = {"lock": locked}
+    gitops.cluster.save()
     s3.server.ignores = frozenset({ignored})
     refused = gitops("import", code=1)
     assert "storage_conditional_put_ignored" in codes(refused)
@@ -328,8 +328,8 @@ def _comments(loop: Loop) -> str:
 
 
 def test_a_bucket_that_is_missing_holds_no_lock(gitops: Command) -> None:
-    gitops.cluster.session.options["storage"] = "s3://no-such-bucket/x"
-    gitops.cluster.session.save()
+    gitops.cluster.options["storage"] = "s3://no-such-bucket/x"
+    gitops.cluster.save()
     shown = gitops.run("force-unlock", LOCK_ID, code=1)
     assert "lock: held" not in shown
     assert "lock: unknown" in shown
@@ -351,8 +351,8 @@ def test_every_command_says_what_is_wrong_with_the_service_and_what_to_do(
     gitops: Command, s3: S3Place, bucket: str | None, status: int | None, said: str, fix: str
 ) -> None:
     gitops.environ["GITOPS_STORAGE_RETRY"] = "0"
-    gitops.cluster.session.options["storage"] = f"s3://{bucket or s3.bucket}/x"
-    gitops.cluster.session.save()
+    gitops.cluster.options["storage"] = f"s3://{bucket or s3.bucket}/x"
+    gitops.cluster.save()
     s3.server.fault = lambda asked: status
     for verb in (
         ("plan",),
@@ -372,9 +372,9 @@ def test_a_large_catalog_is_read_at_the_same_time(gitops: Command, s3: S3Place) 
     """The tenth blob has to be asked for before the first one is answered, and so on for what an apply writes."""
     # All in one file: they are published with the same content, each under its own name.
     names = [f"q{number}" for number in range(12)]
-    gitops.cluster.session.write("many.gq", "".join(QUERY.replace("find_person", name) for name in names))
-    gitops.cluster.session.graphs["knowledge"] |= dict.fromkeys(names, "many.gq")
-    gitops.cluster.session.save()
+    gitops.cluster.write("many.gq", "".join(QUERY.replace("find_person", name) for name in names))
+    gitops.cluster.graphs["knowledge"] |= dict.fromkeys(names, "many.gq")
+    gitops.cluster.save()
     gitops("import")
 
     def together(method: str) -> Fault:
