@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
-from tests.support import pen
+from tests.support import pen, story_ledgers
 from tests.support.effort import cases
 
 if TYPE_CHECKING:
@@ -77,6 +77,18 @@ def pytest_collection() -> Generator[None, object, object]:
         # As in a command, from the first test on: most of what tests allocate goes without a collection.
         gc.set_threshold(400_000, 20, 20)
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Audit the ledgers that the test leaves; one that failed says enough."""
+    passed = False
+    try:
+        result = yield
+        passed = True
+    finally:
+        story_ledgers.check(item, passed=passed)
+    return result
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -103,6 +103,7 @@ def test_a_merge_that_failed_is_tried_again_until_the_branch_moves_on(loop: Loop
     loop.gitops("carol", "audit")
 
 
+@pytest.mark.damaged_ledger(reason="an entry has the message of another state")
 def test_a_message_that_contradicts_the_files_is_reported_and_the_files_count(loop: Loop) -> None:
     record(loop, ONE, landed(ONE)[:4])
     head = loop.store.commit(loop.tip(LEDGER))

@@ -197,6 +197,7 @@ def test_nobody_starts_a_ledger_with_keys_of_their_own(loop: Loop) -> None:
     _refused(loop.push("mallory", f"{forged}:{LEDGER}", check=False), "other keys and rules than the")
 
 
+@pytest.mark.damaged_ledger(reason="the chain is replaced by one with other keys")
 def test_a_fresh_clone_does_not_believe_a_ledger_that_brings_its_own_keys(loop: Loop) -> None:
     loop.store.update_refs([RefUpdate(LEDGER, loop.tip(LEDGER), _own_first_entry(loop))])
     done = loop.gitops("carol", "status", check=False)

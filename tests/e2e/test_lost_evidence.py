@@ -297,6 +297,7 @@ def test_a_branch_that_is_gone_is_restored(applied: Loop) -> None:
     assert applied.gitops("alice", "audit").code == 0
 
 
+@pytest.mark.damaged_ledger(reason="a commit that is no entry is on top")
 def test_a_repair_is_refused_for_other_ids_other_keys_and_two_ledgers(applied: Loop) -> None:
     good = applied.tip(LEDGER)
     bad = applied.commit("mallory", {"x": b"x\n"}, good)

@@ -30,6 +30,7 @@ def _unread(step: Step, page: str) -> list[str]:
     return [text for text in step.reads if text not in page]
 
 
+@pytest.mark.damaged_ledger(reason="its last entry is forged, on a sound ledger")
 def test_a_short_week(week: Week) -> None:
     """A few of the steps. Pages have other numbers then, so only what the list of steps says is looked for."""
     for step in steps():
@@ -38,6 +39,7 @@ def test_a_short_week(week: Week) -> None:
             assert _unread(step, page) == [], page
 
 
+@pytest.mark.damaged_ledger(reason="its last entry is forged, on a sound ledger")
 # 26 steps: on a busy machine they take longer than one test may by default.
 @pytest.mark.slow
 @pytest.mark.timeout(1200)

@@ -53,6 +53,7 @@ from tests.support.hosts import Host, HostKind, Hosts
 from tests.support.pen import new_key
 from tests.support.prefork import PROGRAM, start
 from tests.support.signed import drafted, signer
+from tests.support.story_ledgers import watch
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = "refs/heads/main"
@@ -143,6 +144,10 @@ class Loop:
     http: GitServer | None = None
     host: Host | None = None
     _known: dict[str, Repository] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Its ledgers are audited when the test is over."""
+        watch(self.server)
 
     # -- making ----------------------------------------------------------------------------------------------------
 

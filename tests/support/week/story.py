@@ -25,6 +25,7 @@ from gitops.git.port import NewCommit, Person
 from gitops.repository.wiring.stores import graph_engine
 from tests.support.cases import read_yaml
 from tests.support.loop import SIGNERS, TIME, TRUSTED, email
+from tests.support.story_ledgers import findings
 from tests.support.week.pages import block, news, steady
 from tests.support.week.team import Team
 
@@ -213,6 +214,8 @@ class Week:
 
     def tamper(self, cluster: str, edit: Edits) -> str:
         """Somebody with the password of the operator writes another state into the newest entry of a ledger."""
+        if found := findings(self.team.loop.server):
+            raise AssertionError(found)
         store, ref = self.team.loop.store, f"refs/heads/gitops/ledger/{cluster}"
         head = store.commit(self.team.loop.tip(ref))
         path = "entry.json"
