@@ -7,6 +7,7 @@
 # make fuzz-crash  ten minutes of inputs that must raise nothing; guided by coverage where atheris is installed
 # make mutants  change one operator of the pure core at a time, and list what no test notices
 # make lint   format, lint, types, import contracts, workflows
+# make figures  count lines, functions, callers and the files that a run enters, and print them
 # make bench  measure, print a table, write bench.json
 # make docs   write the generated pages again
 # make lock   resolve the dependencies again
@@ -22,7 +23,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The tests start thousands of interpreters: without bytecode each of them would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo wheel test test-slow faults engine-faults fuzz fuzz-crash mutants lint bench docs lock clean
+.PHONY: demo wheel test test-slow faults engine-faults fuzz fuzz-crash mutants lint figures bench docs lock clean
 .DEFAULT_GOAL := test
 
 # The version is in gitops/__init__.py, and an installation remembers it.
@@ -71,6 +72,9 @@ lint: $(READY)
 	$(VENV)/bin/actionlint
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-actions .github/actions/*/action.yml
+
+figures: $(READY)
+	$(PY) -m tests.support.figures
 
 $(RIVALS): requirements-bench.lock $(READY)
 	$(PY) -m pip install --quiet --require-hashes --requirement requirements-bench.lock \

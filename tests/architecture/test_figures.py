@@ -1,0 +1,63 @@
+"""What `make figures` counts."""
+
+from __future__ import annotations
+
+import ast
+import threading
+
+from gitops.plan.plan import plan
+from tests.support.cluster import Cluster
+from tests.support.figures import Module, one_caller, size, walk_counts, walked
+
+SOURCE = """\
+from a import (
+    b,
+)
+
+
+def _once(): ...
+def _twice(): ...
+def _never(): ...
+def public():
+    _once(), _twice(), _twice()
+
+
+class Thing:
+    def _shared(self): ...
+    def __eq__(self, other): ...
+"""
+
+
+def _module(path: str, text: str) -> Module:
+    return Module(path, text, ast.parse(text))
+
+
+def test_callers_of_methods_are_counted_in_the_package_and_those_of_functions_in_the_module() -> None:
+    here, beside = _module("p/a.py", SOURCE), _module("p/b.py", "_twice()\n_never()\nthing._shared()\n")
+    assert one_caller([here]) == 1
+    assert one_caller([here, beside]) == 2
+    assert size([here]) == {
+        "lines": 15,
+        "files": 1,
+        "functions": 6,
+        "classes": 1,
+        "imports": 3,
+        "import_share": 20.0,
+        "private": 4,
+        "one_caller": 1,
+    }
+
+
+def test_a_walk_begins_where_it_is_told_and_goes_into_threads(tmp_path) -> None:
+    workspace = Cluster(tmp_path).workspace()
+    direct = walked(lambda: plan(workspace))
+    assert (direct[0].path, direct[0].function, direct[0].depth) == ("plan/plan.py", "plan", 1)
+    counts = walk_counts(direct)
+    assert 0 < counts["near"] < counts["own"] < counts["files"]
+
+    def in_a_thread() -> None:
+        thread = threading.Thread(target=plan, args=(workspace,))
+        thread.start()
+        thread.join()
+
+    assert {each.path for each in walked(in_a_thread)} == {each.path for each in direct}
