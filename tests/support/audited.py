@@ -46,7 +46,6 @@ from tests.support.git_fixture import bare, environment, opened, public_key, ssh
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine
 from tests.support.signed import signer
-from tests.support.story_ledgers import watch
 
 MAIN = "refs/heads/main"
 CLUSTER = "brain"
@@ -125,7 +124,6 @@ class Life:
         keys = {who: self.home / who for who in PEOPLE}
         self.keys = {who: key if key.exists() else ssh_key(self.home, who) for who, key in keys.items()}
         place = self.home / f"{self.name}.git"
-        watch(place)
         self.repository: Repository = opened(place if place.exists() else bare(place))
         self.remote: GitRemote = SelfRemote(self.repository)
         if self.url is not None:
