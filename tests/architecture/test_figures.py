@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import threading
 
-from gitops.plan.plan import plan
+from gitops.cluster.plan.plan import plan
 from tests.support.cluster import Cluster
 from tests.support.figures import Module, one_caller, size, walk_counts, walked
 
@@ -51,7 +51,7 @@ def test_callers_of_methods_are_counted_in_the_package_and_those_of_functions_in
 def test_a_walk_begins_where_it_is_told_and_goes_into_threads(tmp_path) -> None:
     workspace = Cluster(tmp_path).workspace()
     direct = walked(lambda: plan(workspace))
-    assert (direct[0].path, direct[0].function, direct[0].depth) == ("plan/plan.py", "plan", 1)
+    assert (direct[0].path, direct[0].function, direct[0].depth) == ("cluster/plan/plan.py", "plan", 1)
     counts = walk_counts(direct)
     assert 0 < counts["near"] < counts["own"] < counts["files"]
 

@@ -11,8 +11,7 @@ What is counted:
 - A walk is a real run in this process, its threads included. A file is entered when one of its functions runs; what runs because
   a module is imported, and comprehensions, do not count. The depth of a file is the least number of calls of the program between
   the start of the walk and a function of it, that function included. Files of `core` and `model` are counted apart, since
-  everything uses them. Near are the others that are at most 6 calls deep: those of a plan are the 27 that a reader once counted
-  by hand, who followed an apply to 26 files and an event to 36.
+  everything uses them. Near are the others that are at most 6 calls deep: what a reader who follows the calls comes upon first.
 
 The walks are `plan` and `apply` of an open workspace of a folder cluster, whose newest change is one of a schema and of a query,
 and an event that a request was opened, which deletes a graph, until its plan is in the comment.
@@ -234,10 +233,10 @@ def walked(run: Callable[[], object]) -> list[EnteredFile]:
 def walks() -> dict[str, list[EnteredFile]]:
     """The files of each walk."""
     # Modules of the program and of its tests, which only walks need.
-    from gitops.apply.apply import apply
     from gitops.bot.dispatch import handle_event
+    from gitops.cluster.apply.apply import apply
+    from gitops.cluster.plan.plan import plan
     from gitops.forge.events import RequestAction, RequestEvent
-    from gitops.plan.plan import plan
     from tests.support import pen
     from tests.support.bot_stage import Stage
     from tests.support.cluster import OTHER_QUERY, WIDER, Cluster

@@ -39,11 +39,11 @@ def check(item: pytest.Item, *, passed: bool) -> None:
 def findings(place: Path) -> list[str]:
     """What the audits of all ledgers of a repository find."""
     # Only a test that builds a repository needs them.
-    from gitops.audit.verb import audit
+    from gitops.cluster.audit.verb import audit
+    from gitops.cluster.ledger.chain import LEDGERS
     from gitops.core.errors import GitopsError
     from gitops.git.repository import Repository
-    from gitops.ledger.chain import LEDGERS
-    from gitops.wiring.project import open_commit_tree
+    from gitops.repository.wiring.project import open_commit_tree
 
     found: list[str] = []
     try:
