@@ -3,7 +3,7 @@
 The standard decorator compiles up to ten functions for each class. A command imports more than a hundred such classes, makes a
 few values of a fifth of them, and compares those of one class in twenty. So the first values of a class are made without
 compiling anything. To type checkers, and to code that uses such a class, it is the standard decorator: see
-docs/decisions/0054-methods-are-written-late.md.
+docs/decisions/0054-what-a-process-compiles.md.
 """
 
 from __future__ import annotations

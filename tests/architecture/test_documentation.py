@@ -11,6 +11,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -186,8 +187,18 @@ def test_a_decision_has_context_decision_and_cost():
     assert [name for name, found in parts.items() if found != ["Context", "Decision", "Cost"]] == []
 
 
-def test_decisions_are_numbered_without_gaps():
-    assert [int(p.name[:4]) for p in _DECISIONS] == list(range(1, len(_DECISIONS) + 1))
+def test_every_number_of_a_decision_has_a_page_or_is_part_of_one():
+    joined = re.findall(
+        r"^Decisions? (.+) (?:is|are) part of this one\.$", "\n".join(map(_text, _DECISIONS)), re.MULTILINE
+    )
+    numbers = [int(p.name[:4]) for p in _DECISIONS] + [
+        int(found) for each in joined for found in re.findall(r"\d+", each)
+    ]
+    assert sorted(numbers) == list(range(1, max(numbers) + 1))
+
+
+def _text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
 
 
 def test_the_changelog_speaks_of_this_version():
