@@ -52,9 +52,9 @@ from gitops.render.changesets import (
     record_form,
     record_text,
     run_form,
+    to_gantt,
 )
 from gitops.render.characters import visible
-from gitops.render.gantt import to_gantt
 from gitops.render.json import present, to_line
 from gitops.render.text import diagnostic_lines
 from gitops.repository.changes import brings_nothing, trees_differ

@@ -104,7 +104,7 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
     elif form == "json":
         show_form(to_json(graph, plan.digest))
     elif options.json:
-        from gitops.render.diffs import diff_form
+        from gitops.render.change_rows import diff_form
         from gitops.render.json import envelope
 
         document = envelope(outcome)

@@ -131,7 +131,7 @@ def _run_document(run: RunRecord) -> bytes:
 
 
 def _run_chart(run: RunRecord) -> bytes:
-    from gitops.render.gantt import to_gantt
+    from gitops.render.changesets import to_gantt
 
     return to_gantt(run).encode()
 

@@ -31,6 +31,15 @@ OK, FAILED, USAGE = 0, 1, 2
 UNWRITTEN = "make the folder of the file first, or name a file that you may write"
 """What to do about an output file that cannot be written."""
 
+_RED, _GREEN, _YELLOW, _CYAN = "31", "32", "33", "36"
+# What begins a line of a report, and its colour. No such line begins with the text of a change request.
+_STYLES = (
+    (r"ERROR \S+|cluster [\w-]+ failed| +Delete \S+| {4,6}- ?.*| +waits: ", _RED),
+    (r"WARN  \S+| +Update \S+| {6}~ .*|NOTE  ", _YELLOW),
+    (r" +Create \S+| {4,6}\+ ?.*", _GREEN),
+    (r" +fix: | +in sync: ", _CYAN),
+)
+
 
 def actor_of(options: argparse.Namespace) -> str | None:
     """The operator: `--as`, else `git config gitops.actor`, else None."""
@@ -176,9 +185,23 @@ def _painted(report: str, options: argparse.Namespace, output: TextIO) -> str:
     wanted = not (options.no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")
     if not (wanted and output.isatty()):
         return report
-    from gitops.render.colour import coloured
-
     return coloured(report)
+
+
+def coloured(report: str) -> str:
+    """A report whose lines contain no character that controls a terminal, with colours.
+
+    They repeat what words and signs of a line say, and mean nothing by themselves.
+    """
+    lines = []
+    for line in report.splitlines(keepends=True):
+        shown = line
+        for begin, colour in _STYLES:
+            if (found := re.match(begin, line, re.ASCII)) is not None:
+                shown = f"\x1b[{colour}m{found[0]}\x1b[0m{line[found.end() :]}"
+                break
+        lines.append(shown)
+    return "".join(lines)
 
 
 def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool) -> int:

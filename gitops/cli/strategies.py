@@ -48,7 +48,7 @@ def _replay(options: argparse.Namespace) -> int:
     from gitops.cli.ticks import exit_code, opening, say_lines
     from gitops.compute.ticks.replays import replays
     from gitops.compute.ticks.targets import Selection
-    from gitops.render.replays import replay_form, replay_lines
+    from gitops.render.strategies import replay_form, replay_lines
 
     if options.against is not None:
         detail = "--against compares scenarios: --from-audit compares the declared strategies with the applied ones"

@@ -91,7 +91,7 @@ def down(options: argparse.Namespace) -> int:
             fix = "to propose a plan back: gitops revert ENTRY"
             raise UsageError(Code.USAGE_ERROR, "--write needs a graph, or two files", fix=fix)
         return down_to(options)
-    from gitops.render.migration import down_form, down_text
+    from gitops.render.down import down_form, down_text
 
     if options.show_graph:
         detail = "--show-graph needs --to ENTRY, without a graph and without --from"

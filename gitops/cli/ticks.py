@@ -45,7 +45,7 @@ def dry_run(options: argparse.Namespace) -> int:
         return _show_tick(outcome, options)
     from gitops.compute.ticks.graph import tick_graph
     from gitops.render.graph import to_json, to_mermaid, to_text
-    from gitops.render.ticks import tick_form
+    from gitops.render.strategies import tick_form
 
     graph = tick_graph(outcome.actions)
     if form == "mermaid":
@@ -94,7 +94,7 @@ def wake(options: argparse.Namespace) -> int:
 
 
 def _show_tick(outcome: TickOutcome, options: argparse.Namespace) -> int:
-    from gitops.render.ticks import tick_form, tick_lines
+    from gitops.render.strategies import tick_form, tick_lines
 
     if options.json:
         show_form(tick_form(outcome))
@@ -105,7 +105,7 @@ def _show_tick(outcome: TickOutcome, options: argparse.Namespace) -> int:
 
 
 def _show_memory(outcome: MemoryOutcome, done: tuple[str, str], options: argparse.Namespace) -> int:
-    from gitops.render.ticks import memory_form, memory_lines
+    from gitops.render.strategies import memory_form, memory_lines
 
     if options.json:
         show_form(memory_form(outcome))

@@ -6,9 +6,10 @@ The forms of the control plane are loaded where one of them is used: what prints
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from gitops.database.graph.maintenance import GcResult, OptimizeResult, PreviewReport, PurgeResult, VerifyReport
 from gitops.database.graph.results import (
@@ -34,6 +35,10 @@ from gitops.database.graph.results import (
     VersionLog,
 )
 from gitops.render.characters import visible
+
+if TYPE_CHECKING:
+    from gitops.cluster.session.queries import QueriesOutcome
+    from gitops.database.language.query import CheckedQuery
 
 _MIB = 2**20
 _GAP = "  "
@@ -300,3 +305,81 @@ def operator_lines(operators: Sequence[Mapping[str, Any]], indent: str = "") -> 
         lines.append(visible(indent + " ".join(parts)))
         lines += operator_lines(form.get("operators", []), indent + "  ")
     return lines
+
+
+# -- rows of a query in the formats of other programs ------------------------------------------------------------------
+
+_QUOTED = re.compile(r'[",\r\n]')
+
+
+def csv_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The names of the columns, then the rows, without line ends: https://www.rfc-editor.org/rfc/rfc4180.
+
+    Texts are as they are, null is nothing, and any other value is JSON. An empty text is quoted, so that it differs from null.
+    """
+    names = list(dict.fromkeys(columns))
+    yield ",".join(map(_csv_cell, names))
+    for row in rows:
+        yield ",".join(_csv_cell(row.get(name)) for name in names)
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    quoted = text.replace('"', '""')
+    return f'"{quoted}"' if not text or _QUOTED.search(text) else text
+
+
+def key_value_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """`name: value` for each value of a row, as tables show it, with an empty line between rows."""
+    for number, row in enumerate(rows):
+        if number:
+            yield ""
+        yield from (f"{visible(name)}: {cell_text(value)}" for name, value in row.items())
+
+
+# -- stored queries: what each takes, returns, reads and writes --------------------------------------------------------
+
+
+def queries_text(outcome: QueriesOutcome, *, verbose: bool = False) -> str:
+    """The queries of each graph, then the problems; each line ended by a line feed."""
+    from gitops.render.text import diagnostic_lines
+
+    lines = [line for graph, queries in outcome.graphs.items() for line in _graph_lines(graph, queries)]
+    lines += diagnostic_lines(outcome.diagnostics, verbose=verbose)
+    return "".join(visible(line) + "\n" for line in lines)
+
+
+def queries_form(outcome: QueriesOutcome) -> dict[str, Any]:
+    """`{ok, config_dir, applied, queries: [{graph, name, kind, parameters, result, reads, writes, ...}], diagnostics}`."""
+    return {
+        "ok": outcome.ok,
+        "config_dir": outcome.config_dir,
+        "applied": outcome.applied,
+        "queries": [_query_form(graph, query) for graph, queries in outcome.graphs.items() for query in queries],
+        "diagnostics": [each.to_json() for each in outcome.diagnostics],
+    }
+
+
+def _graph_lines(graph: str, queries: tuple[CheckedQuery, ...]) -> Iterator[str]:
+    yield f"graph {graph}: {len(queries)} stored {'query' if len(queries) == 1 else 'queries'}"
+    for query in queries:
+        parameters = ", ".join(f"${name}: {kind}" for name, kind in query.params.items())
+        yield f"  {query.name}({parameters}): {query.kind}"
+        if query.description:
+            yield f"    {query.description}"
+        if query.columns:
+            columns = ", ".join(f"{each.column}: {each.type or 'Node'}" for each in query.columns)
+            yield f"    returns {columns}"
+        for verb, accesses in (("reads", query.reads), ("writes", query.writes)):
+            if accesses:
+                yield f"    {verb} {', '.join(f'{each.kind} {each.type_name}' for each in accesses)}"
+
+
+def _query_form(graph: str, query: CheckedQuery) -> dict[str, Any]:
+    parameters = [{"name": name, "type": str(kind)} for name, kind in query.params.items()]
+    texts = {"description": query.description, "instruction": query.instruction}
+    described = {name: text for name, text in texts.items() if text is not None}
+    head = {"graph": graph, "name": query.name, "kind": query.kind.value}
+    return {**head, **described, "parameters": parameters, **query.operation()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.approvals.decisions import open_debts
@@ -29,11 +29,10 @@ from gitops.cluster.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.cluster.model.plan import ApprovalRequirement, Plan
+from gitops.cluster.model.plan import ApprovalRequirement, ExecNode, NodeResult, Plan
+from gitops.cluster.model.served import Replica, RevisionIdentity
 from gitops.cluster.model.trust import RuleChange
 from gitops.render.characters import visible_json
-from gitops.render.serving import serving_form
-from gitops.render.undo import undo_forms
 
 if TYPE_CHECKING:
     from gitops.cluster.plan.classes import Classified
@@ -104,16 +103,14 @@ def _form(outcome: VerbOutcome) -> Form:
         case ApplyOutcome():
             form |= _apply(outcome)
             if outcome.dry_run is not None:
-                from gitops.render.dry_run import dry_run_form
-
-                form |= dry_run_form(outcome)
-            form |= serving_form(outcome.serving)
+                form |= _dry_run(outcome)
+            form |= _serving(outcome.serving)
         case ApproveOutcome():
             form |= _approve(outcome)
         case StatusOutcome(state=state):
             form["state_observations"] = _observations(outcome.observations)
             form |= _answers(outcome)
-            form |= serving_form(outcome.serving)
+            form |= _serving(outcome.serving)
             form["resource_digests"] = state.digests() if state else {}
             form |= _recorded(state)
         case RefreshOutcome(state=state):
@@ -144,7 +141,7 @@ def _plan(outcome: PlanOutcome) -> Form:
     changes, impact, required = (plan.changes, plan.impact, plan.approvals_required) if plan else ((), (), ())
     classes: Mapping[Address, Classified] = {}
     if plan is not None:
-        from gitops.render.landing import classes_of
+        from gitops.render.plan_views import classes_of, undo_forms
 
         classes = classes_of(plan)
     return {
@@ -253,6 +250,47 @@ def _apply(outcome: ApplyOutcome) -> Form:
     }
 
 
+def _dry_run(outcome: ApplyOutcome) -> dict[str, Any]:
+    """The members that the JSON document of a dry run has beside those of an apply."""
+    nodes, results = outcome.dry_run or (), {result.node_id: result for result in outcome.results}
+    found = [_node(node, results.pop(node.id)) for node in nodes]
+    found += [{"id": name, "outcome": each.outcome.value, **_blocker(each)} for name, each in results.items()]
+    return {"status": "dry_run", "nodes": found}
+
+
+def _node(node: ExecNode, result: NodeResult) -> dict[str, Any]:
+    work = {"change": node.address, "action": node.action.value} if node.changes else {}
+    return {"id": node.id, **work, "class": node.effect.value, "outcome": result.outcome.value}
+
+
+def _blocker(result: NodeResult) -> dict[str, str]:
+    return {} if result.blocked_by is None else {"blocked_by": result.blocked_by}
+
+
+def _serving(serving: Sequence[Replica] | None) -> dict[str, Any]:
+    """The member `serving` of a document, left out where no server is known."""
+    return {"serving": [_server(each) for each in serving]} if serving else {}
+
+
+def _server(server: Replica) -> dict[str, Any]:
+    report = server.report
+    return {
+        "replica": report.replica,
+        "cluster": report.cluster,
+        "state": server.state.value,
+        "follows": report.follows.value,
+        "accepted": _revision(report.accepted),
+        "offered": None if report.offered is None else _revision(report.offered),
+        "codes": list(report.codes),
+        "age_s": server.age_s,
+        "ttl_s": report.ttl_s,
+    }
+
+
+def _revision(revision: RevisionIdentity) -> dict[str, Any]:
+    return {"state_cas": f"sha256:{revision.digest}", "state_revision": revision.state_revision}
+
+
 def _observations(seen: StateObservations) -> Form:
     """The ledger and the lock as the command found them; `locked` refers to a lock that existed before."""
     holder = seen.held.info
@@ -279,7 +317,7 @@ def _access(plan: Plan) -> Form:
     """Who gains and loses what; no field where the plan does not touch that."""
     if plan.access is None:
         return {}
-    from gitops.render.access import access_form
+    from gitops.render.plan_views import access_form
 
     return {"access": access_form(plan.access, plan.widening)}
 
@@ -288,7 +326,7 @@ def _what_if(outcome: PlanOutcome) -> Form:
     """What a change of strategies would do; no field where it changes none, or was not asked for."""
     if not outcome.what_if:
         return {}
-    from gitops.render.what_if import what_if_form
+    from gitops.render.plan_views import what_if_form
 
     return {"what_if": what_if_form(outcome.what_if)}
 

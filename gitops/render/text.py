@@ -6,7 +6,7 @@ Every line starts with a word of the program and contains no character that cont
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from gitops.cluster.approvals.decisions import open_debts
@@ -29,15 +29,14 @@ from gitops.cluster.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.cluster.model.plan import Plan, first_failure
+from gitops.cluster.model.plan import ExecNode, NodeResult, Plan, first_failure
+from gitops.cluster.model.served import Follows, Replica, RevisionIdentity, ServingState
 from gitops.cluster.model.trust import RuleChange
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Severity, by_place
 from gitops.database.language.suggest import Suggestion
 from gitops.render.characters import visible
 from gitops.render.json import approve_command
-from gitops.render.serving import serving_lines, serving_parts
-from gitops.render.undo import undo_lines
 
 _NAMES = 5
 _MOST_ALIKE = 3
@@ -46,6 +45,12 @@ _SYNC = {
     True: "yes",
     False: "no; gitops plan shows what an apply would do",
     None: "not known, because the folder has errors; gitops validate shows them",
+}
+
+_FOLLOWS = {
+    Follows.WATCH: "",
+    Follows.ASKED: ", and looks for a newer one only when asked: send it SIGHUP",
+    Follows.NEVER: ", which was chosen when it was started",
 }
 
 
@@ -100,11 +105,9 @@ def _body(outcome: VerbOutcome, *, verbose: bool) -> list[str]:
         case ApplyOutcome(dry_run=None):
             return _apply(outcome)
         case ApplyOutcome():
-            from gitops.render.dry_run import dry_run_lines
-
             counts = apply_counts(outcome).replace(" applied", " would be applied", 1)
             first = counts if outcome.ok else f"would fail{_first(outcome)}"
-            return [f"cluster apply, dry run: {first}", *dry_run_lines(outcome)]
+            return [f"cluster apply, dry run: {first}", *_dry_run(outcome)]
         case ApproveOutcome(ok=True, approval=Approval() as given):
             what = f"{given.operation} {given.resource}"
             first = f"cluster approve: {what} approved by {given.approved_by} (approval {given.approval_id})"
@@ -154,19 +157,15 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     plan = outcome.plan
     if not outcome.ok or plan is None:
         return ["cluster plan failed"]
+    from gitops.render.plan_views import landing_lines, undo_lines, what_if_lines
+
     missing = [need.resource for need in plan.approvals_required if not need.satisfied]
     gates = f"; {len(missing)} to approve first" if missing else ""
     lines = [f"cluster plan: {_counts(plan)}{gates}"]
     lines += change_lines(plan) if plan.changes else ["  no changes"]
     lines += access_words(plan)
-    if outcome.what_if:
-        from gitops.render.what_if import what_if_lines
-
-        lines += what_if_lines(outcome.what_if)
-    if outcome.atomic:
-        from gitops.render.landing import landing_lines
-
-        lines += landing_lines(plan)
+    lines += what_if_lines(outcome.what_if)
+    lines += landing_lines(plan) if outcome.atomic else []
     lines += undo_lines(plan)
     lines += _diff_lines(outcome)
     lines += obstacle_lines(outcome)
@@ -181,7 +180,7 @@ def access_words(plan: Plan) -> list[str]:
     """Who gains and loses what by a plan; none where it does not touch that."""
     if plan.access is None:
         return []
-    from gitops.render.access import access_lines
+    from gitops.render.plan_views import access_lines
 
     return access_lines(plan.access)
 
@@ -198,7 +197,7 @@ def _diff_lines(outcome: PlanOutcome) -> list[str]:
     """How the texts differ that the plan changes, if they were asked for."""
     if not outcome.texts:
         return []
-    from gitops.render.diffs import text_diff
+    from gitops.render.change_rows import text_diff
 
     lines: list[str] = []
     for diff in map(text_diff, outcome.texts):
@@ -238,8 +237,7 @@ def change_lines(plan: Plan) -> list[str]:
     views = {}
     if any(change.migration is not None for change in plan.changes):
         # It imports the schema language, which is large, and most plans change no schema.
-        from gitops.render.impact import migration_views, result_line
-        from gitops.render.steps import plain_words
+        from gitops.render.migrations import migration_views, plain_words, result_line
 
         views = migration_views(plan)
     for change in plan.edits:
@@ -300,7 +298,36 @@ def _apply(outcome: ApplyOutcome) -> list[str]:
         converged, written = (str(flag).lower() for flag in (outcome.converged, outcome.state_written))
         revision = outcome.observations.state_revision
         lines.append(f"  state: revision {revision}, converged: {converged}, written: {written}")
-    return [*lines, *serving_lines(outcome.serving)]
+    return [*lines, *_serving(outcome.serving)]
+
+
+def _dry_run(outcome: ApplyOutcome) -> list[str]:
+    """A numbered line for each node that would be started, one for each that would not, and how the ledger would be."""
+    nodes, results = outcome.dry_run or (), {result.node_id: result for result in outcome.results}
+    started = {node.id for node in nodes}
+    width = len(str(len(nodes)))
+    lines = [
+        f"  {number:>{width}}. {_dry_run_words(node, results[node.id])}" for number, node in enumerate(nodes, start=1)
+    ]
+    lines += [f"  not started: {name}{_because(each)}" for name, each in results.items() if name not in started]
+    for change in outcome.changes:
+        if change.disposition in (Disposition.BLOCKED, Disposition.DEFERRED) and change.address not in results:
+            reason = f": {change.reason}" if change.reason is not None else ""
+            lines.append(f"  {change.action} {change.address} [{change.disposition.capitalize()}{reason}]")
+    if outcome.ok:
+        converged = str(outcome.converged).lower()
+        lines.append(
+            f"  state: revision {outcome.observations.state_revision}, would converge: {converged}, written: false"
+        )
+    return lines
+
+
+def _dry_run_words(node: ExecNode, result: NodeResult) -> str:
+    return node.title if result.outcome.succeeded else f"{node.title}, {result.outcome.value.upper()}"
+
+
+def _because(result: NodeResult) -> str:
+    return "" if result.blocked_by is None else f", because of {result.blocked_by}"
 
 
 def _first(outcome: ApplyOutcome) -> str:
@@ -333,7 +360,7 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     lines += [f"  waits: and {more} more; -v lists them"] if more else []
     lines.append(f"  drift: {', '.join(outcome.drifted) or 'none when it was last recorded'}")
     lines.append(f"  debts: {len(open_debts(outcome.state)) or 'none'}")
-    lines += serving_lines(outcome.serving)
+    lines += _serving(outcome.serving)
     if outcome.entry is not None:
         lines.append(f"  last entry: {_last(outcome.entry)}")
     if (newest := outcome.newest) is not None:
@@ -358,10 +385,39 @@ def status_line(place: str, outcome: StatusOutcome) -> str:
     parts += [f"waits: {', '.join(waiting)}"] if waiting else []
     parts += [f"drift: {', '.join(outcome.drifted)}"] if outcome.drifted else []
     parts += [count(debts, "debt")] if debts else []
-    parts += serving_parts(outcome.serving)
+    parts += _serving_parts(outcome.serving)
     parts += ["locked"] if outcome.observations.held.held else []
     parts += [] if outcome.entry is None else [f"entry {_last(outcome.entry)}"]
     return visible(f"{place}: {'; '.join(parts)}")
+
+
+def _serving(serving: Sequence[Replica] | None) -> list[str]:
+    """A line for each live server."""
+    return [f"  serving: {_server_line(each)}" for each in serving or ()]
+
+
+def _serving_parts(serving: Sequence[Replica] | None) -> list[str]:
+    """For the line of a cluster: how many servers there are, and which of them do not serve what is applied."""
+    if not serving:
+        return []
+    late = [each for each in serving if each.state is not ServingState.SERVES]
+    names = ", ".join(f"{each.report.replica} {each.state.value}" for each in late)
+    return [f"served by {len(serving)}" + (f" ({names})" if late else "")]
+
+
+def _server_line(server: Replica) -> str:
+    report = server.report
+    text = f"{report.replica} serves revision {_revision(report.accepted)}"
+    if server.state is ServingState.REFUSES and report.offered is not None:
+        text += f", refuses {_revision(report.offered)}: {', '.join(report.codes)}"
+    elif server.state is ServingState.BEHIND:
+        text += f", behind{_FOLLOWS[report.follows]}"
+        text += f"; its last problem: {', '.join(report.codes)}" if report.codes else ""
+    return f"{text}; reported {server.age_s} s ago"
+
+
+def _revision(revision: RevisionIdentity) -> str:
+    return f"{revision.state_revision} ({revision.digest[:12]})"
 
 
 def _last(entry: LedgerEntry) -> str:

@@ -26,8 +26,8 @@ from gitops.cluster.plan.plan import plan
 from gitops.core.codes import Code
 from gitops.forge.port import Permission
 from gitops.git.port import RefUpdate
+from gitops.render.comment import verification_steps
 from gitops.render.comment_inputs import ApprovalState
-from gitops.render.comment_rows import verification_steps
 from tests.support.bot_stage import Stage
 from tests.support.loop import (
     APPROVALS,

@@ -12,7 +12,7 @@ from gitops.cluster.plan.plan import plan
 from gitops.cluster.targets.port import StrategyRow
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import UsageError
-from gitops.render.diffs import text_diff
+from gitops.render.change_rows import text_diff
 from gitops.render.graph import to_mermaid
 from gitops.repository.wiring.targets import declared_target
 from tests.support.cluster import START, FailAt, codes, rulings

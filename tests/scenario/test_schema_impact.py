@@ -106,7 +106,7 @@ def test_without_a_schema_update_nothing_is_said(cluster):
 
 def test_explaining_needs_no_driver(tmp_path):
     program = (
-        "import sys, gitops.cluster.plan.impact, gitops.render.impact, gitops.cluster.plan.plan;"
+        "import sys, gitops.cluster.plan.impact, gitops.render.migrations, gitops.cluster.plan.plan;"
         "print(sorted({'lance', 'pyarrow', 'numpy', 'jinja2'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

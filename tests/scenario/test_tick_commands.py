@@ -14,7 +14,7 @@ from gitops.cluster.targets.port import TARGET_LOCK
 from gitops.compute.ticks.memory import Wipe, wake, wipe
 from gitops.core.errors import UsageError
 from gitops.core.redact import Secret
-from gitops.render.ticks import tick_lines
+from gitops.render.strategies import tick_lines
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import fresh_world
 from tests.support.ticks import Ticks, codes, sql

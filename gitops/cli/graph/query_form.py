@@ -16,7 +16,7 @@ from gitops.cli.shared import complain
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.render.characters import visible, visible_json
-from gitops.render.graph_rows import csv_lines, key_value_lines
+from gitops.render.graph_data import csv_lines, key_value_lines
 
 if TYPE_CHECKING:
     from gitops.database.language.schema import PropType

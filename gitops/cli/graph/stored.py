@@ -9,7 +9,7 @@ from gitops.cli.shared import FAILED, OK, say_coloured, show_form
 from gitops.cluster.session.queries import applied_queries, declared_queries
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
-from gitops.render.queries import queries_form, queries_text
+from gitops.render.graph_data import queries_form, queries_text
 
 
 def queries(options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from gitops.cli.progress import watching
 from gitops.cluster.ledger.runs import read_run
 from gitops.cluster.model.change import Action
 from gitops.cluster.model.run_event import RunEvent
-from gitops.render.gantt import to_gantt
+from gitops.render.changesets import to_gantt
 from gitops.repository.wiring.system import SystemClock
 from tests.support.prefork import PROGRAM, start
 

@@ -9,7 +9,7 @@ from types import CodeType
 
 import pytest
 
-from gitops.render.kept_code import KeptCode
+from gitops.render.environment import KeptCode
 
 
 @pytest.fixture

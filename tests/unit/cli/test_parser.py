@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gitops.cli.commands import COMMANDS
 from gitops.cli.main import main
 from gitops.cli.parser import Parser, parse_options
+from gitops.cli.shared import coloured
 from gitops.render.characters import visible
-from gitops.render.colour import coloured
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from gitops.render.comment import (
     plan_comment,
     plan_document,
     plan_summary,
+    verification_steps,
 )
 from gitops.render.comment_inputs import ApplyComment, PlanComment
-from gitops.render.comment_rows import verification_steps
 from gitops.render.graph import to_mermaid
 
 FILES = comments()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.plan import TextChange
-from gitops.render.diffs import text_diff
+from gitops.render.change_rows import text_diff
 from gitops.render.markdown import block
 
 SCHEMA = """\

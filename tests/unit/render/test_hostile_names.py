@@ -27,9 +27,9 @@ from gitops.doctor.findings import error, findings_text
 from gitops.render.audit import audit_text
 from gitops.render.comment import apply_comment, drift_body, plan_comment, plan_summary, refusal_comment
 from gitops.render.comment_inputs import ApplyComment, PlanComment, RefusalComment
+from gitops.render.down import down_text
 from gitops.render.graph_data import graph_text
 from gitops.render.lint import lint_text
-from gitops.render.migration import down_text
 from gitops.render.text import to_text
 from gitops.repository.results import diagnostic_lines as bot_lines
 from gitops.repository.results import error_line

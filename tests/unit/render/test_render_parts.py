@@ -46,7 +46,7 @@ from gitops.render.comment import marker, plan_comment
 from gitops.render.comment_inputs import ApprovalState, PlanComment
 from gitops.render.json import plain, to_line, to_text
 from gitops.render.markdown import MUST_KEEP, Section, assemble, block, code, hidden, link, text
-from gitops.render.steps import in_words
+from gitops.render.migrations import in_words
 from gitops.render.text import diagnostic_lines, status_line
 from gitops.render.text import to_text as report
 

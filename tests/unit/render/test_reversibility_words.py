@@ -9,7 +9,7 @@ from gitops.cluster.model.change import Action, Change, Disposition, Tier
 from gitops.cluster.model.plan import ExecutionGraph, Plan
 from gitops.database.graph.port import MigrationPreview
 from gitops.render.change_rows import change_rows
-from gitops.render.impact import MigrationView, StepView
+from gitops.render.migrations import MigrationView, StepView
 from gitops.render.text import change_lines
 
 ADD = StepView({"kind": "add_property", "type_kind": "node"})

@@ -14,7 +14,7 @@ from gitops.cluster.model.change import Action
 from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
 from gitops.cluster.model.run_record import RunNode, RunRecord
 from gitops.core.errors import IntegrityError
-from gitops.render.gantt import MOST_BARS, run_lines, to_gantt
+from gitops.render.changesets import MOST_BARS, run_lines, to_gantt
 from tests.support.clock import FixedClock
 
 START = datetime(2026, 1, 2, tzinfo=UTC)

@@ -8,8 +8,8 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Change
 from gitops.cluster.model.plan import QueryChange, RecordedGraph
 from gitops.cluster.plan.impact import Subject, schema_impact, step_subjects
-from gitops.render.impact import migration_views as views
-from gitops.render.impact import result_line
+from gitops.render.migrations import migration_views as views
+from gitops.render.migrations import result_line
 from tests.support.cases import read_yaml
 from tests.support.impact import desired, impact_of, loaded, planned
 from tests.support.planning import DATA

@@ -8,7 +8,7 @@ from gitops.cluster.config.source import MemoryTree
 from gitops.cluster.session.down import down_between
 from gitops.database.language.schema import compile_schema
 from gitops.database.language.schema.migration import plan_migration
-from gitops.render.migration import down_form, down_text
+from gitops.render.down import down_form, down_text
 from tests.support.cases import read_yaml
 from tests.support.pages import ROOT
 

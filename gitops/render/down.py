@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from gitops.database.language.schema.steps import Migration, UnsupportedChange
 from gitops.render.characters import visible
-from gitops.render.impact import MigrationView, StepView
 from gitops.render.json import Form, plain, present
-from gitops.render.steps import plain_words
+from gitops.render.migrations import MigrationView, StepView, plain_words
 from gitops.render.text import diagnostic_lines
 
 if TYPE_CHECKING:
