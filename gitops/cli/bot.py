@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from gitops.bot.context import Bot, ClusterReport
 from gitops.bot.dispatch import run_verb
 from gitops.bot.silent_forge import SilentForge
-from gitops.cli.interrupts import heeding_signals
-from gitops.cli.progress import watching
+from gitops.cli.progress import heeding_signals, watching
 from gitops.cli.shared import USAGE, bot_of, complain, lasting, open_project, show_form, shows_progress
 from gitops.core.cancel import Cancellation
 from gitops.core.codes import Code, remedy

@@ -163,8 +163,7 @@ def apply(options: argparse.Namespace, again: Changeset | None = None) -> int:
 
     `again` is a changeset that failed, and whose next attempt this is.
     """
-    from gitops.cli.interrupts import heeding_signals
-    from gitops.cli.progress import watching
+    from gitops.cli.progress import heeding_signals, watching
 
     if options.on_failure and not options.atomic:
         detail = "--on-failure says what becomes of what an atomic apply has prepared"

@@ -22,14 +22,22 @@ from gitops.cli.shared import FAILED, OK, say_lines, show_form
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
-from gitops.init.adopt import FoundCluster, find_cluster, find_path
 from gitops.init.disk import create_file, list_files, read_file, read_templates, remove_file
-from gitops.init.files import INSTALL_FOLDER, FileState, ForgeKind, InitOutcome, InitRequest, PublicKey
+from gitops.init.files import (
+    INSTALL_FOLDER,
+    FileState,
+    ForgeKind,
+    FoundCluster,
+    InitOutcome,
+    InitRequest,
+    PublicKey,
+    find_cluster,
+    find_path,
+)
 from gitops.init.files import init as plan_files
+from gitops.init.install import dependencies_of_jobs, install_files, running_wheel
+from gitops.init.install import upgrade as plan_upgrade
 from gitops.init.steps import Step, next_steps, upgrade_steps
-from gitops.init.upgrade import dependencies_of_jobs
-from gitops.init.upgrade import upgrade as plan_upgrade
-from gitops.init.wheel import install_files, running_wheel
 from gitops.render.text import diagnostic_lines
 from gitops.repository.wiring.repository import Checkout, make_key, open_checkout, read_public_key
 

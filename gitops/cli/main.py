@@ -1,20 +1,25 @@
-"""The `gitops` command: parse the arguments, then import only what the chosen command needs."""
+"""The `gitops` command: parse the arguments, then import only what the chosen command needs.
+
+The parser is made from the table of commands; it suggests what was meant by a word that it does not know.
+"""
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
+import re
 import sys
 from importlib import import_module
 
-from gitops.cli.parser import build_parser, parse_options
+from gitops import __version__
+from gitops.cli.commands import COMMANDS
+from gitops.cli.commands.arguments import Argument, Command, Group, flag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from gitops.cli.commands.arguments import Command
+    from collections.abc import Collection, Iterable, Sequence
+    from typing import Any, NoReturn
 
 _SAID = 300
 _INTERRUPTED = 130  # as a shell says it: 128 and the number of the signal
@@ -44,6 +49,12 @@ def entry() -> None:
     # The interpreter ends with collections that look at every object that is left: after hours in an editor, for seconds.
     gc.freeze()
     sys.exit(code)
+
+
+def clusterctl() -> None:
+    """Console entry point of `mz-clusterctl`: the commands of `gitops strategies` under the name that other tools know."""
+    sys.argv[1:1] = ["strategies"]
+    entry()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,3 +106,152 @@ def _load(name: str) -> Any:
     """The function `module:function`."""
     module, _, function = name.partition(":")
     return getattr(import_module(module), function)
+
+
+# -- the parser of command lines ---------------------------------------------------------------------------------------
+
+EVERYWHERE = (
+    Argument("--as", "ACTOR", "who is acting; default: git config gitops.actor", dest="actor"),
+    flag("--no-color", "print no colours; the variable NO_COLOR says the same"),
+    flag("--quiet", "print only problems, and what a command was asked to read out", short="-q"),
+    flag("--verbose", "print more: remedies of warnings, all changes of an entry, each change of a run", short="-v"),
+)
+"""The options of every command, before or after its name."""
+
+_MORE = "gitops --help shows the options of every command: --as, --no-color, -q, -v"
+# Its exit code 2 means changes, so a wrong command line has another one.
+_OWN_CODES = "--detailed-exitcode"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says what was probably meant."""
+
+    usage_code = 2
+    knows_all = True
+
+    def error(self, message: str) -> NoReturn:
+        """End with the problem and the usage."""
+        found = re.match(r"argument (\S+): invalid choice: '([^']*)' \(choose from (.*)\)\Z", message, re.DOTALL)
+        if found is not None:
+            known = re.findall(r"[\w-]+", found[3])
+            what, of = ("command", "") if found[1] == "COMMAND" else ("value", f" of {found[1]}")
+            message = f"unknown {what} '{found[2]}'{of}; {_meant(found[2], known)}"
+        elif message.endswith(": COMMAND"):
+            message = f"the command is incomplete; to list what may follow: {self.prog} --help"
+        self.print_usage(sys.stderr)
+        self.exit(self.usage_code, f"{self.prog}: error: {message}\n")
+
+
+class _WholeNeededError(Exception):
+    """The parser of some commands does not know what to print."""
+
+
+class _PartialParser(Parser):
+    """A parser of the commands that a command line names. What it would print is for one that knows all of them."""
+
+    knows_all = False
+
+    def error(self, message: str) -> NoReturn:
+        """Leave the problem to the whole parser."""
+        raise _WholeNeededError(message)
+
+    def print_help(self, file: Any = None) -> NoReturn:  # noqa: ARG002 - as in the class above
+        """Leave the help to the whole parser."""
+        raise _WholeNeededError
+
+
+def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line. `command` is the chosen command of the table, or None if none was chosen.
+
+    Exits after a message for a command line that is not accepted: with code 2, or 1 if `--detailed-exitcode` is part of it.
+    """
+    Parser.usage_code = 1 if _OWN_CODES in arguments else 2
+    words = frozenset(arguments)
+    try:
+        parser = _build(_PartialParser, words)
+        options, rest = parser.parse_known_args(arguments)
+    except _WholeNeededError:
+        parser = build_parser(words)
+        options, rest = parser.parse_known_args(arguments)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "query", rest) is None:
+        # Older releases of argparse take an optional positional for absent when options stand before it.
+        options.query, rest = rest[0], []
+    if rest:
+        chosen: Command | None = options.command
+        mine = [] if chosen is None else [name for each in chosen.arguments for name in each.names]
+        known = [name for name in (*mine, *(each.name for each in EVERYWHERE)) if name.startswith("--")]
+        wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), "")
+        extra = f"unexpected argument: {' '.join(rest)}"
+        if "--file" in mine:
+            extra += f"; did you mean `--file {rest[0]}`?"
+        problem = f"unknown option {wrong}; {_meant(wrong, known)}" if wrong else extra
+        sys.stderr.write(getattr(options, "usage", parser.format_usage()))
+        parser.exit(Parser.usage_code, f"{getattr(options, 'prog', parser.prog)}: error: {problem}\n")
+    return options
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    """What was probably meant, else all that there is."""
+    from gitops.database.language.suggest import did_you_mean
+
+    return did_you_mean(word, known) or f"known: {', '.join(known)}"
+
+
+def show_help(options: argparse.Namespace) -> int:
+    """`gitops help`: what `--help` of the named command prints."""
+    build_parser(options.words).parse_args([*options.words, "--help"])
+    return 0
+
+
+def build_parser(words: Collection[str] | None = None) -> Parser:
+    """Build the parser. With the `words` of a command line, commands that are not among them get no arguments."""
+    return _build(Parser, words)
+
+
+def _build(kind: type[Parser], words: Collection[str] | None) -> Parser:
+    parser = kind(
+        prog="gitops", description="Plan, approve and apply clusters of graph databases from git.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"gitops {__version__}")
+    _add_arguments(parser, EVERYWHERE)
+    parser.set_defaults(command=None)
+    _add_commands(parser, COMMANDS, words, required=False)
+    return parser
+
+
+def _add_commands(
+    above: Parser, commands: Iterable[Command], words: Collection[str] | None, *, required: bool = True
+) -> None:
+    subparsers = above.add_subparsers(title="commands", metavar="COMMAND", required=required)
+    for command in commands:
+        named = words is None or command.name in words
+        if not (named or above.knows_all):
+            continue
+        parser = subparsers.add_parser(
+            command.name,
+            help=command.summary,
+            description=command.summary,
+            epilog="; ".join(filter(None, (command.epilog, _MORE))),
+            allow_abbrev=False,
+        )
+        if not named:
+            continue
+        for each in EVERYWHERE:
+            hidden = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+            parser.add_argument(*each.names, **{**each.settings, **hidden})
+        _add_arguments(parser, command.entries)
+        if command.handler:
+            # An unknown option is found when the parser of the command is done, and is reported with the usage of the command.
+            parser.set_defaults(command=command, prog=parser.prog, usage=parser.format_usage())
+        if command.commands:
+            _add_commands(parser, command.commands, words)
+
+
+def _add_arguments(parser: Any, entries: Iterable[Argument | Group]) -> None:
+    for entry in entries:
+        if isinstance(entry, Argument):
+            parser.add_argument(*entry.names, **entry.settings)
+        elif entry.title:
+            _add_arguments(parser.add_argument_group(entry.title, entry.description), entry.arguments)
+        else:
+            _add_arguments(parser.add_mutually_exclusive_group(required=entry.required), entry.arguments)

@@ -1,6 +1,6 @@
 """How far an apply is, for the person who waits: a view on a terminal, lines elsewhere; nothing with `--json` and `--quiet`.
 
-A run emits one stream of events (`cluster.model.run_event`). Everything here is an observer of it, and none of them ends a run.
+A run emits one stream of events (`cluster.model.run_event`). What is here observes it and ends no run; signals ask a run to stop.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,10 +16,11 @@ from datetime import timedelta
 from importlib.util import find_spec
 from io import RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gitops.cli.shared import UNWRITTEN, complain, lasting, shows_progress
 from gitops.cluster.model.run_event import Observer, RunEvent, to_all
+from gitops.core.cancel import Cancellation
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.render.progress import RunProgress, event_form
@@ -142,3 +144,47 @@ def _created(option: str, name: str) -> RawIOBase:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "this is not a file name"
         raise UsageError(Code.USAGE_ERROR, f"{option} {name}: {reason}", fix=UNWRITTEN) from error
+
+
+# -- signals: what SIGINT and SIGTERM do to a command that applies -----------------------------------------------------
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class InterruptedBySignalError(KeyboardInterrupt):
+    """A signal ended the command; `exit_code` is the one that a shell gives a program which a signal ended."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"signal {number}")
+        self.exit_code = 128 + number
+
+
+@contextmanager
+def heeding_signals() -> Iterator[Cancellation]:
+    """Let signals ask applies to stop that get what this yields.
+
+    Outside of an apply at work a signal ends the command at once. An apply at work is asked: first to start nothing more, then
+    to wait for nothing. A third signal does what it would do without this.
+
+    Raises InterruptedBySignalError at once, or else at the end if an apply was asked. To be entered in the main thread.
+    """
+    cancel, received = Cancellation(), []
+
+    def heed(number: int, _frame: Any) -> None:
+        received.append(number)
+        if cancel.abandoned:
+            signal.signal(number, before[number])
+            signal.raise_signal(number)
+        elif cancel.at_work:
+            cancel.request()
+        else:
+            raise InterruptedBySignalError(number)
+
+    before: dict[int, Any] = {number: signal.signal(number, heed) for number in _SIGNALS}
+    try:
+        yield cancel
+        if received:
+            raise InterruptedBySignalError(received[0])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,21 +1,36 @@
-"""What `promote` and `revert` have in common: a proposal becomes a commit on a new branch, with its plan and change request."""
+"""`gitops promote`, `gitops revert` and `gitops down --to`.
+
+A proposal becomes a commit on a new branch, with its plan and change request.
+"""
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gitops.cli.cluster import folder_of, project_of, status_of
 from gitops.cli.requests import foreign_forge, request_form, status_form, status_lines
+from gitops.cli.shared import FAILED, OK, open_project, say, say_lines, say_report, show, show_form
 from gitops.cluster.plan.plan import plan
 from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, UsageError
 from gitops.forge.people import open_request
 from gitops.git.port import ZERO, RefUpdate
-from gitops.render.text import to_text
+from gitops.render.characters import visible
+from gitops.render.text import diagnostic_lines, status_line, to_text
+from gitops.repository.promote import promotion
 from gitops.repository.proposal import Proposal, proposed_commit
+from gitops.repository.revert import earlier_folder, reversal, way_back
+from gitops.repository.wiring.local import LocalRepository, open_commit_tree
 from gitops.repository.wiring.repository import diff_text
 
 if TYPE_CHECKING:
+    from gitops.cluster.config.gitops_yaml import ClusterRule
+    from gitops.cluster.model.outcome import PlanOutcome
+    from gitops.cluster.session.workspace import Workspace
     from gitops.repository.wiring.project import LocalProject
 
 _HEADS = "refs/heads/"
@@ -60,3 +75,126 @@ def propose(
     lines.append(f"request {request.number}: open for {branch}, head {request.head[:12]}")
     shown = {**request_form(request), "statuses": [status_form(each) for each in statuses]}
     return [*lines, *status_lines(statuses, 2)], {**form, "request": shown}
+
+
+# -- `gitops promote`: what is applied in one cluster, for another one -------------------------------------------------
+
+_SHOWN = 10
+
+
+def promote(options: argparse.Namespace) -> int:
+    """`gitops promote FROM TO`: a commit on a new branch, and its change request; `--dry-run` shows only what would change."""
+    local = open_project(options)
+    source, target = local.rule(options.source), local.rule(options.target)
+    found = promotion(local.project, source, local.project.position(source), target)
+    problems = _waiting(local, source)
+    form: dict[str, Any] = {"applied": found.applied, "stays": list(found.stays)}
+    form["files"] = list(local.repository.changed_paths(found.old, found.new))
+    applied = f"what {source.name} has applied of commit {found.applied[:12]}"
+    summary = applied if form["files"] else f"nothing differs from {applied}"
+    lines = [f"promote {source.name} to {found.rule.name}: {summary}", *file_lines(local, found)]
+    shown = [*found.stays[:_SHOWN], *([f"and {len(found.stays) - _SHOWN} more"] if len(found.stays) > _SHOWN else [])]
+    lines += [f" not declared, so they stay: {', '.join(shown)}"] if shown else []
+    if form["files"] and not options.dry_run:
+        branch = options.branch or f"promote-{source.name}-to-{found.rule.name}"
+        more, parts = propose(local, found, branch)
+        lines, form = lines + more, {**form, **parts}
+    if options.json:
+        show_form({"ok": True, **form, "diagnostics": problems.to_json()})
+    else:
+        say_report("\n".join(map(visible, lines)), options)
+        say_lines(diagnostic_lines(problems, verbose=options.verbose))
+    return OK
+
+
+def _waiting(local: LocalProject, source: ClusterRule) -> Diagnostics:
+    """A warning if the cluster has something else than its newest commit: what waits or differs is not known to be good."""
+    problems, seen = Diagnostics(), status_of(local, source)
+    if seen.in_sync is not True or seen.drifted:
+        detail = f"what is applied is promoted, not what is merged; {status_line(source.name, seen)}"
+        fix = f"gitops status --cluster {source.name}"
+        problems.add(Code.PROMOTION_INCOMPLETE, source.name, detail, severity=Severity.WARNING, fix=fix)
+    return problems
+
+
+# -- `gitops revert`, and `gitops down --to`: the way back, as a change request and as a plan --------------------------
+
+
+def revert(options: argparse.Namespace) -> int:
+    """`gitops revert ENTRY`: a commit on a new branch, and its change request; `--dry-run` shows only what would change."""
+    local = open_project(options)
+    rule = local.rule(options.cluster)
+    found, entry = reversal(local.project, rule, options.entry, local.person())
+    files = list(local.repository.changed_paths(found.old, found.new))
+    form: dict[str, Any] = {"entry": entry.number, "changeset": entry.changeset, "files": files}
+    number = len(entry.moved)
+    summary = (
+        f"{number} change{'' if number == 1 else 's'} taken back"
+        if files
+        else "nothing of what it applied is left to take back"
+    )
+    lines = [f"revert entry {entry.number} of {rule.name}: {summary}", *file_lines(local, found)]
+    # What the entry saw is known also where the graphs are not.
+    before = {c.resource.name: c.seen for c in entry.changes if c.resource in entry.moved and c.seen is not None}
+    for graph, seen in before.items() if files else ():
+        lines.append(f" before it, graph {graph} was at version {seen.version}, with {seen.held}")
+    form["before"] = [{"graph": graph, "version": seen.version, "rows": seen.rows} for graph, seen in before.items()]
+    if files and not options.dry_run:
+        more, parts = propose(local, found, options.branch or f"revert-{rule.name}-{entry.number}", undoes=True)
+        lines, form = lines + more, {**form, **parts}
+    if options.json:
+        show_form({"ok": True, **form, "diagnostics": []})
+    else:
+        say_report("\n".join(map(visible, lines)), options)
+    return OK
+
+
+def down_to(options: argparse.Namespace) -> int:
+    """`gitops down --to ENTRY|COMMIT`: the plan back; it writes no ref, no ledger and no graph."""
+    outcome = _plan_to(options)
+    if not options.show_graph or outcome.plan is None:
+        return show(outcome, options)
+    from gitops.render.graph import to_json, to_text
+
+    graph = outcome.plan.undo_graph
+    if options.json:
+        from gitops.render.json import envelope
+
+        document = envelope(outcome)
+        problems = {"diagnostics": document.pop("diagnostics")}
+        drawing = to_json(graph, outcome.plan.digest, direction="down")
+        show_form(document | {"execution_graph": drawing} | problems)
+    else:
+        show(outcome, options)
+        say(f"\n{to_text(graph, quiet=outcome.plan.republished)}")
+    return OK if outcome.ok else FAILED
+
+
+def _plan_to(options: argparse.Namespace) -> PlanOutcome:
+    if options.request is not None:
+        raise UsageError(Code.USAGE_ERROR, "--to goes back to what was applied or committed; leave --request out")
+    local = project_of(options)
+    if local is None:
+        return plan(_folder_at(options))
+    rule = local.rule(options.cluster, options.config)
+    found = way_back(local.project, rule, earlier_folder(local.project, rule, options.new))
+    position = local.project.position(rule)
+    workspace = local.project.workspace(rule, found.base, position, tree=found.new, ref=found.ref, actor=None)
+    return plan(replace(workspace, undoes=True))
+
+
+def _folder_at(options: argparse.Namespace) -> Workspace:
+    """The cluster folder as it is at a commit of the repository around it, with the ledger of the folder.
+
+    Raises UsageError `not_a_repository`, `usage_error`.
+    """
+    workspace = folder_of(options, None)
+    repository = LocalRepository(workspace.config_dir).repository
+    commit, folder = repository.resolve(options.new), Path(workspace.config_dir).resolve()
+    path = folder.relative_to(Path(repository.work_tree or folder).resolve()).as_posix()
+    tree = None if commit is None else repository.subtree(repository.commit(commit).tree, path)
+    if tree is None:
+        detail = f"{options.new[:80]} is not the whole id of a commit with folder {path}"
+        fix = "a ledger in a folder keeps no entries; find the commit: git rev-parse NAME"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
+    return replace(workspace, tree=open_commit_tree(repository, tree, path), undoes=True)

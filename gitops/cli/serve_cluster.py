@@ -9,36 +9,38 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gitops.cli.serve_report import board_of, reporting
 from gitops.cli.shared import FAILED, OK, complain, say, show
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
-from gitops.core.errors import GitopsError, UsageError
+from gitops.core.errors import GitopsError, UsageError, system_reason
 from gitops.render.characters import visible
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
-    from gitops.cli.serve_admin import Admin, AdminSeat
+    from gitops.cluster.ledger.served import ServingReports
     from gitops.cluster.model.outcome import ReadyOutcome
     from gitops.serving.generation import RuntimeState
+    from gitops.serving.http.status import Asked
     from gitops.serving.listen import BoundSocket
+    from gitops.serving.metrics import ServingMetrics
     from gitops.serving.process import Booted, BootInputs, ServerTokens, ServingGeneration
     from gitops.serving.reload import Reload
     from gitops.serving.report import StatusBoard
-    from gitops.serving.supervise import Lifeline, WorkerStart
+    from gitops.serving.supervise import Companion, Lifeline, WorkerStart
     from gitops.serving.texts import Compiled
-
-__all__ = ["serve"]
 
 _EXTRA = ("uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette", "prometheus_client")
 _OPEN = "OPEN: this server has neither tokens nor policies, and every program on this machine may read and change every graph"
@@ -96,7 +98,6 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Logger) -> int:
     """Serve in processes below this one until a signal."""
-    from gitops.cli.serve_admin import admin_address
     from gitops.serving.supervise import Lifeline
 
     lifeline = Lifeline()
@@ -373,3 +374,144 @@ def _log(options: argparse.Namespace) -> logging.Logger:
 
     level = logging.WARNING if options.quiet else logging.DEBUG if options.verbose else logging.INFO
     return make_log(sys.stderr, level, as_json=options.json)
+
+
+# -- reports: under which name, from which of its processes, and to where ----------------------------------------------
+
+_CHANCE = 6
+
+
+def board_of(options: argparse.Namespace) -> StatusBoard:
+    """Where the processes leave what they serve. The name of the server is chosen here, before there are several of them."""
+    from gitops.serving.report import StatusBoard, replica_name
+
+    options.replica = options.replica or replica_name(os.uname().nodename, RandomIds().ulid()[-_CHANCE:])
+    return StatusBoard(options.workers)
+
+
+def reporting(
+    options: argparse.Namespace, inputs: BootInputs, board: StatusBoard, number: int, log: logging.Logger
+) -> AbstractContextManager[None]:
+    """Report what the server serves while the block lasts, in the first of its processes."""
+    from gitops.cluster.model.served import Follows
+    from gitops.serving.report import ReplicaFacts, Reporter
+
+    if options.no_report or number:
+        return nullcontext()
+    follows = Follows.ASKED if options.watch is None else Follows.WATCH
+
+    def reports() -> ServingReports | None:
+        stores = inputs.open_stores(Diagnostics())
+        return None if stores is None else stores.reports
+
+    facts = ReplicaFacts(options.replica, options.cluster, Follows.NEVER if options.revision is not None else follows)
+    return Reporter(board, facts, reports, SystemClock(), log).running()
+
+
+# -- the admin address: a process beside the workers, which answers from before the boot until the end -----------------
+#
+# What the workers count and where they can be asked is in a private folder, which is gone when the server has ended.
+
+# A socket in the folder has an address of at most 107 bytes.
+_LONGEST_FOLDER = 90
+_DRAIN_S = 1.0
+_CONNECTIONS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSeat:
+    """What one worker counts with, and where it can be asked."""
+
+    metrics: ServingMetrics
+    place: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """The process of the admin address, and the folder that it shares with the workers."""
+
+    companion: Companion
+    folder: Path
+
+    def seat(self, start: WorkerStart) -> AdminSeat:
+        """That of a worker, in its own process."""
+        from gitops.serving.metrics import ServingMetrics
+
+        metrics = ServingMetrics(self.folder, start.number, replaces=start.replaces)
+        return AdminSeat(metrics, self.folder / str(start.number))
+
+
+@contextmanager
+def admin_address(
+    address: tuple[str, int] | None, workers: int, lifeline: Lifeline, log: logging.Logger
+) -> Iterator[Admin | None]:
+    """Answer at an admin address for the block; None where no address is given.
+
+    Raises UsageError `listen_failed`, and ModuleNotFoundError without the library of the numbers.
+    """
+    if address is None:
+        yield None
+        return
+    from gitops.serving.listen import address_of, bind
+
+    # Loaded here, for every process that is copied from this one.
+    from gitops.serving.metrics import exposition
+    from gitops.serving.supervise import Companion
+
+    clock, bound = SystemClock(), bind(*address, "--admin-bind")
+    with _private_folder() as folder:
+        supervisor = os.getpid()
+
+        def numbers(asked: Asked) -> tuple[str, bytes]:
+            return exposition(folder, asked, workers, clock.now().timestamp())
+
+        companion = Companion(lifeline, lambda: _answer(bound, folder, workers, numbers, supervisor, log))
+        with companion.beside():
+            log.info("the admin address is %s", address_of(bound))
+            yield Admin(companion, folder)
+
+
+def _answer(
+    bound: BoundSocket,
+    folder: Path,
+    workers: int,
+    numbers: Callable[[Asked], tuple[str, bytes]],
+    supervisor: int,
+    log: logging.Logger,
+) -> int:
+    """Answer probes and scrapes until a signal."""
+    from gitops.serving.http.admin import AdminApp
+    from gitops.serving.http.status import ask_workers
+    from gitops.serving.listen import listen
+
+    app = AdminApp(lambda question: ask_workers(folder, workers, question), workers, numbers, log.error)
+    listen(
+        app,
+        bound,
+        connections=_CONNECTIONS,
+        ready=lambda: None,
+        drain_s=_DRAIN_S,
+        on_signal={signal.SIGHUP: lambda: None},
+    )
+    if os.getppid() != supervisor:
+        # It ended without removing what it made.
+        shutil.rmtree(folder, ignore_errors=True)
+    return OK
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """A new folder that only this user can enter, until the end of the block. Raises UsageError `listen_failed`."""
+    fix = "name a folder that can be written with a short path in the variable TMPDIR"
+    try:
+        made = tempfile.mkdtemp(prefix="gitops-serve-")
+    except OSError as error:
+        detail = f"cannot make a private folder for the admin address: {system_reason(error, tempfile.tempdir)}"
+        raise UsageError(Code.LISTEN_FAILED, detail, fix=fix) from error
+    try:
+        if len(os.fsencode(made)) > _LONGEST_FOLDER:
+            detail = f"the private folder of the admin address has a path that is too long for sockets: {made}"
+            raise UsageError(Code.LISTEN_FAILED, detail, fix=fix)
+        yield Path(made)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)

@@ -1,21 +1,208 @@
-"""`gitops strategies simulate`: strategies against a described world, or against the days that a target recorded."""
+"""`gitops strategies`: what the applied strategies do with the replicas of their targets, and what strategies would do.
+
+The URL of a target is, in this order: --postgres-url; DATABASE_URL; the variable that `cluster.yaml` names. Variables are those
+of the environment, and those of a file `.env` beside `cluster.yaml` that the environment lacks.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import sys
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, UNWRITTEN, say_report, show_form
+from gitops.cli.cluster import to_read, to_write
+from gitops.cli.shared import FAILED, OK, UNWRITTEN, USAGE, say, say_report, show_form
+from gitops.cluster.config.declaration import CONFIG_FILE
+from gitops.cluster.config.dotenv import ENV_FILE, parse_env
 from gitops.compute.strategies.scenario import read_scenario
 from gitops.compute.strategies.simulation import Scenario, Timeline, simulate
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import UsageError, system_reason
+from gitops.core.redact import Secret
 from gitops.render.characters import visible
 from gitops.render.strategies import comparison_lines, timeline_form, timeline_lines, to_plot
 from gitops.render.text import diagnostic_lines
+
+if TYPE_CHECKING:
+    from gitops.cluster.model.compute import ComputeTarget
+    from gitops.cluster.model.outcome import VerbOutcome
+    from gitops.cluster.session.workspace import OpenTarget, Workspace
+    from gitops.cluster.targets.port import StrategyTarget
+    from gitops.compute.ticks.memory import MemoryOutcome
+    from gitops.compute.ticks.tick import Ticking, TickOutcome
+
+_UNREACHABLE = 3
+_OVERRIDE = "DATABASE_URL"
+
+
+def dry_run(options: argparse.Namespace) -> int:
+    """`gitops strategies dry-run`: writes nothing."""
+    from gitops.compute.ticks.tick import preview
+
+    (workspace,) = to_read(options)
+    outcome, form = preview(workspace, _how(options, workspace)), options.graph_format
+    if not (form or options.show_graph) or not outcome.loaded:
+        return _show_tick(outcome, options)
+    from gitops.compute.ticks.graph import tick_graph
+    from gitops.render.graph import to_json, to_mermaid, to_text
+    from gitops.render.strategies import tick_form
+
+    graph = tick_graph(outcome.actions)
+    if form == "mermaid":
+        say(to_mermaid(graph))
+    elif form == "json":
+        show_form(to_json(graph))
+    elif options.json:
+        show_form({**tick_form(outcome), "execution_graph": to_json(graph)})
+    else:
+        _show_tick(outcome, options)
+        say(f"\n{to_text(graph)}")
+    return exit_code(outcome, loaded=True, unreachable=outcome.unreachable)
+
+
+def apply(options: argparse.Namespace) -> int:
+    """`gitops strategies apply`: one tick."""
+    from dataclasses import replace
+
+    from gitops.cli.progress import heeding_signals, watching
+    from gitops.compute.ticks.tick import tick
+
+    with heeding_signals() as cancel:
+        with watching(options) as on_event:
+            (workspace,) = to_write(options)
+            outcome = tick(replace(workspace, on_event=on_event, cancel=cancel), _how(options, workspace))
+        return _show_tick(outcome, options)
+
+
+def wipe_state(options: argparse.Namespace) -> int:
+    """`gitops strategies wipe-state`."""
+    from gitops.compute.ticks.memory import Wipe, wipe
+
+    what = Wipe.EVERYTHING if options.recreate else Wipe.ORPHANS if options.orphans else Wipe.CHOSEN
+    (workspace,) = to_write(options)
+    return _show_memory(wipe(workspace, _how(options, workspace), what), ("row", "deleted"), options)
+
+
+def wake(options: argparse.Namespace) -> int:
+    """`gitops strategies wake`."""
+    from gitops.compute.ticks.memory import wake as run
+
+    (workspace,) = to_write(options)
+    outcome = run(workspace, _how(options, workspace), options.name)
+    return _show_memory(outcome, ("compute cluster", "woken"), options)
+
+
+def _show_tick(outcome: TickOutcome, options: argparse.Namespace) -> int:
+    from gitops.render.strategies import tick_form, tick_lines
+
+    if options.json:
+        show_form(tick_form(outcome))
+    else:
+        lines = tick_lines(outcome, table=sys.stdout.isatty(), verbose=options.verbose) if outcome.loaded else []
+        say_lines(lines, outcome, options)
+    return exit_code(outcome, loaded=outcome.loaded, unreachable=outcome.unreachable)
+
+
+def _show_memory(outcome: MemoryOutcome, done: tuple[str, str], options: argparse.Namespace) -> int:
+    from gitops.render.strategies import memory_form, memory_lines
+
+    if options.json:
+        show_form(memory_form(outcome))
+    else:
+        say_lines(memory_lines(outcome, *done), outcome, options)
+    unreachable = {each.code for each in outcome.diagnostics} == {Code.TARGET_UNREACHABLE}
+    return exit_code(outcome, loaded=outcome.loaded, unreachable=unreachable)
+
+
+def say_lines(lines: list[str], outcome: VerbOutcome, options: argparse.Namespace) -> None:
+    """Print what a command found, and its problems."""
+    from gitops.render.text import diagnostic_lines
+
+    said = [*lines, *diagnostic_lines(outcome.diagnostics, verbose=options.verbose)]
+    say_report("\n".join(map(visible, said)), options, ok=outcome.ok and not outcome.diagnostics)
+
+
+def exit_code(outcome: VerbOutcome, *, loaded: bool, unreachable: bool) -> int:
+    """The exit code of a command on targets."""
+    if not loaded:
+        return USAGE
+    if unreachable:
+        return _UNREACHABLE
+    return OK if outcome.ok else FAILED
+
+
+def _how(options: argparse.Namespace, workspace: Workspace) -> Ticking:
+    from gitops.compute.ticks.targets import Selection
+    from gitops.compute.ticks.tick import Ticking
+
+    pattern: re.Pattern[str] | None = None
+    if (text := getattr(options, "pattern", None)) is not None:
+        try:
+            pattern = re.compile(text)
+        except re.error as error:
+            where = "" if error.pos is None else f" at character {error.pos + 1}"
+            detail = f"the filter of compute clusters {text[:80]!r} is not a regular expression: {error.msg}{where}"
+            raise UsageError(Code.USAGE_ERROR, detail) from error
+    scheduled = getattr(options, "scheduled", False)
+    return Ticking(opening(options, workspace), Selection(pattern, options.target), scheduled=scheduled)
+
+
+def opening(options: argparse.Namespace, workspace: Workspace) -> OpenTarget:
+    """How a command opens a target. Raises UsageError for a file `.env` that is not valid."""
+    folder = Path(options.config or ".")
+    if not (folder / CONFIG_FILE).exists():
+        # In a clone, where its ledger is a branch; a bare repository has no files.
+        folder = Path(options.repo or ".") / workspace.config_dir
+    return _Opening(options, _variables(folder))
+
+
+def _variables(folder: Path) -> Mapping[str, str]:
+    """The environment, and what a file `.env` of the cluster folder adds to it. Raises UsageError for one that is not valid."""
+    path = folder / ENV_FILE
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return os.environ
+    except OSError as error:
+        raise UsageError(
+            Code.USAGE_ERROR, system_reason(error, path), fix="make it a file that you may read"
+        ) from error
+    return {**parse_env(data, str(path)), **os.environ}
+
+
+class _Opening:
+    """Opens the targets of one command; an address that stands for a declared one is of one target alone."""
+
+    def __init__(self, options: argparse.Namespace, variables: Mapping[str, str]) -> None:
+        self._given, self._variables = options.postgres_url, variables
+        self._chosen: str | None = options.target
+        self._query_cluster: str | None = options.query_cluster
+        self._opened: set[str] = set()
+
+    def __call__(self, target: ComputeTarget) -> StrategyTarget:
+        """A target, not connected yet. Raises UsageError `target_unnamed`, and as the wiring does."""
+        from gitops.cluster.targets.projection import place_of
+        from gitops.repository.wiring import targets
+
+        url, place = self._given or self._variables.get(_OVERRIDE), place_of(target.name)
+        if not url:
+            return targets.declared_target(self._variables, target, query_cluster=self._query_cluster)
+        self._opened.add(target.name)
+        if self._chosen is None and len(self._opened) > 1:
+            detail = f"one URL is given for several targets: {', '.join(sorted(self._opened))}"
+            raise UsageError(Code.TARGET_UNNAMED, detail, path=place)
+        secret = Secret("--postgres-url" if self._given else _OVERRIDE, url)
+        name, query_cluster = target.application_name, self._query_cluster
+        return targets.open_target(place, secret, application_name=name, query_cluster=query_cluster)
+
+
+# -- `gitops strategies simulate`: a described world, or the days that a target recorded -------------------------------
 
 _DAYS = 7
 
@@ -45,7 +232,6 @@ def play(options: argparse.Namespace) -> int:
 def _replay(options: argparse.Namespace) -> int:
     """Play what targets recorded, with the applied strategies and with those of the folder."""
     from gitops.cli.cluster import planning_workspace
-    from gitops.cli.ticks import exit_code, opening, say_lines
     from gitops.compute.ticks.replays import replays
     from gitops.compute.ticks.targets import Selection
     from gitops.render.strategies import replay_form, replay_lines

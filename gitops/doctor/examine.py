@@ -37,7 +37,7 @@ from gitops.doctor.trust import trust_findings
 from gitops.git.hooks import expected_hooks, installed_hooks
 from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
-from gitops.init.wheel import running_wheel
+from gitops.init.install import running_wheel
 from gitops.repository.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
 from gitops.repository.wiring.local import open_commit_tree
 from gitops.repository.wiring.project import LocalProject

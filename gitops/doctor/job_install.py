@@ -22,7 +22,7 @@ from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.doctor.jobs import ACTION, CHECKOUT, BotJob, bot_jobs, inputs_of, read_forms
 from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS
-from gitops.init.wheel import Wheel
+from gitops.init.install import Wheel
 
 Read = Callable[[str], bytes | None]
 """A file of the target branch by its path, None if there is none."""

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.model.access import AccessDiff, AccessRow, Actors, place_of
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Disposition
 from gitops.cluster.model.plan import Effect, Plan
 from gitops.cluster.model.undo import Undo, Undoing, UndonePart
-from gitops.cluster.model.what_if import Usage, WhatIf
 from gitops.cluster.plan.classes import Classified, effects_of, pivots
 from gitops.core.codes import Code
+
+if TYPE_CHECKING:
+    from gitops.cluster.model.what_if import Usage, WhatIf
 
 MOST_ROWS = 200
 """Rows of a comment, and of the text of a plan; the JSON has all."""

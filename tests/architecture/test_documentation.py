@@ -18,7 +18,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gitops import __version__
-from gitops.cli.parser import build_parser
+from gitops.cli.main import build_parser
 from gitops.cluster.config.gitops_yaml import BotConfig, parse_bot_config
 from gitops.cluster.ledger.chain import ledger_ref
 from gitops.cluster.ledger.documents import read_entry

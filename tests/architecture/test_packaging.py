@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 import gitops
 from examples.demo import ACT
-from gitops.init.wheel import running_wheel
+from gitops.init.install import running_wheel
 from tests.support.pages import ROOT
 from tests.support.runtime_lock import EXTRA_LOCKS, LOCK, extra_lock, runtime_lock
 

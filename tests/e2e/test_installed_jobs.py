@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from gitops.init.files import REQUIREMENTS
-from gitops.init.wheel import Wheel, install_files, pack, running_wheel
+from gitops.init.install import Wheel, install_files, pack, running_wheel
 from tests.e2e.test_scaffolded_jobs import checkout_of_a_request, jobs_of_gitlab
 from tests.support.actions.real_python import lay_python
 from tests.support.actions.runner import Job, Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from gitops.cli.parser import parse_options
+from gitops.cli.main import parse_options
 from gitops.cli.serve import serve
 from tests.fault.engine_child import Watch
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gitops.cli import clusterctl
-from gitops.cli.main import main
+from gitops.cli.main import clusterctl, main
 from gitops.cluster.targets.port import TARGET_LOCK
 from gitops.compute.ticks.memory import Wipe, wake, wipe
 from gitops.core.errors import UsageError
@@ -175,8 +175,13 @@ def test_a_file_of_variables_that_is_not_valid(
     assert "secret" not in error
 
 
-def test_the_program_of_the_design_note_is_the_same(ticks: Ticks, capsys: pytest.CaptureFixture[str]) -> None:
-    assert clusterctl.main(["dry-run", "--cluster", "serving"]) == 0
+def test_the_program_of_the_design_note_is_the_same(
+    ticks: Ticks, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["mz-clusterctl", "dry-run", "--cluster", "serving"])
+    with pytest.raises(SystemExit) as end:
+        clusterctl()
+    assert end.value.code == 0
     assert CREATE in capsys.readouterr().out
     assert not ticks.audited
 

@@ -17,7 +17,7 @@ import sys
 import types
 
 import gitops
-from gitops.cli.parser import build_parser
+from gitops.cli.main import build_parser
 from gitops.render.environment import _compiled
 from gitops.repository.wiring.stores import edition
 from tests.support import pen

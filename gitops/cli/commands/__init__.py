@@ -1,11 +1,17 @@
 """The table of commands: `COMMANDS` has each with its arguments, its help and the function that handles it."""
 
-from gitops.cli.commands.changeset import CHANGESET
-from gitops.cli.commands.cluster import CLUSTER_COMMANDS, COMPLETION, EDITOR, HELP, MANUAL, SETUP_COMMANDS
+from gitops.cli.commands.cluster import (
+    CLUSTER_COMMANDS,
+    COMPLETION,
+    EDITOR,
+    HELP,
+    MANUAL,
+    POLICY,
+    SETUP_COMMANDS,
+    STRATEGIES,
+)
 from gitops.cli.commands.graph import GRAPH, QUERY
-from gitops.cli.commands.policy import POLICY
-from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, PROMOTE, REQUEST, REVERT, SERVE
-from gitops.cli.commands.strategies import STRATEGIES
+from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, CHANGESET, HOOK, LEDGER, PROMOTE, REQUEST, REVERT, SERVE
 
 COMMANDS = (
     *SETUP_COMMANDS,

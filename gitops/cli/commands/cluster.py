@@ -1,4 +1,4 @@
-"""Commands that set a repository up, and commands on one cluster."""
+"""Commands that set a repository up, and commands on one cluster, its policies and its strategies."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from gitops.cli.commands.arguments import (
     Argument,
     Command,
     Group,
+    count,
+    duration,
     flag,
 )
 
 _CLUSTER, _APPROVING, _TEXTS = "gitops.cli.cluster", "gitops.cli.approving", "gitops.cli.texts"
+_POLICY, _STRATEGIES = "gitops.cli.policy", "gitops.cli.strategies"
 _READ, _WRITE, _UNLOCK = (f"{_CLUSTER}:to_{what}" for what in ("read", "write", "unlock"))
 _NO_CACHE = flag("--no-cache", "compile everything, and keep nothing for the next run")
 _APPROVAL_ID = Argument("approval", "APPROVAL_ID", "id of the approval, which is the last part of its branch")
@@ -277,14 +280,14 @@ COMPLETION = Command(
 MANUAL = Command(
     "manual",
     "print the manual page of all commands: gitops manual | man -l -",
-    "gitops.cli.manual:manual",
+    "gitops.cli.completion:manual",
     json=False,
 )
 
 HELP = Command(
     "help",
     "print the help of a command",
-    "gitops.cli.parser:show_help",
+    "gitops.cli.main:show_help",
     Argument("words", "COMMAND", "the command, such as graph query (default: all commands)", nargs="*"),
     json=False,
 )
@@ -295,4 +298,188 @@ EDITOR = Command(
     "gitops.cli.lsp:lsp",
     flag("--stdio", "use standard input and output, which is the only transport"),
     json=False,
+)
+
+
+# -- access policies ---------------------------------------------------------------------------------------------------
+
+_FOLDER = Argument("--cluster", "DIR", "cluster folder (default: the current folder)")
+_SELECTED = (
+    Argument("--file", "FILE", "a policy file, instead of the policies of a cluster"),
+    Argument("--kind", ("graph", "server"), "what the policy of --file is enforced on"),
+    Argument("--graph", "ID", "graph that the policy of --file is enforced on (default: any)"),
+    _FOLDER,
+    Argument("--scope", "SCOPE", "only what is enforced on cluster or graph.<id> (default: all)"),
+    flag("--desired", "the policies that the folder declares, not those that the ledger records"),
+)
+
+CHECKS = (
+    Command("validate", "check policies, and count their actors", f"{_POLICY}:validate", *_SELECTED),
+    Command(
+        "test",
+        "decide the cases of policies, and say which fail",
+        f"{_POLICY}:test",
+        *_SELECTED,
+        Argument("--tests", "FILE", "cases of the policy of --file (default: policy.tests.yaml next to it)"),
+    ),
+    Command(
+        "explain",
+        "say whether an actor may do something, and which rule permits it",
+        f"{_POLICY}:explain",
+        *_SELECTED,
+        Argument("--actor", "ACTOR", "who wants to do it", required=True),
+        Argument("--action", "ACTION", "what they want to do, such as change or schema_apply", required=True),
+        Argument("--branch", "BRANCH", "branch that the action is about (default: main)"),
+        Argument("--target-branch", "BRANCH", "branch that is merged into, created or deleted (default: main)"),
+        Argument("--query", "QUERY", "the stored query that is invoked"),
+    ),
+    Command(
+        "check", "check all that a cluster folder declares about access, with its cases", f"{_POLICY}:check", _FOLDER
+    ),
+)
+
+
+POLICY = Command(
+    "policy",
+    "check access policies, say who may do what, and who gains and loses what",
+    commands=(
+        *CHECKS,
+        Command(
+            "diff",
+            "say who gains and loses what between two states of the policies",
+            f"{_POLICY}:diff",
+            Argument(
+                "--from", "REF", "state before: a branch, tag or commit (default: what the ledger records)", dest="old"
+            ),
+            Argument("--to", "REF|DIR", "state after: a branch, tag or commit, or a cluster folder", dest="new"),
+            CONFIG,
+            Argument("--request", "N", "state after: change request N as it would merge", type=count),
+            Argument("--actor", "ACTOR", "only what this actor gains or loses"),
+            Argument("--action", "ACTION", "only this action, such as change, or run for stored queries"),
+            Argument("--format", ("text", "json", "md"), "form of the output (default: text)", default="text"),
+            Argument("--fail-on", "CLASS,...", "exit 1 if one of these classes is gained, such as control,protected"),
+            PROJECT,
+            json=False,
+            usage_code=2,
+        ),
+        Command(
+            "who",
+            "list who may do something",
+            f"{_POLICY}:who",
+            Argument("--action", "ACTION", "what they may do, such as change or graph_list", required=True),
+            Argument("--graph", "GRAPH", "graph (default: the server)"),
+            Argument("--branch", "BRANCH", "branch of the graph (default: main)", default="main"),
+            Argument("--query", "QUERY", "the stored query that is invoked"),
+            flag("--applied", "by what the ledger records, not by the folder"),
+            CONFIG,
+            PROJECT,
+            usage_code=2,
+        ),
+    ),
+)
+
+
+# -- replica strategies ------------------------------------------------------------------------------------------------
+
+_PATTERN = Argument(
+    "--cluster",
+    "REGEX",
+    "only compute clusters in whose name this regular expression is found",
+    short="--filter-clusters",
+    dest="pattern",
+)
+_CODES = (
+    "exit codes: 0 done, or nothing to do; 1 a problem; 2 wrong usage or an invalid folder; 3 a target does not answer"
+)
+
+
+_TARGETS = (
+    Argument("--target", "NAME", "only this target of cluster.yaml"),
+    Argument(
+        "--postgres-url",
+        "URL",
+        "URL of the target (default: DATABASE_URL, else the variable that cluster.yaml names; from the environment, or from "
+        "the file .env next to cluster.yaml)",
+    ),
+    Argument(
+        "--query-cluster",
+        "NAME",
+        "compute cluster on which the tables of strategies are read (default: that of the role of the URL)",
+    ),
+    CONFIG,
+    Group(
+        Argument("--repo", "PATH", "repository (default: the repository of the cluster folder)"),
+        Argument("--of", "NAME", "cluster in gitops.yaml (default: the only one)", dest="cluster"),
+        Argument("--remote", "NAME", "remote with the ledger (default: origin; none for a bare repository)"),
+        title="branch ledger",
+        description="work from commits and the ledger branch, without a checkout",
+    ),
+)
+"""Which targets a command is about, and how it reaches them."""
+
+
+def _on_targets(name: str, summary: str, handler: str, *arguments: Argument | Group) -> Command:
+    """A command on the targets of the applied strategies."""
+    return Command(name, summary, f"{_STRATEGIES}:{handler}", *arguments, *_TARGETS, epilog=_CODES, usage_code=2)
+
+
+STRATEGIES = Command(
+    "strategies",
+    "what the declared strategies of compute clusters do with their replicas",
+    commands=(
+        Command(
+            "simulate",
+            "play strategies against a described world, or against what a target recorded, and say what that costs",
+            f"{_STRATEGIES}:play",
+            Group(
+                Argument("--scenario", "FILE", "the scenario, in YAML"),
+                Argument(
+                    "--from-audit",
+                    "COMPUTE_CLUSTER",
+                    "what the target recorded of a compute cluster (default: of all that have strategies): compares the "
+                    "declared strategies with the applied ones",
+                    nargs="?",
+                    const="",
+                ),
+                required=True,
+            ),
+            Argument("--against", "FILE", "another scenario, to compare with"),
+            Argument("--last", "DURATION", "how long before now what was recorded begins (default 7d)", type=duration),
+            Argument("--svg", "FILE", "also write a plot of replicas, hydration, activity and credits"),
+            *_TARGETS,
+            epilog=_CODES,
+            usage_code=2,
+        ),
+        _on_targets(
+            "dry-run",
+            "print the statements that the applied strategies would give now, with their reasons; changes nothing",
+            "dry_run",
+            _PATTERN,
+            flag("--show-graph", "print the execution graph below the statements"),
+            GRAPH_FORMAT,
+        ),
+        _on_targets(
+            "apply",
+            "let the applied strategies decide now, and carry out what they decide",
+            "apply",
+            _PATTERN,
+            flag("--scheduled", "a schedule runs this: exit 0 while another run is at work"),
+        ),
+        _on_targets(
+            "wipe-state",
+            "delete what strategies remember, so that they begin again; suspends nothing",
+            "wipe_state",
+            _PATTERN,
+            Group(
+                flag("--orphans", "delete what is left of compute clusters that the target no longer has instead"),
+                flag("--recreate", "drop the whole table of the target instead, and create it again"),
+            ),
+        ),
+        _on_targets(
+            "wake",
+            "bring a suspended compute cluster back with the next tick",
+            "wake",
+            Argument("name", "COMPUTE_CLUSTER", "its name in cluster.yaml, or on the target"),
+        ),
+    ),
 )

@@ -73,7 +73,7 @@ _CHANGES = Command(
         _on_graph(
             "poll",
             "print a page of the changes since a cursor, and the cursor of the next page",
-            "feeds:poll",
+            "data:poll",
             Group(
                 Argument("--cursor", "CURSOR", "where an earlier page, or a baseline, ended"),
                 Argument("--start", "START", "now, beginning or after:COMMIT", default="beginning"),
@@ -85,7 +85,7 @@ _CHANGES = Command(
         _on_graph(
             "baseline",
             "write all records of a branch to a file, and print the cursor of what changes afterwards",
-            "feeds:baseline",
+            "data:baseline",
             Argument("--output", "FILE", "the file, written completely or not at all", required=True),
             _BRANCH,
             _TYPES,
@@ -106,12 +106,12 @@ _BLOBS = Command(
         _on_graph(
             "get",
             "write the bytes of a cell, or of a part of it",
-            "feeds:blob_get",
+            "data:blob_get",
             *_CELL,
             Argument("--range", "RANGE", "only these bytes: 0-1023, 1024- or -512"),
             Argument("--output", "FILE", "write a file, completely or not at all (default: standard output)"),
         ),
-        _on_graph("stat", "print the size and the tag of a cell", "feeds:blob_stat", *_CELL),
+        _on_graph("stat", "print the size and the tag of a cell", "data:blob_stat", *_CELL),
     ),
 )
 
@@ -175,7 +175,7 @@ GRAPH = Command(
         Command(
             "queries",
             "list the stored queries with their parameters and results, as declared or as applied",
-            "gitops.cli.graph.stored:queries",
+            "gitops.cli.graph.query:queries",
             Argument("graph", "GRAPH", "only those of this graph (default: all graphs)", nargs="?"),
             CONFIG,
             flag("--applied", "list those of the applied revision, which a server offers"),

@@ -1,24 +1,42 @@
-"""`gitops graph load`, `export` and `show`: rows in and out."""
+"""`gitops graph load`, `export`, `show`, `changes` and `blob`: rows in and out; and the graph that options name."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from gitops.cli.graph.inputs import graph_root, read_target, write_context
 from gitops.cli.graph.query_form import open_records
-from gitops.cli.shared import OK, UNWRITTEN, complain, shows_progress
+from gitops.cli.shared import OK, UNWRITTEN, actor_of, cluster_folder, complain, shows_progress
+from gitops.cluster.config.cluster_yaml import header_of, read_cluster
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.model.address import is_name
+from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.database import graph
-from gitops.database.graph.results import ExportResult, GraphOutcome, LoadRefusal, LoadResult, RowList
-from gitops.repository.wiring.stores import open_embedder
+from gitops.database.graph.port import Existence
+from gitops.database.graph.results import (
+    BaselineResult,
+    BlobFacts,
+    ExportResult,
+    GraphOutcome,
+    LoadRefusal,
+    LoadResult,
+    RowList,
+)
+from gitops.database.language.suggest import choices
+from gitops.repository.wiring.stores import graph_uri, open_embedder, storage_root
+from gitops.repository.wiring.system import RandomIds, SystemClock
+
+if TYPE_CHECKING:
+    from gitops.serving.operations.blobs import BlobPart
 
 _MIB = 2**20
 
@@ -138,3 +156,157 @@ def show(options: argparse.Namespace) -> GraphOutcome:
     if options.type is None:
         return graph.describe_graph(root, version)
     return RowList(graph.read_rows(root, options.type, options.limit, version))
+
+
+# -- the graph, the version and the input that options name ------------------------------------------------------------
+
+_PLACE = re.compile(r"(?:(?P<branch>[^@]+)@)?(?P<when>.+)")
+
+
+def write_context(options: argparse.Namespace) -> graph.WriteContext:
+    """The clock, the ids and the actor of a verb that writes."""
+    return graph.WriteContext(SystemClock(), RandomIds(), actor_of(options))
+
+
+def graph_root(options: argparse.Namespace) -> str:
+    """The root of the graph that the options name."""
+    if options.root is not None:
+        return str(options.root)
+    if not is_name(options.graph):
+        raise GitopsError(Code.INVALID_RESOURCE_ID, f"{options.graph!r} is not a graph id", path="graph")
+    cluster, problems = read_cluster(FolderTree(cluster_folder(options), confined=True))
+    header = None if cluster is None else header_of(cluster, problems)
+    if cluster is None or header is None:
+        first = next(iter(problems))
+        raise GitopsError(first.code, first.message, path=first.path, fix=first.fix)
+    uri = graph_uri(storage_root(header.storage, options.config), options.graph)
+    declared = {each.id.value for each in cluster.graphs}
+    in_bucket = uri.startswith("s3:") and options.graph in declared
+    # The graph of a delete that waits for an approval is no longer declared.
+    if in_bucket or graph.LanceEngine(SystemClock(), RandomIds()).exists(uri) is not Existence.ABSENT:
+        return uri
+    if options.graph in declared:
+        return served_root(options.config, options.graph) or uri
+    detail = f"cluster.yaml does not declare a graph {options.graph!r}{choices(options.graph, declared)}"
+    raise GitopsError(Code.GRAPH_UNKNOWN, detail, path="graphs")
+
+
+def parse_revision(text: str) -> graph.ReadTarget:
+    """The version that `BRANCH`, `WHEN` or `BRANCH@WHEN` names; WHEN is a version, a commit or a time."""
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        raise UsageError(Code.USAGE_ERROR, f"{text[:80]!r} is not a version: use BRANCH, BRANCH@VERSION or a commit id")
+    branch, when = match["branch"], match["when"]
+    if branch is None and not (when.isdecimal() or is_ulid(when) or parse_timestamp(when)):
+        return graph.ReadTarget(when)
+    return read_target(branch or "main", when)
+
+
+def read_target(branch: str, when: str | None) -> graph.ReadTarget:
+    """A version of a branch: a version number, a commit id or a time; by default its newest."""
+    if when is None:
+        return graph.ReadTarget(branch)
+    if when.isascii() and when.isdecimal():
+        return graph.ReadTarget(branch, version=int(when[:20]))
+    if is_ulid(when):
+        return graph.ReadTarget(branch, commit=when)
+    return graph.ReadTarget(branch, time=when)
+
+
+# -- `gitops graph changes`: follow a branch; `gitops graph blob`: cells of Blob properties ----------------------------
+
+
+def poll(options: argparse.Namespace) -> GraphOutcome:
+    """`gitops graph changes poll GRAPH`."""
+    root = graph_root(options)
+    if options.cursor is not None:
+        position = graph.parse_position(options.cursor)
+    else:
+        position = graph.feed_position(root, options.branch, options.start)
+    return graph.read_feed(root, position, tuple(options.type), graph.FeedLimits(changes=options.limit))
+
+
+def baseline(options: argparse.Namespace) -> GraphOutcome:
+    """`gitops graph changes baseline GRAPH --output FILE`."""
+    snapshot = graph.open_snapshot(graph_root(options), graph.ReadTarget(options.branch))
+    lines = graph.export_records(snapshot, options.type or None)
+    count = 0
+    with whole_file(Path(options.output)) as file:
+        for line in lines:
+            file.write(line.encode() + b"\n")
+            count += 1
+    return BaselineResult(count, snapshot.manifest.txn_id, graph.position_of(snapshot).token, options.output)
+
+
+def blob_get(options: argparse.Namespace) -> int:
+    """`gitops graph blob get GRAPH TYPE ID PROPERTY`: bytes on standard output, or in a file."""
+    part = _part(_cell(options), options.range)
+    if options.output is None:
+        for piece in part.pieces():
+            sys.stdout.buffer.write(piece)
+        return OK
+    with whole_file(Path(options.output)) as file:
+        for piece in part.pieces():
+            file.write(piece)
+    return OK
+
+
+def blob_stat(options: argparse.Namespace) -> GraphOutcome:
+    """`gitops graph blob stat GRAPH TYPE ID PROPERTY`."""
+    cell = _cell(options)
+    return BlobFacts(cell.size, cell.tag)
+
+
+def _cell(options: argparse.Namespace) -> graph.BlobCell:
+    snapshot = graph.open_snapshot(graph_root(options), read_target(options.branch, options.at))
+    named = [key for key in (f"node:{options.type}", f"edge:{options.type}") if key in snapshot.manifest.tables]
+    cell = graph.open_blob(snapshot, named[0] if named else f"node:{options.type}", options.id, options.property)
+    if cell is None:
+        detail = f"{options.type} {options.id[:80]!r} has no blob in {options.property[:80]!r}"
+        fix = f"name a row that has one: gitops graph show {options.graph} --type {options.type}"
+        raise GitopsError(Code.USAGE_ERROR, detail, path=options.type, fix=fix)
+    return cell
+
+
+def _part(cell: graph.BlobCell, text: str | None) -> BlobPart:
+    from gitops.serving.operations.blobs import find_part
+    from gitops.serving.problem import ProblemError
+
+    try:
+        part = find_part(cell, None if text is None else f"bytes={text}", None)
+    except ProblemError as error:
+        raise UsageError(Code.USAGE_ERROR, error.problem.message) from None
+    if text is not None and part.whole:
+        raise UsageError(Code.USAGE_ERROR, f"--range {text[:40]!r}: use FIRST-LAST, FIRST- or -LENGTH")
+    return part
+
+
+# -- graphs of a ledger that a server keeps: where it records them, below the root of the server -----------------------
+
+
+def served_root(folder: str, graph: str) -> str | None:
+    """The root of a graph of the cluster folder in a clone, None if no ledger on its `origin` records the cluster.
+
+    The repository has to be on this machine, because its git configuration says where graphs are. Raises GitopsError
+    `graph_missing` if it is on another one, and as the stores of a server do.
+    """
+    from gitops.repository.wiring.project import LocalProject
+
+    try:
+        local = LocalProject(folder)
+        rule = local.rule(folder=folder)
+        scope = local.project.position(rule).scope
+    except GitopsError:
+        return None  # not in a clone, a folder that gitops.yaml does not list, or a remote that does not answer
+    if scope is None:
+        return None
+    url = local.remote.url
+    if not Path(url).is_dir():
+        place = f"--root ROOT/{scope.home}/graphs/{graph}.omni"
+        detail = f"the rows of cluster {rule.name} are on the machine of {url}; there, with its gitops.root as ROOT, add {place}"
+        raise GitopsError(Code.GRAPH_MISSING, detail, path=graph)
+    base = LocalProject(url).storage_base(rule, scope.storage, scope.home)
+    if base is None:
+        detail = f"the rows of cluster {rule.name} have no place yet: {url} has no git config gitops.root"
+        raise GitopsError(Code.GRAPH_MISSING, detail, path=graph)
+    return graph_uri(base, graph)

@@ -1,4 +1,4 @@
-"""`gitops graph query` and `gitops graph mutate`."""
+"""`gitops graph query`, `gitops graph mutate` and `gitops graph queries`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any
 
-from gitops.cli.graph.inputs import graph_root, read_target, write_context
+from gitops.cli.graph.data import graph_root, read_target, write_context
 from gitops.cli.graph.query_form import (
     UNREAD_PARAMETERS,
     is_textual,
@@ -16,7 +16,7 @@ from gitops.cli.graph.query_form import (
     read_small,
     row_format,
 )
-from gitops.cli.shared import OK, USAGE, complain, show
+from gitops.cli.shared import FAILED, OK, USAGE, complain, say_coloured, show, show_form
 from gitops.cluster.config.cluster_yaml import read_cluster
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.config.loader import ResourceLoader
@@ -32,7 +32,7 @@ from gitops.database.language.query.codes import QUERY_CODES
 from gitops.database.language.query.params import ParameterError, coerce_params
 from gitops.database.language.suggest import choices, did_you_mean
 from gitops.database.language.text import LanguageError, SourceText
-from gitops.render.graph_data import operator_lines
+from gitops.render.graph_data import operator_lines, queries_form, queries_text
 from gitops.repository.wiring.stores import cache_folder, open_embedder
 from gitops.repository.wiring.system import SystemClock
 
@@ -175,3 +175,25 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
             what = f"a value of type {checked.params[name]}" if name in values else "a value"
             fix = f"give it {what}: --param {name}=VALUE"
         raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=name, fix=fix) from None
+
+
+# -- `gitops graph queries`: the stored queries of a cluster -----------------------------------------------------------
+
+
+def queries(options: argparse.Namespace) -> int:
+    """`gitops graph queries [GRAPH]`: those that `gitops plan` with the same options plans, or those that are applied."""
+    from gitops.cli.cluster import planning_workspace, to_read
+    from gitops.cluster.session.queries import applied_queries, declared_queries
+
+    if options.applied and options.request is not None:
+        raise UsageError(Code.USAGE_ERROR, "--applied and --request name two revisions; leave one out")
+    if options.applied:
+        (workspace,) = to_read(options)
+        outcome = applied_queries(workspace, options.graph)
+    else:
+        outcome = declared_queries(planning_workspace(options), options.graph)
+    if options.json:
+        show_form(queries_form(outcome))
+    else:
+        say_coloured(queries_text(outcome, verbose=options.verbose), options)
+    return OK if outcome.ok else FAILED

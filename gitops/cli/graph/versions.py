@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from datetime import timedelta
 
-from gitops.cli.graph.inputs import graph_root, parse_revision, read_target, write_context
+from gitops.cli.graph.data import graph_root, parse_revision, read_target, write_context
 from gitops.cli.graph.query_form import open_records
 from gitops.cli.shared import OK
 from gitops.core.codes import Code

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gitops.cli.changeset import watch
-from gitops.cli.main import main
-from gitops.cli.parser import parse_options
+from gitops.cli.main import main, parse_options
 from gitops.cluster.ledger.folder import FolderLedger
 from gitops.cluster.ledger.layout import INDEX
 from gitops.cluster.ledger.port import LedgerWrite

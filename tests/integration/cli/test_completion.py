@@ -14,8 +14,7 @@ import pytest
 
 from gitops.cli.commands import COMMANDS
 from gitops.cli.completion import bash_script, fish_script, zsh_script
-from gitops.cli.main import main
-from gitops.cli.parser import EVERYWHERE
+from gitops.cli.main import EVERYWHERE, main
 
 # Only ever reached by a test that fails.
 PATIENCE = 30

@@ -10,8 +10,7 @@ import pytest
 
 from gitops.cli.commands import COMMANDS
 from gitops.cli.commands.arguments import Command
-from gitops.cli.main import main
-from gitops.cli.parser import EVERYWHERE, build_parser
+from gitops.cli.main import EVERYWHERE, build_parser, main
 from tests.support.cli_page import commands
 from tests.support.pages import ROOT
 

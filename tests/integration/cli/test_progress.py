@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.main import main
-from gitops.cli.parser import parse_options
+from gitops.cli.main import main, parse_options
 from gitops.cli.progress import watching
 from gitops.cluster.ledger.runs import read_run
 from gitops.cluster.model.change import Action

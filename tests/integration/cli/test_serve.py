@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.main import main
-from gitops.cli.parser import parse_options
+from gitops.cli.main import main, parse_options
 from gitops.cli.serve import _logger, _secrets, _server
 from gitops.cli.serve import serve as run_serve
 from gitops.cli.served import read_tokens, server_environment

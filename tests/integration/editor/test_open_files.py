@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gitops.cli.lsp.open_files import OpenFiles, local_path
+from gitops.cli.lsp.server import OpenFiles, local_path
 from gitops.cluster.config.source import EntryKind, SourceError
 
 

@@ -18,8 +18,8 @@ from gitops.cluster.config.trust_root import trust_root
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import read_templates as templates
 from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS, FileState, ForgeKind, PublicKey, init
+from gitops.init.install import dependencies_of_jobs, upgrade
 from gitops.init.steps import next_steps, upgrade_steps
-from gitops.init.upgrade import dependencies_of_jobs, upgrade
 from tests.support.actions.scaffolds import INSTALL, KEYS, PINNED, made, request
 
 FORGES = [str(kind) for kind in ForgeKind]

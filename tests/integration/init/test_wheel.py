@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from gitops.init.wheel import pack, running_wheel
+from gitops.init.install import pack, running_wheel
 
 _ASK = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 import gitops
 from gitops.core.errors import GitopsError
-from gitops.init.wheel import running_wheel
+from gitops.init.install import running_wheel
 gitops.__version__ = sys.argv[2] or gitops.__version__
 try:
     made = running_wheel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gitops.init.disk import read_templates as templates
 from gitops.init.files import ForgeKind, InitOutcome, InitRequest, PublicKey, init
-from gitops.init.wheel import Wheel, install_files
+from gitops.init.install import Wheel, install_files
 
 KEYS = {
     "bot@brain.example": PublicKey(

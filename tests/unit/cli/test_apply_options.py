@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from gitops.cli.cluster import as_chosen
-from gitops.cli.parser import parse_options
+from gitops.cli.main import parse_options
 from gitops.repository.wiring.stores import folder_workspace
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.cli.commands import COMMANDS
-from gitops.cli.main import main
-from gitops.cli.parser import Parser, parse_options
+from gitops.cli.main import Parser, main, parse_options
 from gitops.cli.shared import coloured
 from gitops.render.characters import visible
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gitops.cli.parser import parse_options
+from gitops.cli.main import parse_options
 from gitops.core.codes import REGISTRY, Code, remedy
 from tests.support.codes_page import samples
 

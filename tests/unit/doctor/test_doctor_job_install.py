@@ -12,7 +12,7 @@ from gitops.core.errors import GitopsError
 from gitops.doctor.findings import Health
 from gitops.doctor.job_install import install_findings
 from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS
-from gitops.init.wheel import Wheel, install_files
+from gitops.init.install import Wheel, install_files
 from tests.support.actions.scaffolds import PINNED, made
 from tests.support.pages import ROOT
 
