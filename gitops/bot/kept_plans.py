@@ -191,7 +191,7 @@ def kept_plan(project: Project, cluster: str, number: int) -> PlanRecord | None:
 
 def keep_plan(context: EventContext, kept: PlanRecord, outcome: PlanOutcome, comment: PlanComment) -> str | None:
     """Keep a plan. Returns why it could not be kept, which is a line for people and not a problem of the run."""
-    document = plan_document(outcome, atomic=comment.atomic)
+    document = plan_document(outcome, comment.view)
     return _keep(context, kept, {"outcome.json": document, "plan.md": plan_summary(comment).encode()})
 
 

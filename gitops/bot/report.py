@@ -39,6 +39,7 @@ from gitops.render.comment_inputs import (
 )
 from gitops.render.json import approve_command
 from gitops.render.markdown import hidden
+from gitops.render.plan_views import PlanView
 from gitops.repository.results import LogLine, RunResult, logged, result_of
 
 _MAX_STATUS = 140
@@ -88,7 +89,9 @@ def report_plan(
         forge_commands=_takes_commands(context),
         several=len(context.clusters) > 1,
         templates=context.templates,
-        atomic=context.config.apply.atomicity == "atomic",
+        view=None
+        if outcome.plan is None
+        else PlanView(outcome.plan, atomic=context.config.apply.atomicity == "atomic"),
     )
     bot.on_report(ClusterReport(comment, line, outcome.plan))
     not_kept, ref, kept = None, "", None

@@ -43,9 +43,9 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.database.language.suggest import choices
 from gitops.render.characters import visible
+from gitops.render.json import access_form
 from gitops.render.markdown import block
-from gitops.render.plan_views import access_form, access_lines
-from gitops.render.text import count, diagnostic_lines
+from gitops.render.text import access_lines, count, diagnostic_lines
 from gitops.repository.wiring.local import LocalRepository, open_commit_tree
 
 

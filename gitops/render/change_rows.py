@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from enum import StrEnum
 from itertools import takewhile
@@ -75,12 +76,58 @@ _PLAIN = frozenset({Badge.WIDENS, Badge.BREAKS, Badge.DELETES, Badge.CHANGES, Ba
 _WORDS = {Action.CREATE: "created", Action.UPDATE: "changed", Action.DELETE: "deleted", Action.ADOPT: "adopted"}
 
 
-def broken_queries(plan: Plan | None) -> dict[Address, tuple[str, ...]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRow:
+    """A change as people read it, or several that say the same, of `resources`.
+
+    `effect` is what an apply does with the change, `note` the same where that is not what everybody expects, behind what becomes
+    of the data that it drops. `words`, `steps` with `more_steps`, and `details` say what the change does, `gated` that it needs
+    an approval, and `derived` that it only follows from others.
+    """
+
+    badge: Badge
+    action: str
+    resources: tuple[Address, ...]
+    effect: str
+    note: str
+    words: str
+    steps: tuple[Mapping[str, Any], ...]
+    more_steps: int
+    details: tuple[str, ...]
+    gated: bool
+    derived: bool
+
+    @property
+    def resource(self) -> Address:
+        """The first of the resources."""
+        return self.resources[0]
+
+    @property
+    def risk(self) -> int:
+        """The rank of the badge, 0 for IRREVERSIBLE."""
+        return _RISKS.index(self.badge)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountRow:
+    """Changes that are only counted: `badge` (empty for what follows from others), `number`, and of how many `graphs` they are.
+
+    `words` say what they are, and `effect` what becomes of them where that is not the usual.
+    """
+
+    badge: str = ""
+    number: str
+    words: str
+    graphs: int = 0
+    effect: str = ""
+
+
+def broken_queries(plan: Plan) -> dict[Address, tuple[str, ...]]:
     """What callers of stored queries cannot rely on any more, as lines by query."""
     found: dict[Address, list[str]] = {}
-    for each in () if plan is None else plan.breaks:
+    for each in plan.breaks:
         found.setdefault(each.query, []).append(each.words)
-    for impact in () if plan is None else plan.schema_impact:
+    for impact in plan.schema_impact:
         for result in impact.results:
             columns = [column.partition(": ") for column in result.before if column not in result.after]
             dropped = BreakKind.COLUMN_DROPPED
@@ -91,17 +138,16 @@ def broken_queries(plan: Plan | None) -> dict[Address, tuple[str, ...]]:
 
 
 def change_rows(
-    changes: Iterable[Change], words: Mapping[Disposition, str], plan: Plan | None = None
-) -> tuple[dict[str, Any], ...]:
+    changes: Iterable[Change],
+    words: Mapping[Disposition, str],
+    plan: Plan | None = None,
+    broken: Mapping[Address, Sequence[str]] | None = None,
+) -> tuple[ChangeRow, ...]:
     """One row for each change, worst badge first, then in address order.
 
-    `risk` is the rank of the badge, 0 for IRREVERSIBLE. `resources` has the address of the change, and `resource` is the first of
-    them. `effect` is what an apply does with the change by `words`, `note` the same where that is not what everybody expects,
-    behind what becomes of the data that it drops. `words`, `steps` with `more_steps`, and `details` say what the change does, and
-    `gated` that it needs an approval. `plan` knows what breaks and what widens.
+    `words` say what an apply does with a change. `plan` knows what widens, and `broken` what it breaks, where that is known.
     """
-    changes = tuple(changes)
-    broken = broken_queries(plan)
+    changes, broken = tuple(changes), broken or {}
     in_graph: dict[Address, list[Address]] = {}
     for impact in plan.schema_impact if plan else ():
         in_graph[impact.schema] = [result.query for result in impact.results if result.query in broken]
@@ -109,60 +155,78 @@ def change_rows(
     widening = {rule.address for rule in plan.rule_changes if rule.widens} if plan else set()
     if plan is not None and plan.access is not None:
         widening |= {policy_address(row.policy) for row in plan.access.widenings if row.policy is not None}
+    # Of what was carried out as a whole nobody needs to be told the effect.
+    whole = words is DONE and all(each.disposition in (Disposition.APPLIED, Disposition.DERIVED) for each in changes)
     rows = []
     for change in changes:
-        badge = _badge(change, breaking, widening)
-        migration = _steps(change)
+        badge, effect = _badge(change, breaking, widening), effect_of(change, words)
+        steps = () if change.migration is None else change.migration.steps
+        migration = [step for step in steps if step.get("kind") == UnsupportedChange.kind] or sorted(
+            steps, key=lambda step: reversibility_of(step) is not Reversibility.LOSSY
+        )
         breaks = list(broken.get(change.address, ())[:_NAMES])
         if queries := in_graph.get(change.address):
             more = f" and {len(queries) - _NAMES} more" if len(queries) > _NAMES else ""
             names = ", ".join(f"`{query}`" for query in queries[:_NAMES])
             breaks.append(f"breaks callers of {names}{more}")
+        kept = any(step.get("mode") == "soft" for step in steps)
+        asked = change.tier is not None and change.reason is Reason.APPROVAL_REQUIRED
+        usual = whole if words is DONE else change.reason is None or asked
+        note = ("what it drops stays in earlier versions of the graph" if kept else "", "" if usual else effect)
         rows.append(
-            {
-                "badge": badge.value,
-                "risk": _RISKS.index(badge),
-                "action": action_of(change),
-                "resource": change.address,
-                "resources": (change.address,),
-                "effect": effect_of(change, words),
-                "note": "; ".join(filter(None, (_kept(change), _unexpected(change, changes, words)))),
-                "words": breaks.pop() if len(breaks) == 1 and not migration else _words(change, badge),
-                "steps": [_without_mode(step) for step in migration[:_STEPS]],
-                "more_steps": max(0, len(migration) - _STEPS),
-                "details": (*breaks, *change.details, *_data(change)),
-                "gated": change.tier is not None,
-                "derived": change.disposition is Disposition.DERIVED,
-            }
+            ChangeRow(
+                badge=badge,
+                action=action_of(change),
+                resources=(change.address,),
+                effect=effect,
+                note="; ".join(filter(None, note)),
+                words=breaks.pop() if len(breaks) == 1 and not migration else _words(change, badge),
+                steps=tuple(
+                    # The row says once that the data of what it drops stays.
+                    {name: value for name, value in step.items() if (name, value) != ("mode", "soft")}
+                    for step in migration[:_STEPS]
+                ),
+                more_steps=max(0, len(migration) - _STEPS),
+                details=(*breaks, *change.details, *_data(change)),
+                gated=change.tier is not None,
+                derived=change.disposition is Disposition.DERIVED,
+            )
         )
-    return tuple(sorted(rows, key=lambda row: (row["risk"], row["resource"])))
+    return tuple(sorted(rows, key=lambda row: (row.risk, row.resource)))
 
 
 def listed_rows(
-    rows: Sequence[dict[str, Any]], most: int | None = LISTED
-) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
+    rows: Sequence[ChangeRow], most: int | None = LISTED
+) -> tuple[tuple[ChangeRow, ...], tuple[CountRow, ...]]:
     """The rows to list, all of them if they are fewer than `most`, and the others as counts.
 
-    Rows that say the same are one, with all their `resources`. A count has a badge, a number, the number of graphs, what the
-    changes are, and their effect where that is not the usual one. Graphs that only follow from their parts are counted in any
-    plan, without a badge.
+    Rows that say the same are one, with all their `resources`: at most so many that a line can be read. Graphs that only follow
+    from their parts are counted in any plan.
     """
-    own = [row for row in rows if not row["derived"]]
+    own = [row for row in rows if not row.derived]
     short = most is None or len(own) < most
-    listed = [row for row in own if short or row["gated"] or row["badge"] in _ALWAYS_LISTED]
-    known = {row["resource"] for row in listed}
+    listed = [row for row in own if short or row.gated or row.badge in _ALWAYS_LISTED]
+    known = {row.resource for row in listed}
     counts: dict[tuple[str, bool, str], list[Address]] = {}
-    for row in sorted(rows, key=lambda row: row["derived"]):
-        if row["resource"] not in known:
-            effect = row["effect"] if row["note"].endswith(row["effect"]) else ""
-            counts.setdefault((row["badge"], row["derived"], effect), []).append(row["resource"])
+    for row in sorted(rows, key=lambda row: row.derived):
+        if row.resource not in known:
+            effect = row.effect if row.note.endswith(row.effect) else ""
+            counts.setdefault((row.badge, row.derived, effect), []).append(row.resource)
     counted = []
     for (badge, derived, effect), found in counts.items():
-        graphs = 0 if derived else len({each.graph for each in found if each.graph is not None})
-        words = "graph that follows from its parts" if len(found) == 1 else "graphs that follow from their parts"
-        plain = {"badge": "", "words": words} if derived else {"badge": badge, "words": _kinds(found)}
-        counted.append({**plain, "number": f"{len(found):,}", "graphs": graphs, "effect": "" if derived else effect})
-    return _joined(listed), tuple(counted)
+        number = f"{len(found):,}"
+        if derived:
+            words = "graph that follows from its parts" if len(found) == 1 else "graphs that follow from their parts"
+            counted.append(CountRow(number=number, words=words))
+        else:
+            graphs = len({each.graph for each in found if each.graph is not None})
+            counted.append(CountRow(badge=badge, number=number, words=_kinds(found), graphs=graphs, effect=effect))
+    joined: dict[object, list[ChangeRow]] = {}
+    for row in listed:
+        alone = row.steps or row.details or not (row.words or row.note)
+        joined.setdefault(row.resource if alone else (row.badge, row.words, row.note), []).append(row)
+    parts = (found[at : at + _TOGETHER] for found in joined.values() for at in range(0, len(found), _TOGETHER))
+    return tuple(replace(p[0], resources=tuple(row.resource for row in p)) for p in parts), tuple(counted)
 
 
 def _kinds(found: Iterable[Address]) -> str:
@@ -174,29 +238,15 @@ def _kinds(found: Iterable[Address]) -> str:
     )
 
 
-def _joined(rows: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """The rows, those with the same words as one; at most so many resources that a line can be read, and left out."""
-    joined: dict[object, list[dict[str, Any]]] = {}
-    for row in rows:
-        said = (row["badge"], row["words"], row["note"], row["derived"])
-        alone = row["steps"] or row["details"] or not (row["words"] or row["note"])
-        joined.setdefault(row["resource"] if alone else said, []).append(row)
-    parts = (found[at : at + _TOGETHER] for found in joined.values() for at in range(0, len(found), _TOGETHER))
-    return tuple({**part[0], "resources": tuple(row["resource"] for row in part)} for part in parts)
-
-
-def republished_counts(changes: Iterable[Change]) -> tuple[dict[str, Any], ...]:
-    """A count, as `listed_rows` makes them, of queries that are only published again, by graph and by why they are not."""
+def republished_counts(changes: Iterable[Change]) -> tuple[CountRow, ...]:
+    """Counts of queries that are only published again, by graph and by why they are not."""
     found = Counter((str(each.address.graph), "" if each.reason is None else effect_of(each, DONE)) for each in changes)
     return tuple(
-        {
-            "badge": "",
-            "number": f"{number:,}",
-            "graphs": 0,
-            "effect": "",
-            "words": f"{'query' if number == 1 else 'queries'} of {graph}, "
+        CountRow(
+            number=f"{number:,}",
+            words=f"{'query' if number == 1 else 'queries'} of {graph}, "
             + (f"unchanged text; {why}" if why else "published again with unchanged text"),
-        }
+        )
         for (graph, why), number in sorted(found.items())
     )
 
@@ -236,34 +286,6 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
     if change.action is Action.DELETE:
         return Badge.DELETES
     return Badge.ADDS if change.action is Action.CREATE else Badge.CHANGES
-
-
-def _steps(change: Change) -> list[Mapping[str, Any]]:
-    """The steps of a migration, those that drop something first; of one that is not supported those that are why."""
-    if change.migration is None:
-        return []
-    refused = [step for step in change.migration.steps if step.get("kind") == UnsupportedChange.kind]
-    return refused or sorted(change.migration.steps, key=lambda step: reversibility_of(step) is not Reversibility.LOSSY)
-
-
-def _without_mode(step: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A step that keeps the data of what it drops, without saying so: the row says it once."""
-    return {name: value for name, value in step.items() if (name, value) != ("mode", "soft")}
-
-
-def _kept(change: Change) -> str:
-    """What becomes of the data that a migration drops, if it drops some."""
-    steps = () if change.migration is None else change.migration.steps
-    return "what it drops stays in earlier versions of the graph" if any(s.get("mode") == "soft" for s in steps) else ""
-
-
-def _unexpected(change: Change, changes: Sequence[Change], words: Mapping[Disposition, str]) -> str:
-    """What an apply does with a change, where a reader does not know that from the verdict and the states of the checks."""
-    if words is DONE:
-        whole = all(each.disposition in (Disposition.APPLIED, Disposition.DERIVED) for each in changes)
-        return "" if whole else effect_of(change, words)
-    asked = change.tier is not None and change.reason is Reason.APPROVAL_REQUIRED
-    return "" if change.reason is None or asked else effect_of(change, words)
 
 
 def _data(change: Change) -> tuple[str, ...]:

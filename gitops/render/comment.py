@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from gitops.cluster.apply.drift import DriftKind
@@ -19,9 +20,9 @@ from gitops.cluster.model.address import Address, Kind, is_name
 from gitops.cluster.model.change import Reason
 from gitops.cluster.model.changeset import BLOCKING, ENDED, Changeset, ChangesetState, RuntimeState
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
-from gitops.cluster.model.plan import ExecutionGraph, NodeOutcome, NodeResult, Plan
+from gitops.cluster.model.plan import NodeOutcome, NodeResult, Plan
 from gitops.cluster.model.resource import edges_near
-from gitops.cluster.plan.classes import BARRIERS, atomic_graph
+from gitops.cluster.plan.classes import BARRIERS
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef, by_place
@@ -60,8 +61,8 @@ from gitops.render.markdown import (
     hidden,
     link,
 )
-from gitops.render.migrations import SHOWN, affected_views, breaks_views, migration_views
-from gitops.render.plan_views import LANDS_WHOLE, access_values, landing_rows, undo_counts, undo_rows, what_if_rows
+from gitops.render.migrations import SHOWN, MigrationView, affected_views, breaks_views
+from gitops.render.plan_views import LANDS_WHOLE, MOST_ROWS, PlanView, access_counts, access_views, what_if_views
 from gitops.render.text import apply_counts, count
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
@@ -108,15 +109,15 @@ def plan_summary(comment: PlanComment) -> str:
     return assemble(sections, limit=SUMMARY_LIMIT, measure=lambda text: len(text.encode()))
 
 
-def plan_document(outcome: PlanOutcome, *, atomic: bool = False) -> bytes:
+def plan_document(outcome: PlanOutcome, view: PlanView | None = None) -> bytes:
     """The whole plan as one JSON document, to be kept in git: the same plan always gives the same bytes.
 
-    It is the JSON envelope of `plan` without what was observed of lock, ledger and targets, with the digest of the plan and its
-    execution graph, that of an `atomic` run if the bot applies the merge by one. Digests and dependencies are those of the
+    It is the JSON envelope of `plan` without what was observed of lock, ledger and targets, with the digest of the plan and the
+    execution graph of the run that carries it out, by its `view` if one was made. Digests and dependencies are those of the
     changes: the others are in the commit, and a large cluster has many. The layout is made for `git show` and `git diff`, and has
     no character that acts on a terminal.
     """
-    plan = outcome.plan
+    plan, view = outcome.plan, _view(outcome, view)
     changed = frozenset[Address]() if plan is None else frozenset(change.address for change in plan.changes)
     edges = edges_near(outcome.dependencies, {address.graph for address in changed if address.graph is not None})
     near = replace(
@@ -125,26 +126,34 @@ def plan_document(outcome: PlanOutcome, *, atomic: bool = False) -> bytes:
         dependencies=tuple(d for d in edges if not changed.isdisjoint(d)),
         what_if=(),
     )
-    form = {name: part for name, part in envelope(near).items() if name not in ("ok", "state_observations")}
-    graph = None if plan is None else to_json(_graph(plan, atomic=atomic), plan.digest)
+    parts = envelope(near, None if view is None else view.classes).items()
+    form = {name: part for name, part in parts if name not in ("ok", "state_observations")}
     digest = None if plan is None else plan.digest
+    graph = None if view is None else to_json(view.graph, digest)
     return to_text({"version": _DOCUMENT_VERSION, "plan_digest": digest, **form, "execution_graph": graph}).encode()
+
+
+def _view(outcome: PlanOutcome, made: PlanView | None) -> PlanView | None:
+    """A plan as people read it: as it was made for other printers too, else for this one."""
+    return made or (None if outcome.plan is None else PlanView(outcome.plan))
 
 
 def apply_comment(comment: ApplyComment) -> str:
     """What an apply did and where it stopped; at most 65,536 characters. Raises ValueError like `plan_comment`."""
-    changesets = changeset_views(comment.outcome.changesets)
+    changesets, chosen = changeset_views(comment.outcome.changesets), ("--cluster", comment.subject.cluster)
+    failed = next((each.key for each in changesets if each.outcome == "failed"), None)
     missing = tuple(a for a in comment.approvals if not a.satisfied)
     outcome = without_said(comment.outcome, missing)
     stopped = not_carried_out(outcome)
     plan, again = outcome.plan, outcome.republished
-    rows = change_rows((each for each in outcome.changes if each.address not in again), DONE, plan)
+    own = (each for each in outcome.changes if each.address not in again)
+    rows = change_rows(own, DONE, plan, None if plan is None else broken_queries(plan))
     listed, counted = listed_rows(rows)
     counted += republished_counts(each for each in outcome.changes if each.address in again)
     values = {
         "verdict": apply_verdict(outcome, len(missing)),
         "checks": approval_checks(comment.approvals),
-        "rules": rule_rows(plan) if plan else (),
+        "rules": rule_views(plan) if plan else (),
         "rows": rows,
         "listed": listed,
         "counted": counted,
@@ -153,13 +162,11 @@ def apply_comment(comment: ApplyComment) -> str:
         "commands": "\n".join(_line(a.command) for a in missing if a.command),
         "approve_all": comment.approve_all,
         "forge_commands": "",
-        "stopped": tuple(
-            {"resource": r.node_id, "how": r.outcome.value, "blocked_by": r.blocked_by or ""} for r in stopped
-        ),
-        "stopped_by": stopped_rows(stopped),
+        "stopped": tuple(StoppedView(r.outcome, r.blocked_by or "", (r.node_id,)) for r in stopped),
+        "stopped_by": stopped_views(stopped),
         "retry": _forge_command(comment, "retry") if not (outcome.ok and outcome.converged) else "",
         "changesets": changesets,
-        "retry_command": _retry_command(comment, changesets),
+        "retry_command": "" if failed is None else shlex.join(("gitops", "changeset", "retry", failed, *chosen)),
         **_debts(comment),
         "notes": comment.notes,
         "deployment": comment.deployment,
@@ -171,13 +178,6 @@ def apply_comment(comment: ApplyComment) -> str:
     found = without_refused(outcome.diagnostics, missing)
     sections = _sections("apply", comment, values, found, about, digest=outcome.plan_digest)
     return assemble(sections, fold_limit=FOLD_LIMIT)
-
-
-def _retry_command(comment: ApplyComment, changesets: Sequence[Mapping[str, str]]) -> str:
-    """The command that applies again what a changeset that failed was to bring in; empty if none failed."""
-    words = ("gitops", "changeset", "retry")
-    failed = (view["key"] for view in changesets if view["outcome"] == "failed")
-    return next((shlex.join((*words, key, "--cluster", comment.subject.cluster)) for key in failed), "")
 
 
 def refusal_comment(comment: RefusalComment) -> str:
@@ -225,15 +225,15 @@ def drift_body(report: DriftReport) -> str:
         "place": f"{report.environment}/{report.cluster}",
         "verdict": f"{count(len(items), 'resource')} {'differs' if len(items) == 1 else 'differ'} from the ledger",
         "items": tuple(
-            {
-                "resource": item.address,
-                "what": _DRIFTS[item.kind],
-                "detail": item.detail,
-                # As long as the ids of commits: whole digests make the table wider than a page.
-                "recorded": item.recorded and item.recorded[:12],
-                "live": (item.live or "")[:12],
-                "adoptable": item.adoptable,
-            }
+            # As long as the ids of commits: whole digests make the table wider than a page.
+            DriftView(
+                item.address,
+                _DRIFTS[item.kind],
+                item.detail,
+                item.recorded and item.recorded[:12],
+                (item.live or "")[:12],
+                item.adoptable,
+            )
             for item in items
         ),
         "kept": sum(not item.adoptable for item in items),
@@ -278,25 +278,15 @@ def render_template(
 
 def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[Section, ...]:
     """The sections of a plan, with at most so many nodes of the execution graph; from `most` changes on, many are counted."""
-    outcome, plan = comment.outcome, comment.outcome.plan
-    digest = plan.digest if plan else None
-    gates = approval_states(plan, comment.approvals)
+    outcome, view = comment.outcome, _view(comment.outcome, comment.view)
+    digest = None if view is None else view.plan.digest
+    gates = () if view is None else approval_states(view.plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
-    drawn = (
-        ""
-        if plan is None
-        else to_mermaid(_graph(plan, atomic=comment.atomic), most=nodes, reasons=False, quiet=plan.republished)
-    )
-    rows = change_rows((*plan.edits, *plan.derived), PLANNED, plan) if plan else ()
-    listed, counted = listed_rows(rows, most)
-    counted += republished_counts(each for each in plan.changes if each.address in plan.republished) if plan else ()
     diffs = tuple(map(text_diff, outcome.texts))
     values = {
-        "verdict": plan_verdict(comment, gates),
+        "verdict": plan_verdict(comment, view, gates),
         "checks": plan_checks(comment, gates),
         "since": comment.since,
-        "undone": undo_rows(plan) if plan else (),
-        "undo_counts": undo_counts(plan) if plan else "",
         "approvals": gates,
         "missing": tuple(asked),
         "commands": "\n".join(_line(a.command) for a in asked if a.command),
@@ -307,33 +297,51 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
             if a.via_forge and comment.forge_commands
         ),
         **_debts(comment),
-        "rules": rule_rows(plan) if plan else (),
-        **access_values(plan),
-        "what_if": what_if_rows(outcome.what_if),
-        "rows": rows,
-        "listed": listed,
-        "counted": counted,
+        "what_if": what_if_views(outcome.what_if),
         **{f"{kind.value}_diffs": tuple(d for d in diffs if d.kind is kind) for kind in _WITH_TEXT},
-        "migrations": tuple(migration_views(plan).values()) if plan else (),
-        "breaks": breaks_views(plan) if plan else (),
-        "explained": explanations(outcome, comment.explained, gates),
+        "explained": explanations(outcome, view, comment.explained, gates),
         "others": comment.others,
-        "impact": affected_views(plan) if plan else (),
-        "landing": landing_rows(plan) if plan and comment.atomic else (),
         "lands_whole": f"{LANDS_WHOLE[0].upper()}{LANDS_WHOLE[1:]}.",
-        # Boxes that nothing keeps in an order say no more than the list of changes.
-        "graph": drawn.rstrip("\n") if ARROW in drawn and len(drawn) <= _PER_BOX * nodes else "",
+        **(_NO_PLAN if view is None else _plan_values(view, nodes, most)),
     }
-    gated = plan is not None and plan.approvals_required
-    stale = " Any later edit of an approved change makes its approval stale." if gated and digest else ""
+    stale = " Any later edit of an approved change makes its approval stale." if gates and digest else ""
     about = f"{_onto(comment.subject)}{_plan_words(digest)}.{stale}"
     found = without_refused(outcome.diagnostics, asked)
     return _sections("plan", comment, values, found, about, digest=digest, ref=comment.ref)
 
 
-def _graph(plan: Plan, *, atomic: bool) -> ExecutionGraph:
-    """The execution graph of the run that will carry out a plan."""
-    return atomic_graph(plan.graph) if atomic else plan.graph
+_NO_PLAN: Mapping[str, object] = {
+    **dict.fromkeys(
+        ("rules", "rows", "listed", "counted", "access", "landing", "undone", "migrations", "breaks", "impact"), ()
+    ),
+    **dict.fromkeys(("access_counts", "undo_counts", "graph"), ""),
+    "access_more": 0,
+}
+
+
+def _plan_values(view: PlanView, nodes: int, most: int | None) -> dict[str, object]:
+    """What a template gets of a plan."""
+    plan, access = view.plan, view.plan.access
+    listed, counted = listed_rows(view.rows, most)
+    gains = () if access is None else access_views(access)
+    drawn = to_mermaid(view.graph, most=nodes, reasons=False, quiet=plan.republished)
+    return {
+        "rules": rule_views(plan),
+        "rows": view.rows,
+        "listed": listed,
+        "counted": counted + republished_counts(each for each in plan.changes if each.address in plan.republished),
+        "access": gains[:MOST_ROWS],
+        "access_more": len(gains[MOST_ROWS:]),
+        "access_counts": "" if access is None else access_counts(access),
+        "landing": view.landing,
+        "undone": view.undone,
+        "undo_counts": view.undo_counts,
+        "migrations": tuple(view.migrations.values()),
+        "breaks": breaks_views(plan, view.migrations),
+        "impact": affected_views(plan),
+        # Boxes that nothing keeps in an order say no more than the list of changes.
+        "graph": drawn.rstrip("\n") if ARROW in drawn and len(drawn) <= _PER_BOX * nodes else "",
+    }
 
 
 def _sections(
@@ -427,11 +435,11 @@ _STEPS: tuple[tuple[str, frozenset[str]], ...] = (
 )
 
 
-def approval_states(plan: Plan | None, states: Sequence[ApprovalState]) -> tuple[ApprovalState, ...]:
+def approval_states(plan: Plan, states: Sequence[ApprovalState]) -> tuple[ApprovalState, ...]:
     """One state per gate of the plan; a gate is open only if both the plan and the given state say so."""
     known = {s.resource: s for s in states}
     result: list[ApprovalState] = []
-    for need in plan.approvals_required if plan else ():
+    for need in plan.approvals_required:
         by = tuple(a.approved_by for a in need.approvals)
         state = known.get(need.resource, ApprovalState(resource=need.resource, satisfied=need.satisfied, by=by))
         satisfied = state.satisfied and need.satisfied
@@ -451,25 +459,31 @@ def approval_states(plan: Plan | None, states: Sequence[ApprovalState]) -> tuple
     return tuple(result)
 
 
-def rule_rows(plan: Plan) -> tuple[dict[str, Any], ...]:
-    """What changes of keys and rules mean, one line each; `before` is empty for what is added, `after` for what is removed."""
+@dataclass(frozen=True, slots=True)
+class RuleView:
+    """What a change of keys and rules means; `before` is empty for what is added, `after` for what is removed."""
+
+    resource: Address
+    rule: str
+    before: str
+    after: str
+    widens: bool
+
+
+def rule_views(plan: Plan) -> tuple[RuleView, ...]:
+    """What changes of keys and rules mean, one line each."""
     return tuple(
-        {
-            "resource": each.address,
-            "rule": each.rule,
-            "before": each.before or "",
-            "after": each.after or "",
-            "widens": each.widens,
-        }
+        RuleView(each.address, each.rule, each.before or "", each.after or "", each.widens)
         for each in plan.rule_changes
     )
 
 
-def plan_verdict(comment: PlanComment, gates: Sequence[ApprovalState]) -> str:
+def plan_verdict(comment: PlanComment, view: PlanView | None, gates: Sequence[ApprovalState]) -> str:
     """The result of a plan, in one line: how much would change, and what is missing."""
-    outcome, plan = comment.outcome, comment.outcome.plan
-    if not outcome.ok or plan is None:
+    outcome = comment.outcome
+    if not outcome.ok or view is None:
         return f"failed, {_errors(outcome)}"
+    plan = view.plan
     if not plan.changes and outcome.lands:
         return "no changes"
     missing = sum(not a.satisfied for a in gates)
@@ -480,28 +494,34 @@ def plan_verdict(comment: PlanComment, gates: Sequence[ApprovalState]) -> str:
         parts.append("the approval of the forge is missing")
     if refused := _refused(outcome):
         parts.append(f"{count(len(refused), 'obstacle')} to an apply")
-    if broken := len(broken_queries(plan)):
+    if broken := len(view.broken):
         parts.append("1 query breaks callers" if broken == 1 else f"{broken} queries break callers")
     return ", ".join((count(len(plan.edits), "change"), *(parts or ["good to merge"])))
 
 
-def plan_checks(comment: PlanComment, gates: Sequence[ApprovalState]) -> tuple[dict[str, str], ...]:
-    """The rows of the table of states, what is not good first; empty for a plan of which nothing has to be checked.
+@dataclass(frozen=True, slots=True)
+class CheckView:
+    """A row of the table of states: its `state` is good, missing, failed, running or not run, for the head that was planned."""
 
-    Each has a `name`, the `resource` that it is about, a `note`, and a `state`: good, missing, failed, running or not run. All
-    are of the head that was planned.
-    """
-    found = [_check("apply of", path, "failed", why) for path, why in _refused(comment.outcome).items()]
+    name: str
+    resource: str
+    state: str
+    note: str
+
+
+def plan_checks(comment: PlanComment, gates: Sequence[ApprovalState]) -> tuple[CheckView, ...]:
+    """The rows of the table of states, what is not good first; empty for a plan of which nothing has to be checked."""
+    found = [CheckView("apply of", path, "failed", why) for path, why in _refused(comment.outcome).items()]
     if comment.forge_verdict_missing:
-        found.append(_check("approval of the forge", "", "missing", "the rules ask for its own verdict, too"))
+        found.append(CheckView("approval of the forge", "", "missing", "the rules ask for its own verdict, too"))
     found += [
-        _check("countersignature for", debt.resource, "missing", f"{debt.principal} acted alone: {debt.reason}")
+        CheckView("countersignature for", debt.resource, "missing", f"{debt.principal} acted alone: {debt.reason}")
         for debt in comment.debts
     ]
-    return tuple(sorted((*found, *approval_checks(gates)), key=lambda row: row["state"] == "good"))
+    return tuple(sorted((*found, *approval_checks(gates)), key=lambda row: row.state == "good"))
 
 
-def approval_checks(gates: Iterable[ApprovalState]) -> list[dict[str, str]]:
+def approval_checks(gates: Iterable[ApprovalState]) -> list[CheckView]:
     """One row of the table of states for each approval."""
     found = []
     for gate in gates:
@@ -512,12 +532,8 @@ def approval_checks(gates: Iterable[ApprovalState]) -> list[dict[str, str]]:
             note = f"{given} alone, in an emergency"
         else:
             note = given
-        found.append(_check("approval of", gate.resource, "good" if gate.satisfied else "missing", note))
+        found.append(CheckView("approval of", gate.resource, "good" if gate.satisfied else "missing", note))
     return found
-
-
-def _check(name: str, resource: str, state: str, note: str) -> dict[str, str]:
-    return {"name": name, "resource": resource, "state": state, "note": note}
 
 
 def _refused(outcome: PlanOutcome) -> dict[str, str]:
@@ -545,32 +561,40 @@ def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
     return f"{counts}, not converged" + (f", {count(warnings, 'warning')}" if warnings else "")
 
 
-def changeset_views(records: Sequence[Changeset]) -> tuple[dict[str, Any], ...]:
-    """What people have to know of changesets that did not simply land, one for each part; empty if all of them landed.
+@dataclass(frozen=True, slots=True)
+class Reasoned:
+    """A resource, and the reason for what is said of it."""
 
-    Each has a `key`, a `part` (empty for one alone), and an `outcome`: `applied`, `failed`, `unfinished` or `open`. `taken_back`
-    and `unfinished` are addresses, and `left_behind` has a `resource` and a `reason` for each.
-    """
-    views = tuple(
-        {
-            "key": record.key,
-            "part": "" if record.part == "1/1" else record.part,
-            "outcome": _outcome_of(record),
-            "taken_back": tuple(m.address for m in record.members if m.runtime.state is RuntimeState.COMPENSATED),
-            "left_behind": tuple({"resource": each.address, "reason": each.reason} for each in record.orphaned),
-            "unfinished": tuple(sorted(unfinished(record))),
-        }
-        for record in records
-    )
-    return () if all(view["outcome"] == "applied" for view in views) else views
+    resource: str
+    reason: str
 
 
-def _outcome_of(record: Changeset) -> str:
-    if record.state is ChangesetState.FAILED:
-        return "failed"
-    if record.state in BLOCKING:
-        return "open"
-    return "applied" if record.ended else "unfinished"
+@dataclass(frozen=True, slots=True)
+class ChangesetView:
+    """A changeset: its `part` (empty for one alone), and an `outcome`: `applied`, `failed`, `unfinished` or `open`."""
+
+    key: str
+    part: str
+    outcome: str
+    taken_back: tuple[Address, ...]
+    left_behind: tuple[Reasoned, ...]
+    unfinished: tuple[Address, ...]
+
+
+def changeset_views(records: Sequence[Changeset]) -> tuple[ChangesetView, ...]:
+    """What people have to know of changesets that did not simply land, one for each part; empty if all of them landed."""
+    views = []
+    for record in records:
+        outcome = "applied" if record.ended else "unfinished"
+        if record.state is ChangesetState.FAILED:
+            outcome = "failed"
+        elif record.state in BLOCKING:
+            outcome = "open"
+        back = tuple(m.address for m in record.members if m.runtime.state is RuntimeState.COMPENSATED)
+        left = tuple(Reasoned(each.address, each.reason) for each in record.orphaned)
+        part = "" if record.part == "1/1" else record.part
+        views.append(ChangesetView(record.key, part, outcome, back, left, tuple(sorted(unfinished(record)))))
+    return () if all(view.outcome == "applied" for view in views) else tuple(views)
 
 
 def without_said(outcome: ApplyOutcome, missing: Sequence[ApprovalState]) -> ApplyOutcome:
@@ -598,12 +622,38 @@ def not_carried_out(outcome: ApplyOutcome) -> tuple[NodeResult, ...]:
     )
 
 
-def stopped_rows(results: Sequence[NodeResult]) -> tuple[dict[str, object], ...]:
+@dataclass(frozen=True, slots=True)
+class StoppedView:
+    """What was not done of one cause: how it ended, and what kept it from starting, if something did."""
+
+    how: str
+    blocked_by: str
+    resources: tuple[str, ...]
+
+    @property
+    def resource(self) -> str:
+        """The first of the resources."""
+        return self.resources[0]
+
+
+def stopped_views(results: Sequence[NodeResult]) -> tuple[StoppedView, ...]:
     """What was not done, those of one cause together."""
     found: dict[tuple[str, str], list[str]] = {}
     for result in results:
         found.setdefault((result.outcome.value, result.blocked_by or ""), []).append(result.node_id)
-    return tuple({"how": how, "blocked_by": by, "resources": tuple(names)} for (how, by), names in found.items())
+    return tuple(StoppedView(how, by, tuple(names)) for (how, by), names in found.items())
+
+
+@dataclass(frozen=True, slots=True)
+class DriftView:
+    """A resource that differs from the ledger, and how; digests are shortened."""
+
+    resource: str
+    what: str
+    detail: str
+    recorded: str | None
+    live: str
+    adoptable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -642,61 +692,81 @@ def errors_and_warnings(diagnostics: Iterable[Diagnostic]) -> dict[str, tuple[Pr
         [view for view in views if view.severity is Severity.ERROR],
         [view for view in views if view.severity is not Severity.ERROR],
     )
-    errors, warnings = (tuple(map(_once, each, [*each[1:], None])) for each in by_severity)
+    for found_views in by_severity:
+        for at, (view, following) in enumerate(pairwise(found_views)):
+            if (view.code, view.fix) == (following.code, following.fix):
+                found_views[at] = replace(view, fix=None)
+    errors, warnings = map(tuple, by_severity)
     return {"errors": errors, "warnings": warnings}
-
-
-def _once(view: ProblemView, following: ProblemView | None) -> ProblemView:
-    """A problem without its remedy where the following one has the same."""
-    same = following is not None and (view.code, view.fix) == (following.code, following.fix)
-    return replace(view, fix=None) if same else view
 
 
 def _errors(outcome: VerbOutcome) -> str:
     return count(sum(d.severity is Severity.ERROR for d in outcome.diagnostics), "error")
 
 
-def explanations(
-    outcome: PlanOutcome, addresses: Iterable[str], states: Sequence[ApprovalState]
-) -> tuple[dict[str, Any], ...]:
-    """One explanation per address text, in their order, each once.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Everything about one change of a plan, as `/gitops explain ADDRESS` asks for.
 
     It is not `changed` if the plan does not change the resource: then only `after` is set. `waits_for` and `awaited_by` are its
     edges of the execution graph, `needed_by` what depends on the resource, each cut after 20 with the number of `more`.
     """
-    plan, found = outcome.plan, []
+
+    resource: Address
+    changed: bool
+    action: str = ""
+    effect: str = ""
+    before: str = ""
+    after: str
+    waits_for: tuple[Reasoned, ...] = ()
+    awaited_by: tuple[Reasoned, ...] = ()
+    more_edges: int = 0
+    needed_by: tuple[Address, ...] = ()
+    more_needed: int = 0
+    migration: MigrationView | None = None
+    approval: ApprovalState | None = None
+    checks: tuple[dict[str, Any], ...] = ()
+
+
+def explanations(
+    outcome: PlanOutcome, view: PlanView | None, addresses: Iterable[str], states: Sequence[ApprovalState]
+) -> tuple[Explanation, ...]:
+    """One explanation per address text, in their order, each once."""
+    found = []
     for address in map(Address, dict.fromkeys(addresses)):
-        change = None if plan is None else plan.change(address)
-        before: list[dict[str, str]] = []
-        after: list[dict[str, str]] = []
-        needed: tuple[Address, ...] = ()
-        if plan is not None and change is not None:
-            for edge in plan.graph.edges:
-                reason = f"{edge.reason}: {edge.detail}" if edge.detail else edge.reason
-                if edge.after == address:
-                    before.append({"resource": edge.before, "reason": reason})
-                if edge.before == address:
-                    after.append({"resource": edge.after, "reason": reason})
-            needed = next((impact.affected for impact in plan.impact if impact.resource == address), ())
-        approval = None if change is None else next((state for state in states if state.resource == address), None)
-        declared = outcome.resource_digests.get(address, "")
+        change = None if view is None else view.plan.change(address)
+        if view is None or change is None:
+            declared = outcome.resource_digests.get(address, "")
+            found.append(Explanation(resource=address, changed=False, after=declared))
+            continue
+        plan = view.plan
+        before: list[Reasoned] = []
+        after: list[Reasoned] = []
+        for edge in plan.graph.edges:
+            reason = f"{edge.reason}: {edge.detail}" if edge.detail else edge.reason
+            if edge.after == address:
+                before.append(Reasoned(edge.before, reason))
+            if edge.before == address:
+                after.append(Reasoned(edge.after, reason))
+        needed = next((impact.affected for impact in plan.impact if impact.resource == address), ())
+        approval = next((state for state in states if state.resource == address), None)
         found.append(
-            {
-                "resource": address,
-                "changed": change is not None,
-                "action": "" if change is None else action_of(change),
-                "effect": "" if change is None else effect_of(change, PLANNED),
-                "before": change.before or "" if change else "",
-                "after": change.after or "" if change else declared,
-                "waits_for": tuple(before[:SHOWN]),
-                "awaited_by": tuple(after[:SHOWN]),
-                "more_edges": max(0, len(before) - SHOWN) + max(0, len(after) - SHOWN),
-                "needed_by": needed[:SHOWN],
-                "more_needed": max(0, len(needed) - SHOWN),
-                "migration": None if plan is None else migration_views(plan).get(address),
-                "approval": approval,
-                "checks": () if approval is None else verification_steps(approval),
-            }
+            Explanation(
+                resource=address,
+                changed=True,
+                action=action_of(change),
+                effect=effect_of(change, PLANNED),
+                before=change.before or "",
+                after=change.after or "",
+                waits_for=tuple(before[:SHOWN]),
+                awaited_by=tuple(after[:SHOWN]),
+                more_edges=max(0, len(before) - SHOWN) + max(0, len(after) - SHOWN),
+                needed_by=needed[:SHOWN],
+                more_needed=max(0, len(needed) - SHOWN),
+                migration=view.migrations.get(address),
+                approval=approval,
+                checks=() if approval is None else verification_steps(approval),
+            )
         )
     return tuple(found)
 

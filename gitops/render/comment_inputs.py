@@ -11,6 +11,7 @@ from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
+from gitops.render.plan_views import PlanView
 
 Templates = Mapping[str, str]
 """Texts of the target branch that override ours, by name (`TEMPLATE_NAMES`)."""
@@ -125,8 +126,8 @@ class PlanComment(RequestComment):
 
     `others` touch the same resources. `explained` are address texts to describe in full. `debts` stop the next apply until
     they are settled. `since` says what moved since the plan that was reported before. `forge_verdict_missing` says that the trust
-    rules ask for the forge's own verdict, and that it is not "approved". `ref` keeps the whole plan. `atomic` says that the merge
-    is applied whole or not at all.
+    rules ask for the forge's own verdict, and that it is not "approved". `ref` keeps the whole plan. `view` is the plan as all of
+    its printers read it, if one was made.
     """
 
     outcome: PlanOutcome
@@ -137,7 +138,7 @@ class PlanComment(RequestComment):
     since: tuple[str, ...] = ()
     forge_verdict_missing: bool = False
     ref: str = ""
-    atomic: bool = False
+    view: PlanView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

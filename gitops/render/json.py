@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.approvals.decisions import open_debts
@@ -35,11 +35,15 @@ from gitops.cluster.model.trust import RuleChange
 from gitops.render.characters import visible_json
 
 if TYPE_CHECKING:
+    from gitops.cluster.model.access import AccessDiff, AccessRow
+    from gitops.cluster.model.undo import UndonePart
+    from gitops.cluster.model.what_if import Usage, WhatIf
     from gitops.cluster.plan.classes import Classified
 
 Form = dict[str, Any]
 
 _MAX_DEPTH = 64
+_ACTORS = 5
 _TOO_DEEP = "[nested too deeply to show]"
 
 
@@ -70,12 +74,13 @@ def plain(value: Any, depth: int = 0) -> Any:
     return [plain(v, depth + 1) for v in value]
 
 
-def envelope(outcome: VerbOutcome) -> Form:
-    """The JSON envelope of an outcome. Raises KeyError for an unknown outcome."""
-    return {"ok": outcome.ok, **_form(outcome), "diagnostics": [each.to_json() for each in outcome.diagnostics]}
+def envelope(outcome: VerbOutcome, classes: Mapping[Address, Classified] | None = None) -> Form:
+    """The JSON envelope of an outcome; `classes` are those of its plan, if known. Raises KeyError for an unknown outcome."""
+    form = _form(outcome, classes)
+    return {"ok": outcome.ok, **form, "diagnostics": [each.to_json() for each in outcome.diagnostics]}
 
 
-def _form(outcome: VerbOutcome) -> Form:
+def _form(outcome: VerbOutcome, classes: Mapping[Address, Classified] | None) -> Form:
     if isinstance(outcome, DecisionOutcome):
         form: Form = {"operation": outcome.operation, "approval_id": outcome.approval_id}
         if outcome.about is not None:
@@ -99,7 +104,7 @@ def _form(outcome: VerbOutcome) -> Form:
             ]
             form["dependencies"] = [edge.to_json() for edge in sorted(outcome.dependencies)]
         case PlanOutcome():
-            form |= _plan(outcome)
+            form |= _plan(outcome, classes)
         case ApplyOutcome():
             form |= _apply(outcome)
             if outcome.dry_run is not None:
@@ -135,15 +140,15 @@ def _form(outcome: VerbOutcome) -> Form:
     return form
 
 
-def _plan(outcome: PlanOutcome) -> Form:
+def _plan(outcome: PlanOutcome, classes: Mapping[Address, Classified] | None) -> Form:
     """Lists are empty if it failed before there was a plan. The impact is without changes that nothing depends on."""
     plan = outcome.plan
     changes, impact, required = (plan.changes, plan.impact, plan.approvals_required) if plan else ((), (), ())
-    classes: Mapping[Address, Classified] = {}
-    if plan is not None:
-        from gitops.render.plan_views import classes_of, undo_forms
+    if classes is None:
+        from gitops.cluster.plan.classes import classes_of
 
-        classes = classes_of(plan)
+        classes = classes_of(changes)
+    access = None if plan is None or plan.access is None else access_form(plan.access, plan.widening)
     return {
         "desired_revision": present(config_digest=outcome.config_digest),
         **present(plan_digest=None if plan is None else plan.digest),
@@ -160,10 +165,10 @@ def _plan(outcome: PlanOutcome) -> Form:
             for c in changes
         ],
         **({} if plan is None else rule_forms(plan.rule_changes)),
-        **({} if plan is None else _access(plan)),
+        **present(access=access),
         **({} if plan is None else _breaks(plan)),
-        **_what_if(outcome),
-        **({} if plan is None else undo_forms(plan)),
+        **present(what_if=[_what_if(each) for each in outcome.what_if] or None),
+        **({} if plan is None else _undoings(plan)),
         "blast_radius": [{"resource": i.resource, "affected": list(i.affected)} for i in impact if i.affected],
         "approvals_required": [
             {
@@ -250,7 +255,7 @@ def _apply(outcome: ApplyOutcome) -> Form:
     }
 
 
-def _dry_run(outcome: ApplyOutcome) -> dict[str, Any]:
+def _dry_run(outcome: ApplyOutcome) -> Form:
     """The members that the JSON document of a dry run has beside those of an apply."""
     nodes, results = outcome.dry_run or (), {result.node_id: result for result in outcome.results}
     found = [_node(node, results.pop(node.id)) for node in nodes]
@@ -258,7 +263,7 @@ def _dry_run(outcome: ApplyOutcome) -> dict[str, Any]:
     return {"status": "dry_run", "nodes": found}
 
 
-def _node(node: ExecNode, result: NodeResult) -> dict[str, Any]:
+def _node(node: ExecNode, result: NodeResult) -> Form:
     work = {"change": node.address, "action": node.action.value} if node.changes else {}
     return {"id": node.id, **work, "class": node.effect.value, "outcome": result.outcome.value}
 
@@ -267,12 +272,12 @@ def _blocker(result: NodeResult) -> dict[str, str]:
     return {} if result.blocked_by is None else {"blocked_by": result.blocked_by}
 
 
-def _serving(serving: Sequence[Replica] | None) -> dict[str, Any]:
+def _serving(serving: Sequence[Replica] | None) -> Form:
     """The member `serving` of a document, left out where no server is known."""
     return {"serving": [_server(each) for each in serving]} if serving else {}
 
 
-def _server(server: Replica) -> dict[str, Any]:
+def _server(server: Replica) -> Form:
     report = server.report
     return {
         "replica": report.replica,
@@ -287,7 +292,7 @@ def _server(server: Replica) -> dict[str, Any]:
     }
 
 
-def _revision(revision: RevisionIdentity) -> dict[str, Any]:
+def _revision(revision: RevisionIdentity) -> Form:
     return {"state_cas": f"sha256:{revision.digest}", "state_revision": revision.state_revision}
 
 
@@ -313,22 +318,85 @@ def _observations(seen: StateObservations) -> Form:
     )
 
 
-def _access(plan: Plan) -> Form:
-    """Who gains and loses what; no field where the plan does not touch that."""
-    if plan.access is None:
+def access_form(diff: AccessDiff, widening: Collection[str]) -> Form:
+    """The JSON form: every row in full, but of its actors the first five names; `gated` are the classes that need an approval."""
+    found = {row.row_class for row in diff.widenings}
+    return {
+        "version": 1,
+        "before": diff.before,
+        "after": diff.after,
+        "gated": sorted(each.value for each in found if each in widening),
+        "rows": [_access_row(row) for row in diff.rows],
+    }
+
+
+def _access_row(row: AccessRow) -> Form:
+    actors, cause = row.actors, row.cause
+    groups = " - ".join((" + ".join(actors.union), *actors.minus)) if actors.union else None
+    form: dict[str, Any] = {
+        "change": "gain" if row.gain else "loss",
+        "class": row.row_class.value,
+        "action": row.action,
+        "scope": row.scope,
+        "branches": ["*"] if row.other_branches else list(row.branches),
+        "except": list(row.except_branches) or None,
+        "query": row.queries[0] if len(row.queries) == 1 else None,
+        "queries": list(row.queries) if len(row.queries) > 1 else None,
+        "actors": present(
+            count=len(actors.members),
+            others=actors.others or None,
+            **{"as": groups},
+            names=list(actors.members[:_ACTORS]),
+        ),
+        "policy": row.policy,
+        "rule": row.rule,
+        "file": row.file,
+        "line": row.line,
+        "cause": present(kind=cause.kind.value, subject=cause.subject or None, line=cause.line, words=cause.words),
+    }
+    return present(**form)
+
+
+def _undoings(plan: Plan) -> Form:
+    """The fields of a plan back in JSON: the class of each change, and the order in which they are undone."""
+    if not plan.undoings:
         return {}
-    from gitops.render.plan_views import access_form
+    forms = [
+        {
+            "resource": each.resource,
+            "undo": each.undo.value,
+            **({"parts": [_part(part) for part in each.parts]} if each.parts else {}),
+        }
+        for each in plan.undoings
+    ]
+    return {"undoings": forms, "undo_order": [node.id for node in plan.undo_graph.nodes]}
 
-    return {"access": access_form(plan.access, plan.widening)}
+
+def _part(part: UndonePart) -> Form:
+    known = present(version=part.version, rows=part.rows)
+    return {"name": part.name, "undo": part.undo.value, **known, "words": part.words}
 
 
-def _what_if(outcome: PlanOutcome) -> Form:
-    """What a change of strategies would do; no field where it changes none, or was not asked for."""
-    if not outcome.what_if:
-        return {}
-    from gitops.render.plan_views import what_if_form
+def _what_if(each: WhatIf) -> Form:
+    form: dict[str, Any] = {"compute": each.key, "cluster": each.cluster, "target": each.target}
+    if each.said:
+        problem = {"code": None if each.code is None else each.code.value, "message": each.said}
+        return {**form, "unknown": present(**problem)}
+    form["refused"] = list(each.refused)
+    form |= {"unlisted_sizes": list(each.unlisted)} if each.unlisted else {}
+    form["actions"] = [{"sql": action.sql, "reasons": list(action.reasons)} for action in each.actions]
+    if each.before is not None and each.after is not None:
+        sides = {"before": _usage(each.before), "after": _usage(each.after)}
+        form["replay"] = {"days": each.days, **sides, "assumed": list(each.assumed)}
+    return form
 
-    return {"what_if": what_if_form(outcome.what_if)}
+
+def _usage(usage: Usage) -> Form:
+    return {
+        "replica_hours": round(usage.replica_hours, 4),
+        "credits": round(usage.credits, 4),
+        "unserved_s": usage.unserved_s,
+    }
 
 
 def _breaks(plan: Plan) -> Form:

@@ -37,15 +37,22 @@ _WHOLE = {
 
 
 @dataclass(frozen=True, slots=True)
+class QueryUser:
+    """A query, and `how` it uses what a step changes, such as `reads, changed here`."""
+
+    query: Address
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepView:
     """A step with its users: the first of them by name, how many `more` there are, or a `note` in place of both.
 
-    A user is a `query`, and `how` it uses what the step changes, such as `reads, changed here`. `empties` says that the migration
-    removes every type of a graph that holds rows.
+    `empties` says that the migration removes every type of a graph that holds rows.
     """
 
     step: Any
-    users: tuple[dict[str, str], ...] = ()
+    users: tuple[QueryUser, ...] = ()
     more: int = 0
     note: str = ""
     empties: bool = False
@@ -58,7 +65,7 @@ class StepView:
     @property
     def used(self) -> str:
         """Who uses what it changes, on one plain line; empty when there is nothing to say."""
-        users = ", ".join(f"{user['query']} ({user['how']})" for user in self.users)
+        users = ", ".join(f"{user.query} ({user.how})" for user in self.users)
         more = f" and {self.more} more" if self.more else ""
         return f"used by {users}{more}" if users else self.note
 
@@ -104,26 +111,47 @@ class MigrationView:
 
 
 @dataclass(frozen=True, slots=True)
-class BreaksView:
-    """What the migration of one schema breaks: by property, by result of a query, and the policies bound to its graph.
+class BreakItem:
+    """A type or property that goes or gets another form: its `subject`, the `step`, its `users` and how many `more`."""
 
-    An item is a type or property that goes or gets another form: its `subject`, the `step`, its `users` and how many `more`.
-    """
+    subject: str
+    step: Any
+    users: tuple[QueryUser, ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreaksView:
+    """What the migration of one schema breaks: by property, by result of a query, and the policies bound to its graph."""
 
     resource: str
-    items: tuple[dict[str, Any], ...]
+    items: tuple[BreakItem, ...]
     results: tuple[ResultView, ...]
     policies: tuple[str, ...]
 
 
-def breaks_views(plan: Plan) -> tuple[BreaksView, ...]:
+@dataclass(frozen=True, slots=True)
+class AffectedView:
+    """Who needs a resource that changes: names, how many `more` there are, and `queries` that are only counted.
+
+    Counted are the queries of a graph with a known migration; of those, `using` use what it changes, None where that is not
+    known. `policies` bind the graph.
+    """
+
+    resource: Address
+    names: tuple[Address, ...]
+    more: int
+    queries: int
+    using: int | None
+    policies: tuple[Address, ...]
+
+
+def breaks_views(plan: Plan, migrations: Mapping[str, MigrationView]) -> tuple[BreaksView, ...]:
     """Per schema whose migration takes something from a stored query, what that is; in plan order."""
     views, known = [], _by_schema(plan)
-    for resource, migration in migration_views(plan).items():
+    for resource, migration in migrations.items():
         items = tuple(
-            {"subject": _subject(each.step), "step": each.step, "users": each.users, "more": each.more}
-            for each in migration.steps
-            if each.users
+            BreakItem(_subject(each.step), each.step, each.users, each.more) for each in migration.steps if each.users
         )
         found = known.get(resource)
         if items or migration.results:
@@ -165,12 +193,8 @@ def migration_views(plan: Plan) -> dict[str, MigrationView]:
     return views
 
 
-def affected_views(plan: Plan) -> tuple[dict[str, Any], ...]:
-    """Per change that something needs, who needs it: names, how many `more` there are, and `queries` that are only counted.
-
-    Counted are the queries of a graph with a known migration; of those, `using` use what it changes, None where that is not
-    known. `policies` bind the graph.
-    """
+def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
+    """Per change that something needs, who needs it."""
     known, views = _by_schema(plan), []
     # A graph that only follows from its parts does not change for anybody, and what is new has no users yet.
     unfelt = {c.address for c in plan.changes if c.disposition is Disposition.DERIVED or c.action is Action.CREATE}
@@ -188,16 +212,8 @@ def affected_views(plan: Plan) -> tuple[dict[str, Any], ...]:
             using = len({t.query for each in found.queries for t in each if t.change is not QueryChange.REMOVED})
             policies = found.policies[:SHOWN]
         if item.affected or found is not None:
-            views.append(
-                {
-                    "resource": item.resource,
-                    "names": names[:SHOWN],
-                    "more": max(0, len(names) - SHOWN),
-                    "queries": len(item.affected) - len(names),
-                    "using": using,
-                    "policies": policies,
-                }
-            )
+            more, queries = max(0, len(names) - SHOWN), len(item.affected) - len(names)
+            views.append(AffectedView(item.resource, names[:SHOWN], more, queries, using, policies))
     return tuple(views)
 
 
@@ -220,7 +236,7 @@ def _step(step: Any, queries: Sequence[AffectedQuery]) -> StepView:
     users = []
     for each in queries[:SHOWN]:
         use = " and ".join(word for word, is_so in (("reads", each.reads), ("writes", each.writes)) if is_so)
-        users.append({"query": each.query, "how": f"{use}, {each.change.value}"})
+        users.append(QueryUser(each.query, f"{use}, {each.change.value}"))
     return StepView(step, tuple(users), max(0, len(queries) - SHOWN))
 
 

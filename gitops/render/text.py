@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.model.address import Address
@@ -38,8 +39,13 @@ from gitops.database.language.suggest import Suggestion
 from gitops.render.characters import visible
 from gitops.render.json import approve_command
 
+if TYPE_CHECKING:
+    from gitops.cluster.model.access import AccessDiff
+    from gitops.render.plan_views import PlanView
+
 _NAMES = 5
 _MOST_ALIKE = 3
+_MOST_LANDING = 20
 _MOST_WAITING = 10
 _SYNC = {
     True: "yes",
@@ -157,16 +163,17 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     plan = outcome.plan
     if not outcome.ok or plan is None:
         return ["cluster plan failed"]
-    from gitops.render.plan_views import landing_lines, undo_lines, what_if_lines
+    from gitops.render.plan_views import PlanView
 
+    view = PlanView(plan, atomic=outcome.atomic)
     missing = [need.resource for need in plan.approvals_required if not need.satisfied]
     gates = f"; {len(missing)} to approve first" if missing else ""
     lines = [f"cluster plan: {_counts(plan)}{gates}"]
     lines += change_lines(plan) if plan.changes else ["  no changes"]
-    lines += access_words(plan)
-    lines += what_if_lines(outcome.what_if)
-    lines += landing_lines(plan) if outcome.atomic else []
-    lines += undo_lines(plan)
+    lines += [] if plan.access is None else access_lines(plan.access)
+    lines += _what_if(outcome)
+    lines += _landing(view)
+    lines += _undone(view)
     lines += _diff_lines(outcome)
     lines += obstacle_lines(outcome)
     lines += [f"  approval of {need.resource}: {need.words}" for need in plan.approvals_required]
@@ -176,13 +183,56 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     return lines
 
 
-def access_words(plan: Plan) -> list[str]:
-    """Who gains and loses what by a plan; none where it does not touch that."""
-    if plan.access is None:
-        return []
-    from gitops.render.plan_views import access_lines
+def access_lines(diff: AccessDiff) -> list[str]:
+    """A table of who gains and loses what."""
+    from gitops.render.plan_views import MOST_ROWS, access_counts, access_views
 
-    return access_lines(plan.access)
+    lines = [f"  access: {access_counts(diff)}"]
+    rows = [view.cells for view in access_views(diff)]
+    widths = [max((len(cells[place]) for cells in rows[:MOST_ROWS]), default=0) for place in range(6)]
+    for *cells, last in rows[:MOST_ROWS]:
+        padded = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        lines.append(f"    {padded}  {last}".rstrip())
+    return [*lines, f"    and {len(rows) - MOST_ROWS} more"] if len(rows) > MOST_ROWS else lines
+
+
+def _what_if(outcome: PlanOutcome) -> list[str]:
+    from gitops.render.plan_views import what_if_views
+
+    lines = []
+    for view in what_if_views(outcome.what_if):
+        said = "" if view.actions else f" {view.said}"
+        lines.append(f"  what the strategies of {view.place} would do now:{said}")
+        for action in view.actions:
+            lines += [f"    {action.sql}", *(f"      {reason}" for reason in action.reasons)]
+        lines += [f"    {each}" for each in view.refused]
+        lines += [f"    {view.played}"] if view.played else []
+    return lines
+
+
+def _landing(view: PlanView) -> list[str]:
+    """How a plan lands; no line where everything is simply staged."""
+    from gitops.render.plan_views import LANDS_WHOLE
+
+    lines = [f"  how it lands: {LANDS_WHOLE}"] if view.landing else []
+    for row in view.landing:
+        names = row.resources
+        more = f" and {len(names) - _MOST_LANDING} more" if len(names) > _MOST_LANDING else ""
+        lines.append(f"    {row.when}: {', '.join(names[:_MOST_LANDING])}{more}: {row.reason}")
+        lines += [f"      {row.note}"] if row.note else []
+    return lines
+
+
+def _undone(view: PlanView) -> list[str]:
+    """What a plan back restores; nothing for a plan that does not lead back."""
+    if not view.plan.undoings:
+        return []
+    lines = [f"  going back: {view.undo_counts}"]
+    for row in view.undone:
+        lines.append(f"    {row.resource}: {row.undo}")
+        lines += [f"      {words}" for words in row.lines]
+        lines += [f"      to have its rows again, add to cluster.yaml: {line}" for line in row.restore]
+    return lines
 
 
 def _counts(plan: Plan) -> str:
@@ -227,8 +277,10 @@ def subject_lines(subject: ApprovalSubject, *, whole: bool = True) -> list[str]:
     lines += [line for need in gates for line in (f"  because: {need.reason}", f"  so far: {need.words}")]
     if whole and target is not None:
         lines.append(f"  commit {subject.head}, folder {target.path} {subject.tree}, onto {target.ref}")
-    shown = (f"plan {plan.digest}: {_counts(plan)}", *change_lines(plan), *access_words(plan)) if whole else ()
-    return [*lines, *(f"  {line}" for line in shown)]
+    if not whole:
+        return lines
+    access = () if plan.access is None else access_lines(plan.access)
+    return [*lines, *(f"  {line}" for line in (f"plan {plan.digest}: {_counts(plan)}", *change_lines(plan), *access))]
 
 
 def change_lines(plan: Plan) -> list[str]:

@@ -35,7 +35,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gitops.cluster.model.address import Address, Kind
-from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.change import Action, Change, Disposition
 from gitops.cluster.model.kinds import KINDS
 from gitops.cluster.model.node_kind import BARRIER_KIND
 from gitops.cluster.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph
@@ -82,6 +82,17 @@ def effects_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
     known = tuple(changes)
     restored = {c.address.graph for c in known if c.address.kind is Kind.RESTORE and c.action is not Action.DELETE}
     return {change.address: _classify(change, restored=change.address.graph in restored) for change in known}
+
+
+def classes_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
+    """The class of each change that is carried out now, and of each that waits as if all of them were carried out.
+
+    What follows from other changes has none, nor has what no apply carries out, such as a migration that is not supported.
+    """
+    able = [c for c in changes if c.migration is None or c.migration.supported]
+    now = [c for c in able if c.disposition is Disposition.APPLIED]
+    waiting = [c for c in able if c.disposition is Disposition.BLOCKED]
+    return {**effects_of((*now, *waiting)), **effects_of(now)}
 
 
 def _classify(change: Change, *, restored: bool) -> Classified:

@@ -60,6 +60,7 @@ from gitops.render.comment_inputs import (
     RefusalComment,
     RefusedCommand,
 )
+from gitops.render.plan_views import PlanView
 from tests.support.changeset_samples import first_record
 
 DATA = Path(__file__).parents[2] / "data" / "comments"
@@ -422,7 +423,9 @@ def _atomic() -> dict[str, str]:
     )
     planned = _small(moved, added, dropped, graph=ExecutionGraph(nodes, (ExecEdge(schema, find, "schema_query"),)))
     return {
-        "plan_atomic": plan_comment(replace(planned, atomic=True)),
+        "plan_atomic": plan_comment(
+            replace(planned, view=planned.outcome.plan and PlanView(planned.outcome.plan, atomic=True))
+        ),
         "apply_rolled_back": _ended(rolled_back, problem=refused, plan=PLAN),
         "apply_part_failed": _ended(first, second, problem=("schema_apply_failed", "schema.beta", "the disk is full")),
         "apply_unfinished": _ended(

@@ -9,7 +9,7 @@ from gitops.cluster.model.change import Action, Change, Disposition, Tier
 from gitops.cluster.model.plan import ExecutionGraph, Plan
 from gitops.database.graph.port import MigrationPreview
 from gitops.render.change_rows import change_rows
-from gitops.render.migrations import MigrationView, StepView
+from gitops.render.migrations import MigrationView, QueryUser, StepView
 from gitops.render.text import change_lines
 
 ADD = StepView({"kind": "add_property", "type_kind": "node"})
@@ -35,7 +35,7 @@ NEVER = StepView({"kind": "unsupported_change", "entity": "node:A", "reason": "n
 )
 def test_a_step_says_what_it_costs_to_undo_it(view, words):
     assert view.back == words
-    used = StepView(view.step, ({"query": "query.g.q", "how": "reads"},), more=2)
+    used = StepView(view.step, (QueryUser(Address("query.g.q"), "reads"),), more=2)
     assert used.used == "used by query.g.q (reads) and 2 more"
 
 
@@ -79,4 +79,4 @@ def test_a_plan_says_of_the_last_type_what_its_gate_says(tier, words):
 def test_only_a_graph_is_created_again(address: Address, words: str) -> None:
     change = Change(address, Action.CREATE, None, "1" * 64, tier=Tier.IRREVERSIBLE)
     (row,) = change_rows((change,), {Disposition.APPLIED: "applied"})
-    assert (row["badge"], row["words"]) == ("IRREVERSIBLE", words)
+    assert (row.badge, row.words) == ("IRREVERSIBLE", words)
