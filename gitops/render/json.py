@@ -29,14 +29,13 @@ from gitops.cluster.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.cluster.model.plan import ApprovalRequirement, ExecNode, NodeResult, Plan
+from gitops.cluster.model.plan import ApprovalRequirement, Plan
 from gitops.cluster.model.served import Replica, RevisionIdentity
 from gitops.cluster.model.trust import RuleChange
 from gitops.render.characters import visible_json
 
 if TYPE_CHECKING:
     from gitops.cluster.model.access import AccessDiff, AccessRow
-    from gitops.cluster.model.undo import UndonePart
     from gitops.cluster.model.what_if import Usage, WhatIf
     from gitops.cluster.plan.classes import Classified
 
@@ -257,19 +256,14 @@ def _apply(outcome: ApplyOutcome) -> Form:
 
 def _dry_run(outcome: ApplyOutcome) -> Form:
     """The members that the JSON document of a dry run has beside those of an apply."""
-    nodes, results = outcome.dry_run or (), {result.node_id: result for result in outcome.results}
-    found = [_node(node, results.pop(node.id)) for node in nodes]
-    found += [{"id": name, "outcome": each.outcome.value, **_blocker(each)} for name, each in results.items()]
+    results, found = {result.node_id: result for result in outcome.results}, []
+    for node in outcome.dry_run or ():
+        work = {"change": node.address, "action": node.action.value} if node.changes else {}
+        ended = results.pop(node.id).outcome.value
+        found.append({"id": node.id, **work, "class": node.effect.value, "outcome": ended})
+    for name, each in results.items():
+        found.append({"id": name, "outcome": each.outcome.value, **present(blocked_by=each.blocked_by)})
     return {"status": "dry_run", "nodes": found}
-
-
-def _node(node: ExecNode, result: NodeResult) -> Form:
-    work = {"change": node.address, "action": node.action.value} if node.changes else {}
-    return {"id": node.id, **work, "class": node.effect.value, "outcome": result.outcome.value}
-
-
-def _blocker(result: NodeResult) -> dict[str, str]:
-    return {} if result.blocked_by is None else {"blocked_by": result.blocked_by}
 
 
 def _serving(serving: Sequence[Replica] | None) -> Form:
@@ -358,23 +352,22 @@ def _access_row(row: AccessRow) -> Form:
 
 
 def _undoings(plan: Plan) -> Form:
-    """The fields of a plan back in JSON: the class of each change, and the order in which they are undone."""
-    if not plan.undoings:
-        return {}
-    forms = [
-        {
-            "resource": each.resource,
-            "undo": each.undo.value,
-            **({"parts": [_part(part) for part in each.parts]} if each.parts else {}),
-        }
-        for each in plan.undoings
-    ]
-    return {"undoings": forms, "undo_order": [node.id for node in plan.undo_graph.nodes]}
-
-
-def _part(part: UndonePart) -> Form:
-    known = present(version=part.version, rows=part.rows)
-    return {"name": part.name, "undo": part.undo.value, **known, "words": part.words}
+    """The fields of a plan back: the class of each change, and the order in which they are undone."""
+    forms = []
+    for each in plan.undoings:
+        form: Form = {"resource": each.resource, "undo": each.undo.value}
+        if each.parts:
+            form["parts"] = [
+                {
+                    "name": part.name,
+                    "undo": part.undo.value,
+                    **present(version=part.version, rows=part.rows),
+                    "words": part.words,
+                }
+                for part in each.parts
+            ]
+        forms.append(form)
+    return {"undoings": forms, "undo_order": [node.id for node in plan.undo_graph.nodes]} if forms else {}
 
 
 def _what_if(each: WhatIf) -> Form:

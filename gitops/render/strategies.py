@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -30,7 +30,7 @@ def timeline_lines(timeline: Timeline) -> list[str]:
         if step.problem not in (None, refused):
             lines.append(f"{_clock(step.at_s)}  ! {step.problem}")
         refused = step.problem
-    return [*lines, *([""] if lines else []), *_usage_lines(timeline.usage)]
+    return [*lines, *([""] if lines else []), *(f"{name:<16}  {figure}" for name, figure in _figures(timeline.usage))]
 
 
 def comparison_lines(before: Timeline, after: Timeline) -> list[str]:
@@ -72,7 +72,10 @@ def to_plot(timeline: Timeline) -> str:
     ]
     for number, (name, value) in enumerate(bands):
         parts += _band(timeline, _TOP + number * (_BAND + _GAP), name, value)
-    parts += _axis(timeline, height - 8)
+    length = timeline.scenario.length_s
+    for at_s in (length * eighth // 8 for eighth in range(9)):
+        x = f"{_across(timeline, at_s):.1f}"
+        parts.append(f'<text x="{x}" y="{height - 8}" text-anchor="middle">{_clock(at_s)}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -92,13 +95,6 @@ def _band(timeline: Timeline, top: int, name: str, value: Callable[[Step], float
         f'<path d="{"".join(path)}" fill="#9ecae1" stroke="#3182bd"/>',
         f'<line x1="{_LEFT}" y1="{base}" x2="{_LEFT + _WIDTH}" y2="{base}" stroke="#636363"/>',
     ]
-
-
-def _axis(timeline: Timeline, y: int) -> Iterable[str]:
-    length = timeline.scenario.length_s
-    for eighth in range(9):
-        at_s = length * eighth // 8
-        yield f'<text x="{_across(timeline, at_s):.1f}" y="{y}" text-anchor="middle">{_clock(at_s)}</text>'
 
 
 def _across(timeline: Timeline, at_s: int) -> float:
@@ -129,10 +125,6 @@ def _figures(usage: Usage) -> Sequence[tuple[str, str]]:
     )
 
 
-def _usage_lines(usage: Usage) -> list[str]:
-    return [f"{name:<16}  {figure}" for name, figure in _figures(usage)]
-
-
 def _clock(seconds: int) -> str:
     """Days, hours and minutes; seconds where there are any."""
     minutes, rest = divmod(seconds, 60)
@@ -155,23 +147,21 @@ def tick_lines(outcome: TickOutcome, *, table: bool = False, verbose: bool = Fal
         (f"{each.target}/{each.compute}", each.sql, ended.get(each.address, ""), "; ".join(each.reasons))
         for each in outcome.actions
     ]
-    lines = _table(rows) if table and rows else [line for row in rows for line in _commented(*row)]
+    if table and rows:
+        heads = ("COMPUTE CLUSTER", "STATEMENT", "RESULT" if any(row[2] for row in rows) else "", "REASON")
+        columns = [index for index, head in enumerate(heads) if head]
+        shown = [[row[index] for index in columns] for row in (heads, *rows)]
+        widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+        cells = ([text.ljust(width) for text, width in zip(row, widths, strict=True)] for row in shown)
+        lines = [_BETWEEN.join(row).rstrip() for row in cells]
+    else:
+        lines = []
+        for place, sql, result, reasons in rows:
+            lines += [f"{sql};", f"-- {place}: {reasons}{f' [{result}]' if result else ''}"]
     acting = {place for place, *_ in rows}
     quiet = [place for place in outcome.decided if place not in acting]
     lines += [f"-- {place}: nothing to do" for place in quiet if verbose]
     return [*lines, _summary(outcome)]
-
-
-def _table(rows: list[tuple[str, str, str, str]]) -> list[str]:
-    heads = ("COMPUTE CLUSTER", "STATEMENT", "RESULT" if any(row[2] for row in rows) else "", "REASON")
-    columns = [index for index, head in enumerate(heads) if head]
-    shown = [[row[index] for index in columns] for row in (heads, *rows)]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    return [_BETWEEN.join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in shown]
-
-
-def _commented(place: str, sql: str, result: str, reasons: str) -> list[str]:
-    return [f"{sql};", f"-- {place}: {reasons}{f' [{result}]' if result else ''}"]
 
 
 def _summary(outcome: TickOutcome) -> str:

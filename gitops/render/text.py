@@ -30,7 +30,7 @@ from gitops.cluster.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.cluster.model.plan import ExecNode, NodeResult, Plan, first_failure
+from gitops.cluster.model.plan import Plan, first_failure
 from gitops.cluster.model.served import Follows, Replica, RevisionIdentity, ServingState
 from gitops.cluster.model.trust import RuleChange
 from gitops.core.codes import Code
@@ -41,7 +41,6 @@ from gitops.render.json import approve_command
 
 if TYPE_CHECKING:
     from gitops.cluster.model.access import AccessDiff
-    from gitops.render.plan_views import PlanView
 
 _NAMES = 5
 _MOST_ALIKE = 3
@@ -163,7 +162,7 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     plan = outcome.plan
     if not outcome.ok or plan is None:
         return ["cluster plan failed"]
-    from gitops.render.plan_views import PlanView
+    from gitops.render.plan_views import LANDS_WHOLE, PlanView, what_if_views
 
     view = PlanView(plan, atomic=outcome.atomic)
     missing = [need.resource for need in plan.approvals_required if not need.satisfied]
@@ -171,10 +170,30 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     lines = [f"cluster plan: {_counts(plan)}{gates}"]
     lines += change_lines(plan) if plan.changes else ["  no changes"]
     lines += [] if plan.access is None else access_lines(plan.access)
-    lines += _what_if(outcome)
-    lines += _landing(view)
-    lines += _undone(view)
-    lines += _diff_lines(outcome)
+    for would in what_if_views(outcome.what_if):
+        said = "" if would.actions else f" {would.said}"
+        lines.append(f"  what the strategies of {would.place} would do now:{said}")
+        for action in would.actions:
+            lines += [f"    {action.sql}", *(f"      {reason}" for reason in action.reasons)]
+        lines += [f"    {each}" for each in would.refused]
+        lines += [f"    {would.played}"] if would.played else []
+    lines += [f"  how it lands: {LANDS_WHOLE}"] if view.landing else []
+    for landing in view.landing:
+        names = landing.resources
+        more = f" and {len(names) - _MOST_LANDING} more" if len(names) > _MOST_LANDING else ""
+        lines.append(f"    {landing.when}: {', '.join(names[:_MOST_LANDING])}{more}: {landing.reason}")
+        lines += [f"      {landing.note}"] if landing.note else []
+    lines += [f"  going back: {view.undo_counts}"] if plan.undoings else []
+    for undone in view.undone:
+        lines.append(f"    {undone.resource}: {undone.undo}")
+        lines += [f"      {words}" for words in undone.lines]
+        lines += [f"      to have its rows again, add to cluster.yaml: {line}" for line in undone.restore]
+    if outcome.texts:
+        from gitops.render.change_rows import text_diff
+
+        for diff in map(text_diff, outcome.texts):
+            body = diff.text.splitlines() or ["  only the layout differs"]
+            lines += [f"  diff of {', '.join(diff.resources)}", *(f"    {line}" for line in body)]
     lines += obstacle_lines(outcome)
     lines += [f"  approval of {need.resource}: {need.words}" for need in plan.approvals_required]
     if missing and outcome.selected is not None:
@@ -196,64 +215,12 @@ def access_lines(diff: AccessDiff) -> list[str]:
     return [*lines, f"    and {len(rows) - MOST_ROWS} more"] if len(rows) > MOST_ROWS else lines
 
 
-def _what_if(outcome: PlanOutcome) -> list[str]:
-    from gitops.render.plan_views import what_if_views
-
-    lines = []
-    for view in what_if_views(outcome.what_if):
-        said = "" if view.actions else f" {view.said}"
-        lines.append(f"  what the strategies of {view.place} would do now:{said}")
-        for action in view.actions:
-            lines += [f"    {action.sql}", *(f"      {reason}" for reason in action.reasons)]
-        lines += [f"    {each}" for each in view.refused]
-        lines += [f"    {view.played}"] if view.played else []
-    return lines
-
-
-def _landing(view: PlanView) -> list[str]:
-    """How a plan lands; no line where everything is simply staged."""
-    from gitops.render.plan_views import LANDS_WHOLE
-
-    lines = [f"  how it lands: {LANDS_WHOLE}"] if view.landing else []
-    for row in view.landing:
-        names = row.resources
-        more = f" and {len(names) - _MOST_LANDING} more" if len(names) > _MOST_LANDING else ""
-        lines.append(f"    {row.when}: {', '.join(names[:_MOST_LANDING])}{more}: {row.reason}")
-        lines += [f"      {row.note}"] if row.note else []
-    return lines
-
-
-def _undone(view: PlanView) -> list[str]:
-    """What a plan back restores; nothing for a plan that does not lead back."""
-    if not view.plan.undoings:
-        return []
-    lines = [f"  going back: {view.undo_counts}"]
-    for row in view.undone:
-        lines.append(f"    {row.resource}: {row.undo}")
-        lines += [f"      {words}" for words in row.lines]
-        lines += [f"      to have its rows again, add to cluster.yaml: {line}" for line in row.restore]
-    return lines
-
-
 def _counts(plan: Plan) -> str:
     """How many resources come, change and go by themselves, and how many queries are only published again."""
     found = Counter(change.action for change in plan.edits)
     main = f"{found[Action.CREATE]} to add, {found[Action.UPDATE]} to change, {found[Action.DELETE]} to delete"
     adopted = f", {found[Action.ADOPT]} to adopt" if found[Action.ADOPT] else ""
     return f"{main}{adopted}{f', {len(plan.republished)} re-published' if plan.republished else ''}"
-
-
-def _diff_lines(outcome: PlanOutcome) -> list[str]:
-    """How the texts differ that the plan changes, if they were asked for."""
-    if not outcome.texts:
-        return []
-    from gitops.render.change_rows import text_diff
-
-    lines: list[str] = []
-    for diff in map(text_diff, outcome.texts):
-        body = diff.text.splitlines() or ["  only the layout differs"]
-        lines += [f"  diff of {', '.join(diff.resources)}", *(f"    {line}" for line in body)]
-    return lines
 
 
 def obstacle_lines(outcome: PlanOutcome) -> list[str]:
@@ -356,30 +323,24 @@ def _apply(outcome: ApplyOutcome) -> list[str]:
 def _dry_run(outcome: ApplyOutcome) -> list[str]:
     """A numbered line for each node that would be started, one for each that would not, and how the ledger would be."""
     nodes, results = outcome.dry_run or (), {result.node_id: result for result in outcome.results}
+    width, lines = len(str(len(nodes))), []
+    for number, node in enumerate(nodes, start=1):
+        result = results[node.id]
+        ended = "" if result.outcome.succeeded else f", {result.outcome.value.upper()}"
+        lines.append(f"  {number:>{width}}. {node.title}{ended}")
     started = {node.id for node in nodes}
-    width = len(str(len(nodes)))
-    lines = [
-        f"  {number:>{width}}. {_dry_run_words(node, results[node.id])}" for number, node in enumerate(nodes, start=1)
-    ]
-    lines += [f"  not started: {name}{_because(each)}" for name, each in results.items() if name not in started]
+    for name, result in results.items():
+        if name not in started:
+            because = "" if result.blocked_by is None else f", because of {result.blocked_by}"
+            lines.append(f"  not started: {name}{because}")
     for change in outcome.changes:
         if change.disposition in (Disposition.BLOCKED, Disposition.DEFERRED) and change.address not in results:
             reason = f": {change.reason}" if change.reason is not None else ""
             lines.append(f"  {change.action} {change.address} [{change.disposition.capitalize()}{reason}]")
     if outcome.ok:
-        converged = str(outcome.converged).lower()
-        lines.append(
-            f"  state: revision {outcome.observations.state_revision}, would converge: {converged}, written: false"
-        )
+        revision, converged = outcome.observations.state_revision, str(outcome.converged).lower()
+        lines.append(f"  state: revision {revision}, would converge: {converged}, written: false")
     return lines
-
-
-def _dry_run_words(node: ExecNode, result: NodeResult) -> str:
-    return node.title if result.outcome.succeeded else f"{node.title}, {result.outcome.value.upper()}"
-
-
-def _because(result: NodeResult) -> str:
-    return "" if result.blocked_by is None else f", because of {result.blocked_by}"
 
 
 def _first(outcome: ApplyOutcome) -> str:
@@ -437,7 +398,11 @@ def status_line(place: str, outcome: StatusOutcome) -> str:
     parts += [f"waits: {', '.join(waiting)}"] if waiting else []
     parts += [f"drift: {', '.join(outcome.drifted)}"] if outcome.drifted else []
     parts += [count(debts, "debt")] if debts else []
-    parts += _serving_parts(outcome.serving)
+    if outcome.serving:
+        # Which of them do not serve what is applied.
+        behind = [each for each in outcome.serving if each.state is not ServingState.SERVES]
+        names = ", ".join(f"{each.report.replica} {each.state.value}" for each in behind)
+        parts.append(f"served by {len(outcome.serving)}" + (f" ({names})" if behind else ""))
     parts += ["locked"] if outcome.observations.held.held else []
     parts += [] if outcome.entry is None else [f"entry {_last(outcome.entry)}"]
     return visible(f"{place}: {'; '.join(parts)}")
@@ -445,27 +410,17 @@ def status_line(place: str, outcome: StatusOutcome) -> str:
 
 def _serving(serving: Sequence[Replica] | None) -> list[str]:
     """A line for each live server."""
-    return [f"  serving: {_server_line(each)}" for each in serving or ()]
-
-
-def _serving_parts(serving: Sequence[Replica] | None) -> list[str]:
-    """For the line of a cluster: how many servers there are, and which of them do not serve what is applied."""
-    if not serving:
-        return []
-    late = [each for each in serving if each.state is not ServingState.SERVES]
-    names = ", ".join(f"{each.report.replica} {each.state.value}" for each in late)
-    return [f"served by {len(serving)}" + (f" ({names})" if late else "")]
-
-
-def _server_line(server: Replica) -> str:
-    report = server.report
-    text = f"{report.replica} serves revision {_revision(report.accepted)}"
-    if server.state is ServingState.REFUSES and report.offered is not None:
-        text += f", refuses {_revision(report.offered)}: {', '.join(report.codes)}"
-    elif server.state is ServingState.BEHIND:
-        text += f", behind{_FOLLOWS[report.follows]}"
-        text += f"; its last problem: {', '.join(report.codes)}" if report.codes else ""
-    return f"{text}; reported {server.age_s} s ago"
+    lines = []
+    for server in serving or ():
+        report = server.report
+        text = f"  serving: {report.replica} serves revision {_revision(report.accepted)}"
+        if server.state is ServingState.REFUSES and report.offered is not None:
+            text += f", refuses {_revision(report.offered)}: {', '.join(report.codes)}"
+        elif server.state is ServingState.BEHIND:
+            text += f", behind{_FOLLOWS[report.follows]}"
+            text += f"; its last problem: {', '.join(report.codes)}" if report.codes else ""
+        lines.append(f"{text}; reported {server.age_s} s ago")
+    return lines
 
 
 def _revision(revision: RevisionIdentity) -> str:
