@@ -169,6 +169,10 @@ def change_rows(
             more = f" and {len(queries) - _NAMES} more" if len(queries) > _NAMES else ""
             names = ", ".join(f"`{query}`" for query in queries[:_NAMES])
             breaks.append(f"breaks callers of {names}{more}")
+        held: tuple[str, ...] = ()
+        if change.seen is not None and change.action is not Action.DELETE:
+            # As an approval names it, else how much there is of it.
+            held = (change.seen.words if change.tier is not None else f"the graph holds {change.seen.held}",)
         kept = any(step.get("mode") == "soft" for step in steps)
         asked = change.tier is not None and change.reason is Reason.APPROVAL_REQUIRED
         usual = whole if words is DONE else change.reason is None or asked
@@ -187,7 +191,7 @@ def change_rows(
                     for step in migration[:_STEPS]
                 ),
                 more_steps=max(0, len(migration) - _STEPS),
-                details=(*breaks, *change.details, *_data(change)),
+                details=(*breaks, *change.details, *held),
                 gated=change.tier is not None,
                 derived=change.disposition is Disposition.DERIVED,
             )
@@ -220,22 +224,20 @@ def listed_rows(
             counted.append(CountRow(number=number, words=words))
         else:
             graphs = len({each.graph for each in found if each.graph is not None})
-            counted.append(CountRow(badge=badge, number=number, words=_kinds(found), graphs=graphs, effect=effect))
+            kinds = Counter(each.kind for each in found)
+            nouns = {
+                k: k if n == 1 else f"{k[:-1]}ies" if k.endswith("y") else f"{k}s" for k, n in sorted(kinds.items())
+            }
+            # `queries`, or `(1 graph, 5 queries)` if they are of more than one kind.
+            each_kind = ", ".join(f"{kinds[kind]:,} {noun}" for kind, noun in nouns.items())
+            words = next(iter(nouns.values())) if len(nouns) == 1 else f"({each_kind})"
+            counted.append(CountRow(badge=badge, number=number, words=words, graphs=graphs, effect=effect))
     joined: dict[object, list[ChangeRow]] = {}
     for row in listed:
         alone = row.steps or row.details or not (row.words or row.note)
         joined.setdefault(row.resource if alone else (row.badge, row.words, row.note), []).append(row)
     parts = (found[at : at + _TOGETHER] for found in joined.values() for at in range(0, len(found), _TOGETHER))
     return tuple(replace(p[0], resources=tuple(row.resource for row in p)) for p in parts), tuple(counted)
-
-
-def _kinds(found: Iterable[Address]) -> str:
-    """What changes of several kinds are: `queries`, or `(1 graph, 5 queries)` if they are of more than one."""
-    kinds = Counter(each.kind for each in found)
-    nouns = {k: k if n == 1 else f"{k[:-1]}ies" if k.endswith("y") else f"{k}s" for k, n in sorted(kinds.items())}
-    return (
-        nouns.popitem()[1] if len(nouns) == 1 else f"({', '.join(f'{kinds[k]:,} {noun}' for k, noun in nouns.items())})"
-    )
 
 
 def republished_counts(changes: Iterable[Change]) -> tuple[CountRow, ...]:
@@ -286,13 +288,6 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
     if change.action is Action.DELETE:
         return Badge.DELETES
     return Badge.ADDS if change.action is Action.CREATE else Badge.CHANGES
-
-
-def _data(change: Change) -> tuple[str, ...]:
-    """The data that a change is about: as an approval names it, else how much there is of it."""
-    if change.seen is None or change.action is Action.DELETE:
-        return ()
-    return (change.seen.words if change.tier is not None else f"the graph holds {change.seen.held}",)
 
 
 def _words(change: Change, badge: Badge) -> str:
@@ -351,16 +346,14 @@ def diff_form(change: TextChange) -> dict[str, Any]:
 
 def text_diff(change: TextChange, most: int = MOST_LINES) -> TextDiff:
     """The difference of a text with three lines around each edit, at most so many lines."""
-    before, after = (_laid_out(change.resources[0].kind, text) for text in (change.before, change.after))
+    kind = change.resources[0].kind
+    # In canonical layout; as it is, if it has none.
+    before, after = (
+        [] if text is None else _canonical(kind, text).decode("utf-8", "replace").splitlines()
+        for text in (change.before, change.after)
+    )
     lines = tuple(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..." for line in _unified(before, after))
     return TextDiff(change.resources, lines[:most], max(0, len(lines) - most))
-
-
-def _laid_out(kind: Kind, text: bytes | None) -> list[str]:
-    """The lines of a text in canonical layout; as it is, if it has none."""
-    if text is None:
-        return []
-    return _canonical(kind, text).decode("utf-8", "replace").splitlines()
 
 
 def _canonical(kind: Kind, text: bytes) -> bytes:

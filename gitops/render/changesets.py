@@ -28,7 +28,14 @@ def list_text(records: Sequence[Changeset], now: datetime) -> str:
     """A table: key, state, age since the creation, merge commit, numbers of members by their state, and the error."""
     if not records:
         return "no changesets\n"
-    rows = [_HEADS, *(_row(record, now) for record in records)]
+    rows: list[tuple[str, ...]] = [_HEADS]
+    for record in records:
+        created = parse_timestamp(record.created_at)
+        age = "" if created is None else _age(max(0, int((now - created).total_seconds())))
+        state = f"{record.state}!" if record.needs_attention else record.state.value
+        merge = "" if record.source.merge_commit is None else record.source.merge_commit[:_SHORT]
+        numbers = ", ".join(f"{number} {how}" for how, number in sorted(_counts(record).items()))
+        rows.append(tuple(map(visible, (record.key, state, age, merge, numbers or "none", record.error or ""))))
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
     lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "".join(line + "\n" for line in lines)
@@ -159,15 +166,6 @@ def item_lines(item: StreamItem) -> list[str]:
     return [visible(line) for line in lines]
 
 
-def _row(record: Changeset, now: datetime) -> tuple[str, ...]:
-    created = parse_timestamp(record.created_at)
-    age = "" if created is None else _age(max(0, int((now - created).total_seconds())))
-    state = f"{record.state}!" if record.needs_attention else record.state.value
-    merge = "" if record.source.merge_commit is None else record.source.merge_commit[:_SHORT]
-    numbers = ", ".join(f"{number} {how}" for how, number in sorted(_counts(record).items()))
-    return tuple(map(visible, (record.key, state, age, merge, numbers or "none", record.error or "")))
-
-
 def _counts(record: Changeset) -> Counter[str]:
     """How many members are in each state, and how many resources are removed."""
     counts = Counter(member.runtime.state.value for member in record.members)
@@ -246,7 +244,15 @@ def to_gantt(run: RunRecord) -> str:
         lines.append(f"  section {'barriers' if worker == 0 else f'worker {worker}'}")
         at_work = (node for node in shown.nodes if node.worker == worker)
         for node in sorted(at_work, key=lambda node: (node.started or 0, node.id)):
-            lines += _bars(node)
+            name, started = _UNSAFE_IN_GANTT.sub(" ", node.id), node.started or 0
+            if worker == 0:
+                lines.append(f"  {name} : milestone, {started}, {node.finished}")
+                continue
+            if node.waited_for and node.ready is not None and node.ready < started:
+                holders = _UNSAFE_IN_GANTT.sub(" ", " ".join(node.waited_for))
+                lines.append(f"  {name} waits for {holders} : active, {node.ready}, {started}")
+            # A bar without a length is not drawn.
+            lines.append(f"  {name} : {_TAGS.get(node.outcome, 'crit, ')}{started}, {max(node.finished, started + 1)}")
     return "\n".join(lines) + "\n"
 
 
@@ -262,17 +268,16 @@ def run_lines(run: RunRecord, nodes: int) -> list[str]:
     width = max((len(visible(node.id)) for node in shown), default=0)
     # What never started comes last.
     ordered = sorted(shown, key=lambda node: (node.started is None, node.started or node.finished, node.id))
-    return lines + [f"    {visible(node.id):{width}} |{_bar(node, span)}| {_story(node, span)}" for node in ordered]
-
-
-def _bar(node: RunNode, span: int) -> str:
-    """From the start of the run to its end; a node that was at work has one column at least."""
-    if node.started is None:
-        return " " * _COLUMNS
-    ready, began, end = ((at or 0) * _COLUMNS // max(span, 1) for at in (node.ready, node.started, node.finished))
-    began = min(began, _COLUMNS - 1)
-    work = max(end - began, 1)
-    return f"{'.' * (began - min(ready, began)):>{began}}{'#' * work:{_COLUMNS - began}}"
+    for node in ordered:
+        bar = " " * _COLUMNS
+        if node.started is not None:
+            # From the start of the run to its end; a node that was at work has one column at least.
+            moments = (node.ready, node.started, node.finished)
+            ready, began, end = ((at or 0) * _COLUMNS // max(span, 1) for at in moments)
+            began = min(began, _COLUMNS - 1)
+            bar = f"{'.' * (began - min(ready, began)):>{began}}{'#' * max(end - began, 1):{_COLUMNS - began}}"
+        lines.append(f"    {visible(node.id):{width}} |{bar}| {_story(node, span)}")
+    return lines
 
 
 def _story(node: RunNode, span: int) -> str:
@@ -290,16 +295,3 @@ def _story(node: RunNode, span: int) -> str:
 
 def _seconds(milliseconds: int) -> str:
     return f"{milliseconds / 1000:.2f} s"
-
-
-def _bars(node: RunNode) -> list[str]:
-    name, started = _UNSAFE_IN_GANTT.sub(" ", node.id), node.started or 0
-    if node.worker == 0:
-        return [f"  {name} : milestone, {started}, {node.finished}"]
-    bars = []
-    if node.waited_for and node.ready is not None and node.ready < started:
-        holders = _UNSAFE_IN_GANTT.sub(" ", " ".join(node.waited_for))
-        bars.append(f"  {name} waits for {holders} : active, {node.ready}, {started}")
-    # A bar without a length is not drawn.
-    end = max(node.finished, started + 1)
-    return [*bars, f"  {name} : {_TAGS.get(node.outcome, 'crit, ')}{started}, {end}"]

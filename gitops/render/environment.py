@@ -226,15 +226,12 @@ class _Loader(BaseLoader):
         return environment.template_class.from_code(environment, code, globals or {}, None)
 
 
-def _templates() -> Traversable:
-    """The folder inside an installed wheel, else the one of the source checkout."""
-    packaged = files(gitops) / "_data" / "templates"
-    return packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "templates"
-
-
 def _built_in(name: str) -> CodeType:
     """The compiled code of a built-in template. Raises TemplateNotFound."""
-    file = _templates() / name
+    packaged = files(gitops) / "_data" / "templates"
+    # Those of an installed wheel, else of the source checkout.
+    folder = packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "templates"
+    file = folder / name
     if "/" in name or not name.endswith(".md.j2") or not file.is_file():
         raise TemplateNotFound(name)
     full = f"{BUILT_IN}{name}"
@@ -354,16 +351,12 @@ def _printed(context: Context, value: object) -> object:
     raise _RuleError("a value is printed without a filter")
 
 
-def _block(value: str, language: str = "") -> str:
-    # A block starts at the beginning of a line and outside of any list, wherever a template prints it.
-    return f"\n\n{markdown.block(value, language)}\n\n"
-
-
 _FILTERS: Mapping[str, Callable[..., str]] = {
     "code": markdown.code,
     "remedy": markdown.remedy,
     "text": markdown.text,
-    "block": _block,
+    # A block starts at the beginning of a line and outside of any list, wherever a template prints it.
+    "block": lambda value, language="": f"\n\n{markdown.block(value, language)}\n\n",
     "link": markdown.link,
     "step": in_words,
 }

@@ -92,7 +92,11 @@ def to_text(graph: ExecutionGraph, *, quiet: Collection[str] = ()) -> str:
             if node.id in quiet:
                 queries = count(again[owner := _owner(node)], "query", "queries")
                 title, folded[node.id] = f"re-publish {queries} of {owner}", f"{queries} of {owner}"
-            titles.append(visible(f"  {title}{_class_of(node, halved=node.id in halved)}"))
+            if node.changes and (node.effect is not Effect.STAGE or node.lifted or node.id in halved):
+                # Barriers have no class to speak of, and most nodes are staged.
+                where = ", behind the pivot" if node.lifted else ""
+                title += f" [{node.effect}{where}{', drops after the commit' if node.id in halved else ''}]"
+            titles.append(visible(f"  {title}"))
         layer_lines += ["", f"Layer {number}:", *dict.fromkeys(titles)]
     if graph.edges:
         lines += ["", "Edges:", *_edge_lines(graph.edges, folded)]
@@ -228,14 +232,6 @@ def _edge_lines(edges: Sequence[ExecEdge], folded: Mapping[str, str]) -> list[st
     ends = ((folded.get(e.before, e.before), folded.get(e.after, e.after), e) for e in edges)
     lines = (f"  {one} -> {other} [{e.reason}{f': {e.detail}' if e.detail else ''}]" for one, other, e in ends)
     return list(map(visible, dict.fromkeys(lines)))
-
-
-def _class_of(node: ExecNode, *, halved: bool) -> str:
-    """What a reader has to know of the class of a node: barriers have none to speak of, and most nodes are staged."""
-    if not node.changes or (node.effect is Effect.STAGE and not node.lifted and not halved):
-        return ""
-    where = ", behind the pivot" if node.lifted else ""
-    return f" [{node.effect}{where}{', drops after the commit' if halved else ''}]"
 
 
 def _lock_lines(graph: ExecutionGraph, folded: Mapping[str, str]) -> list[str]:

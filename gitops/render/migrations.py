@@ -150,21 +150,19 @@ def breaks_views(plan: Plan, migrations: Mapping[str, MigrationView]) -> tuple[B
     """Per schema whose migration takes something from a stored query, what that is; in plan order."""
     views, known = [], _by_schema(plan)
     for resource, migration in migrations.items():
-        items = tuple(
-            BreakItem(_subject(each.step), each.step, each.users, each.more) for each in migration.steps if each.users
-        )
+        items = []
+        for each in migration.steps:
+            if each.users:
+                # As schemas spell it: `Person` or `Person.nick`, under its old name.
+                step = each.step
+                member = step.get("property_name") or step.get("from") or step.get("name") or ""
+                names = ".".join(filter(None, (str(step.get("type_name", "")), str(member))))
+                items.append(BreakItem(names or str(step.get("entity", "")), step, each.users, each.more))
         found = known.get(resource)
         if items or migration.results:
             policies = found.policies[:SHOWN] if found is not None else ()
-            views.append(BreaksView(resource, items, migration.results, policies))
+            views.append(BreaksView(resource, tuple(items), migration.results, policies))
     return tuple(views)
-
-
-def _subject(step: Any) -> str:
-    """What a step is about, as schemas spell it: `Person` or `Person.nick`, under its old name."""
-    member = step.get("property_name") or step.get("from") or step.get("name") or ""
-    names = (str(step.get("type_name", "")), str(member))
-    return ".".join(filter(None, names)) or str(step.get("entity", ""))
 
 
 def migration_views(plan: Plan) -> dict[str, MigrationView]:

@@ -69,7 +69,10 @@ class RunProgress:
             broken_off = ", then broken off" if facts["interrupted"] else ""
             return f"apply {_clock(event.at - self._began)} {numbers} of {self._changes}{broken_off}"
         if event.type == "apply_stopping":
-            return f"apply {_clock(event.at - self._began)} {self._stopping()}"
+            waits = (
+                f", waits for {len(self._running)} running; interrupt again to stop waiting" if self._running else ""
+            )
+            return f"apply {_clock(event.at - self._began)} interrupted: starts nothing more{waits}"
         if node is None or facts["kind"] == BARRIER_KIND:
             return None
         text = visible(f"{CHECK if facts['kind'] in LOOKS else facts['action']} {node}")
@@ -103,13 +106,6 @@ class RunProgress:
         problems: tuple[Diagnostic, ...] = event.facts.get("diagnostics", ())
         reasons = "".join(visible(f": {each.code}: {each.message}") for each in problems[:1])
         return line if how == "done" else f"{line}, {how.upper()}{reasons}"
-
-    def _stopping(self) -> str:
-        if not self._running:
-            return "interrupted: starts nothing more"
-        return (
-            f"interrupted: starts nothing more, waits for {len(self._running)} running; interrupt again to stop waiting"
-        )
 
 
 def event_form(event: RunEvent) -> dict[str, Any]:
