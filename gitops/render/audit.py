@@ -107,7 +107,13 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
         result = "" if change.disposition == "applied" else f"  {change.disposition}{reason}"
         approved = _approved(change.resource, record)
         lines.append(f"  {change.operation} {change.resource}{mark}{result}{approved}")
-        lines += [f"    {line}" for line in _data_lines(change, record)]
+        if change.seen is not None and change.disposition == Disposition.APPLIED:
+            # What each approver saw of the graph, and what was there then.
+            then = f"applied to {change.seen.held} in version {change.seen.version}"
+            for given in record.approvals:
+                if given.seen is not None and given.use.resource == change.resource:
+                    saw = f"saw {given.seen.held} in version {given.seen.version}"
+                    lines.append(f"    {given.use.principal} {saw}; {then}")
         lines += [f"    {rule_line(each)}" for each in record.rules if each.address == change.resource]
     lines += [f"  and {len(shown) - len(listed)} more changes; -v lists them"] if len(listed) < len(shown) else []
     lines += following_lines(derived, record.republished)
@@ -134,18 +140,6 @@ def _approved(resource: str, record: LogRecord) -> str:
         if v.use.resource == resource
     ]
     return f"  approved by {', '.join(given)}" if given else ""
-
-
-def _data_lines(change: EntryChange, record: LogRecord) -> list[str]:
-    """What each approver saw of the graph of an applied change, and what was there then."""
-    if change.seen is None or change.disposition != Disposition.APPLIED:
-        return []
-    then = f"applied to {change.seen.held} in version {change.seen.version}"
-    return [
-        f"{each.use.principal} saw {each.seen.held} in version {each.seen.version}; {then}"
-        for each in record.approvals
-        if each.seen is not None and each.use.resource == change.resource
-    ]
 
 
 def _kept_form(entry: LedgerEntry) -> Form:

@@ -14,7 +14,7 @@ from gitops.cluster.ledger.runs import RUN
 from gitops.cluster.model import changeset as model
 from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetEvent, ChangesetState, RuntimeState
 from gitops.cluster.model.plan import NodeOutcome
-from gitops.cluster.model.run_record import RunNode, RunRecord
+from gitops.cluster.model.run_record import RunRecord
 from gitops.core.clock import parse_timestamp
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
@@ -31,7 +31,9 @@ def list_text(records: Sequence[Changeset], now: datetime) -> str:
     rows: list[tuple[str, ...]] = [_HEADS]
     for record in records:
         created = parse_timestamp(record.created_at)
-        age = "" if created is None else _age(max(0, int((now - created).total_seconds())))
+        seconds = 0 if created is None else max(0, int((now - created).total_seconds()))
+        units = ((seconds // unit, name) for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m"), (1, "s")))
+        age = "" if created is None else next((f"{number}{name}" for number, name in units if number), "0s")
         state = f"{record.state}!" if record.needs_attention else record.state.value
         merge = "" if record.source.merge_commit is None else record.source.merge_commit[:_SHORT]
         numbers = ", ".join(f"{number} {how}" for how, number in sorted(_counts(record).items()))
@@ -173,13 +175,6 @@ def _counts(record: Changeset) -> Counter[str]:
     return counts
 
 
-def _age(seconds: int) -> str:
-    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
-        if seconds >= unit:
-            return f"{seconds // unit}{name}"
-    return f"{seconds}s"
-
-
 def _what(what: model.Happening) -> str:
     """What happened, in a few words."""
     match what:
@@ -269,28 +264,22 @@ def run_lines(run: RunRecord, nodes: int) -> list[str]:
     # What never started comes last.
     ordered = sorted(shown, key=lambda node: (node.started is None, node.started or node.finished, node.id))
     for node in ordered:
-        bar = " " * _COLUMNS
+        bar, said = " " * _COLUMNS, [node.outcome.value]
         if node.started is not None:
             # From the start of the run to its end; a node that was at work has one column at least.
             moments = (node.ready, node.started, node.finished)
             ready, began, end = ((at or 0) * _COLUMNS // max(span, 1) for at in moments)
             began = min(began, _COLUMNS - 1)
             bar = f"{'.' * (began - min(ready, began)):>{began}}{'#' * max(end - began, 1):{_COLUMNS - began}}"
-        lines.append(f"    {visible(node.id):{width}} |{bar}| {_story(node, span)}")
+            said = [f"{_seconds(node.duration)} {node.outcome}"]
+        said += [] if node.after is None else [f"after {node.after}"]
+        waited = 0 if node.started is None or node.ready is None else node.started - node.ready
+        if node.started is not None and node.waited_for:
+            said.append(f"waited {_seconds(waited)} for {', '.join(node.waited_for)}")
+        elif waited >= _SHORTEST_WAIT and waited * _COLUMNS > span:
+            said.append(f"waited {_seconds(waited)} for a worker")
+        lines.append(f"    {visible(node.id):{width}} |{bar}| {visible(', '.join(said))}")
     return lines
-
-
-def _story(node: RunNode, span: int) -> str:
-    after = [] if node.after is None else [f"after {node.after}"]
-    if node.started is None:
-        return visible(", ".join([node.outcome.value, *after]))
-    said = [f"{_seconds(node.duration)} {node.outcome}", *after]
-    waited = node.started - (node.started if node.ready is None else node.ready)
-    if node.waited_for:
-        said.append(f"waited {_seconds(waited)} for {', '.join(node.waited_for)}")
-    elif waited >= _SHORTEST_WAIT and waited * _COLUMNS > span:
-        said.append(f"waited {_seconds(waited)} for a worker")
-    return visible(", ".join(said))
 
 
 def _seconds(milliseconds: int) -> str:

@@ -226,12 +226,15 @@ class _Loader(BaseLoader):
         return environment.template_class.from_code(environment, code, globals or {}, None)
 
 
+def _templates() -> Traversable:
+    """The folder inside an installed wheel, else the one of the source checkout."""
+    packaged = files(gitops) / "_data" / "templates"
+    return packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "templates"
+
+
 def _built_in(name: str) -> CodeType:
     """The compiled code of a built-in template. Raises TemplateNotFound."""
-    packaged = files(gitops) / "_data" / "templates"
-    # Those of an installed wheel, else of the source checkout.
-    folder = packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "templates"
-    file = folder / name
+    file = _templates() / name
     if "/" in name or not name.endswith(".md.j2") or not file.is_file():
         raise TemplateNotFound(name)
     full = f"{BUILT_IN}{name}"
@@ -240,21 +243,10 @@ def _built_in(name: str) -> CodeType:
 
 @lru_cache(maxsize=32)
 def _compiled(name: str, text: str) -> CodeType:
-    """The compiled code of a template that passed every check."""
+    """The compiled code of a template. Raises TemplateError, with the line, for one that breaks a rule."""
     environment = _Environment()
     tree = environment.parse(text, name, name)
-    _check(tree)
-    bodies: list[Any] = [tree, *tree.find_all((nodes.For, nodes.Macro))]
-    for node in bodies:
-        # A call that counts each pass through the body, with the length of its fixed text.
-        length = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
-        call = nodes.Call(nodes.Name("_spend", "load"), [nodes.Const(length)], [], None, None)
-        node.body.insert(0, nodes.ExprStmt(call).set_lineno(node.lineno).set_environment(environment))
-    return environment.compile(tree, name, name)
-
-
-def _check(tree: nodes.Template) -> None:
-    """Refuse a template that uses more than the allowed part of the language. Raises TemplateError with the line."""
+    # Nothing but the allowed part of the language; a problem is reported with its line.
     stack: list[tuple[nodes.Node, int, int]] = [(tree, 1, 0)]
     while stack:
         node, line, depth = stack.pop()
@@ -264,6 +256,13 @@ def _check(tree: nodes.Template) -> None:
         for problem in _problems(node):
             raise _RuleError(problem, line)
         stack.extend((child, line, depth + 1) for child in node.iter_child_nodes())
+    bodies: list[Any] = [tree, *tree.find_all((nodes.For, nodes.Macro))]
+    for node in bodies:
+        # A call that counts each pass through the body, with the length of its fixed text.
+        length = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+        call = nodes.Call(nodes.Name("_spend", "load"), [nodes.Const(length)], [], None, None)
+        node.body.insert(0, nodes.ExprStmt(call).set_lineno(node.lineno).set_environment(environment))
+    return environment.compile(tree, name, name)
 
 
 def _problems(node: nodes.Node) -> Iterator[str]:

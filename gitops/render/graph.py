@@ -186,7 +186,15 @@ def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Bo
             by_graph.setdefault(_owner(node), []).append(node)
     barriers = [_Box((node,), _in_frame(node), None) for node in nodes if node.kind == BARRIER_KIND]
     if len(alike) + len(barriers) <= most:
-        return [*(_Box(tuple(found), _alike(found), owner) for (owner, *_), found in alike.items()), *barriers]
+        together = []
+        for (owner, kind, action, _), found in alike.items():
+            label = f"{action.value} {len(found)} {kind[:-1] + 'ies' if kind.endswith('y') else kind + 's'}"
+            if len(found) == 1:
+                label = _in_frame(found[0])
+            elif not found[0].changes:
+                label = f"{CHECK} {len(found)} {kind} nodes"
+            together.append(_Box(tuple(found), label, owner))
+        return [*together, *barriers]
     whole = [
         _Box(tuple(found), f"{len(found)} change{'s' if len(found) > 1 else ''} of {owner or 'the cluster'}", None)
         for owner, found in by_graph.items()
@@ -215,16 +223,6 @@ def _in_frame(node: ExecNode) -> str:
         return node.title
     name = "" if address.kind in (Kind.GRAPH, Kind.SCHEMA) else f" {address.name}"
     return f"{node.action.value} {node.kind}{name}{', drops' if node.of else ''}"
-
-
-def _alike(nodes: Sequence[ExecNode]) -> str:
-    """The title of nodes with one kind and action."""
-    if len(nodes) == 1:
-        return _in_frame(nodes[0])
-    kind = nodes[0].kind
-    if not nodes[0].changes:
-        return f"{CHECK} {len(nodes)} {kind} nodes"
-    return f"{nodes[0].action.value} {len(nodes)} {kind[:-1] + 'ies' if kind.endswith('y') else kind + 's'}"
 
 
 def _edge_lines(edges: Sequence[ExecEdge], folded: Mapping[str, str]) -> list[str]:

@@ -29,7 +29,7 @@ from gitops.cluster.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.cluster.model.plan import ApprovalRequirement, Plan
+from gitops.cluster.model.plan import Plan
 from gitops.cluster.model.served import Replica, RevisionIdentity
 from gitops.cluster.model.trust import RuleChange
 from gitops.render.characters import visible_json
@@ -179,7 +179,11 @@ def _plan(outcome: PlanOutcome, classes: Mapping[Address, Classified] | None) ->
                 **({"environment": r.environment} if r.environment else {}),
                 "approved_by": [a.approved_by for a in r.approvals],
                 "may_approve": list(r.may),
-                **present(command=_command(outcome, r)),
+                **present(
+                    command=approve_command(plan, r.resource, outcome.selected)
+                    if plan is not None and outcome.selected is not None and not r.satisfied
+                    else None
+                ),
             }
             for r in required
         ],
@@ -268,22 +272,21 @@ def _dry_run(outcome: ApplyOutcome) -> Form:
 
 def _serving(serving: Sequence[Replica] | None) -> Form:
     """The member `serving` of a document, left out where no server is known."""
-    return {"serving": [_server(each) for each in serving]} if serving else {}
-
-
-def _server(server: Replica) -> Form:
-    report = server.report
-    return {
-        "replica": report.replica,
-        "cluster": report.cluster,
-        "state": server.state.value,
-        "follows": report.follows.value,
-        "accepted": _revision(report.accepted),
-        "offered": None if report.offered is None else _revision(report.offered),
-        "codes": list(report.codes),
-        "age_s": server.age_s,
-        "ttl_s": report.ttl_s,
-    }
+    found = [
+        {
+            "replica": server.report.replica,
+            "cluster": server.report.cluster,
+            "state": server.state.value,
+            "follows": server.report.follows.value,
+            "accepted": _revision(server.report.accepted),
+            "offered": None if server.report.offered is None else _revision(server.report.offered),
+            "codes": list(server.report.codes),
+            "age_s": server.age_s,
+            "ttl_s": server.report.ttl_s,
+        }
+        for server in serving or ()
+    ]
+    return {"serving": found} if found else {}
 
 
 def _revision(revision: RevisionIdentity) -> Form:
@@ -424,13 +427,6 @@ def _change(
         migration=plain(change.migration.to_json()) if migration and change.migration else None,
         details=list(change.details) or None,
     )
-
-
-def _command(outcome: PlanOutcome, need: ApprovalRequirement) -> str | None:
-    """The command that approves a change of a plan, where one is missing and can be given for this plan."""
-    if outcome.plan is None or outcome.selected is None or need.satisfied:
-        return None
-    return approve_command(outcome.plan, need.resource, outcome.selected)
 
 
 def approve_command(plan: Plan, address: Address, selected: Iterable[str]) -> str:

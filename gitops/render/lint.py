@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from gitops.cluster.session.lint import LintOutcome, LocatedProblem, Region
+from gitops.cluster.session.lint import LintOutcome, Region
 from gitops.database.language.lint import LintLevel
 from gitops.database.language.text import SourceText
 from gitops.render.characters import visible
@@ -36,8 +36,13 @@ def lint_text(outcome: LintOutcome, display: Callable[[str], str] = str) -> str:
         schemas[report.path].add(report.schema)
     lines: list[str] = []
     for problem in outcome.problems[:SHOWN]:
-        is_of_some = len(problem.schemas) < len(schemas[problem.path])
-        lines.extend(_problem(problem, outcome.sources[problem.path], display, is_of_some=is_of_some))
+        region = problem.region
+        place = f"{display(problem.path)}:{region.line}:{region.column}"
+        lines.append(f"{place}: {problem.level}[{problem.code}]: {problem.message}")
+        lines += source_lines(outcome.sources[problem.path], region)
+        lines += [] if problem.fix is None else [f"  help: {problem.fix}"]
+        if len(problem.schemas) < len(schemas[problem.path]):
+            lines.append(f"  note: against {', '.join(map(display, problem.schemas))}")
     if len(outcome.problems) > SHOWN:
         lines.append(f"and {len(outcome.problems) - SHOWN} more; --format json has them all")
     lines.extend(diagnostic_lines(outcome.diagnostics))
@@ -59,6 +64,31 @@ def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) ->
 
     Paths are relative to the cluster folder.
     """
+    problems = []
+    for problem in outcome.problems:
+        region = problem.region
+        span = {
+            "start_line": region.line,
+            "start_column": region.column,
+            "end_line": region.end_line,
+            "end_column": region.end_column,
+            "start_byte": region.start,
+            "end_byte": region.end,
+        }
+        fixes = [{"start_byte": region.start, "end_byte": region.end, "text": problem.replacement}]
+        problems.append(
+            present(
+                severity=problem.level.value,
+                code=problem.code,
+                message=problem.message,
+                path=problem.path,
+                span=span,
+                query=problem.query,
+                schemas=list(problem.schemas) or None,
+                fix=problem.fix,
+                replacements=fixes if problem.replacement is not None else None,
+            )
+        )
     return {
         "ok": outcome.ok(strict=strict),
         "config_dir": config_dir,
@@ -80,7 +110,7 @@ def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) ->
             for each in outcome.queries
         ],
         "not_checked": [{"query_path": path, "schema": schema} for schema, path in outcome.unchecked],
-        "problems": [_form(each) for each in outcome.problems],
+        "problems": problems,
         "diagnostics": [each.to_json() for each in outcome.diagnostics],
     }
 
@@ -107,42 +137,6 @@ def source_lines(text: SourceText, region: Region) -> list[str]:
     gutter = " " * len(str(region.line))
     marks = " " * _width(before) + "^" * max(1, _width(inside))
     return [f"  {region.line} | {before}{inside}{after}{ends}".rstrip(), f"  {gutter} | {marks}"]
-
-
-def _problem(
-    problem: LocatedProblem, text: SourceText, display: Callable[[str], str], *, is_of_some: bool
-) -> Iterator[str]:
-    region = problem.region
-    place = f"{display(problem.path)}:{region.line}:{region.column}"
-    yield f"{place}: {problem.level}[{problem.code}]: {problem.message}"
-    yield from source_lines(text, region)
-    if problem.fix is not None:
-        yield f"  help: {problem.fix}"
-    if is_of_some:
-        yield f"  note: against {', '.join(map(display, problem.schemas))}"
-
-
-def _form(problem: LocatedProblem) -> Form:
-    region = problem.region
-    fixes = [{"start_byte": region.start, "end_byte": region.end, "text": problem.replacement}]
-    return present(
-        severity=problem.level.value,
-        code=problem.code,
-        message=problem.message,
-        path=problem.path,
-        span={
-            "start_line": region.line,
-            "start_column": region.column,
-            "end_line": region.end_line,
-            "end_column": region.end_column,
-            "start_byte": region.start,
-            "end_byte": region.end,
-        },
-        query=problem.query,
-        schemas=list(problem.schemas) or None,
-        fix=problem.fix,
-        replacements=fixes if problem.replacement is not None else None,
-    )
 
 
 def _continues(data: bytes, offset: int) -> bool:

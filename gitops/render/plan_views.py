@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gitops.cluster.model.access import AccessDiff, Actors, place_of
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.plan import Effect, ExecutionGraph, Plan
-from gitops.cluster.model.undo import Undo, Undoing
+from gitops.cluster.model.undo import Undo
 from gitops.cluster.plan.classes import Classified, atomic_graph, classes_of, pivots
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -96,10 +96,19 @@ class PlanView:
     def undone(self) -> tuple[Undone, ...]:
         """What does not simply come back by a plan back, the worst first."""
         worse = [each for each in self.plan.undoings if each.undo is not Undo.COMPLETE]
-        return tuple(
-            Undone(each.resource, each.undo, tuple(part.words for part in each.parts), _restore_lines(each))
-            for each in sorted(worse, key=lambda each: (_WORST_FIRST.index(each.undo), each.resource))
-        )
+        found = []
+        for each in sorted(worse, key=lambda each: (_WORST_FIRST.index(each.undo), each.resource)):
+            # The types that come back empty, by the version that has their rows.
+            types: dict[int, list[str]] = {}
+            for part in each.parts:
+                if part.comes_back and part.version is not None:
+                    types.setdefault(part.version, []).append(part.name)
+            restore = tuple(
+                f"restores: {{{each.resource.name}: {{version: {version}, types: [{', '.join(sorted(names))}]}}}}"
+                for version, names in sorted(types.items())
+            )
+            found.append(Undone(each.resource, each.undo, tuple(part.words for part in each.parts), restore))
+        return tuple(found)
 
     @cached_property
     def undo_counts(self) -> str:
@@ -135,19 +144,6 @@ class Undone:
     undo: Undo
     lines: tuple[str, ...]
     restore: tuple[str, ...]
-
-
-def _restore_lines(undoing: Undoing) -> tuple[str, ...]:
-    """What to add to `cluster.yaml` so that the rows of types that come back empty come back too; one line for each version."""
-    types: dict[int, list[str]] = {}
-    for part in undoing.parts:
-        if part.comes_back and part.version is not None:
-            types.setdefault(part.version, []).append(part.name)
-    graph = undoing.resource.name
-    return tuple(
-        f"restores: {{{graph}: {{version: {version}, types: [{', '.join(sorted(names))}]}}}}"
-        for version, names in sorted(types.items())
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,19 +262,15 @@ def what_if_views(found: Iterable[WhatIf]) -> tuple[WhatIfView, ...]:
         ]
         refused += [f"left out: {wanted} ({Code.REPLICA_LIMIT_EXCEEDED})" for wanted in each.refused]
         place = each.key if each.key == each.cluster else f"{each.key} ({each.cluster})"
-        views.append(WhatIfView(place, each.actions, said, tuple(refused), _played(each)))
+        before, after, played = each.before, each.after, ""
+        if before is not None and after is not None:
+            parts = [
+                f"replica-hours from {before.replica_hours:.2f} to {after.replica_hours:.2f}",
+                f"credits from {before.credits:.2f} to {after.credits:.2f}",
+            ]
+            if before.unserved_s or after.unserved_s:
+                parts.append(f"minutes unserved from {before.unserved_s // 60} to {after.unserved_s // 60}")
+            command = f"gitops strategies simulate --from-audit {each.key}"
+            played = f"the last {each.days} days, played again: {', '.join(parts)}; what that assumes: `{command}`"
+        views.append(WhatIfView(place, each.actions, said, tuple(refused), played))
     return tuple(views)
-
-
-def _played(found: WhatIf) -> str:
-    before, after = found.before, found.after
-    if before is None or after is None:
-        return ""
-    parts = [
-        f"replica-hours from {before.replica_hours:.2f} to {after.replica_hours:.2f}",
-        f"credits from {before.credits:.2f} to {after.credits:.2f}",
-    ]
-    if before.unserved_s or after.unserved_s:
-        parts.append(f"minutes unserved from {before.unserved_s // 60} to {after.unserved_s // 60}")
-    command = f"gitops strategies simulate --from-audit {found.key}"
-    return f"the last {found.days} days, played again: {', '.join(parts)}; what that assumes: `{command}`"

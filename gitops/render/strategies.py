@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 from gitops.compute.strategies.decision import ActionKind
 from gitops.compute.strategies.simulation import Step, Timeline, Usage
 from gitops.compute.ticks.memory import MemoryOutcome
-from gitops.compute.ticks.replays import Replayed, ReplayOutcome
+from gitops.compute.ticks.replays import ReplayOutcome
 from gitops.compute.ticks.tick import TickOutcome
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostics
@@ -41,10 +41,23 @@ def comparison_lines(before: Timeline, after: Timeline) -> list[str]:
 
 def timeline_form(timeline: Timeline) -> dict[str, Any]:
     """As JSON: the steps at which something happened, and the sums."""
-    usage = timeline.usage
+    usage, steps = timeline.usage, []
+    for step in timeline.steps:
+        if step.actions or step.problem:
+            actions = [
+                {
+                    "op": action.kind.value,
+                    "replica": action.replica,
+                    "size": action.spec.size,
+                    "reasons": [str(reason) for reason in action.reasons],
+                }
+                for action in step.actions
+            ]
+            form = {"at_s": step.at_s, "actions": actions, "replicas": dict(step.replicas)}
+            steps.append({**form, **present(problem=step.problem)})
     return {
         "cluster": timeline.scenario.cluster,
-        "steps": [_step_form(step) for step in timeline.steps if step.actions or step.problem],
+        "steps": steps,
         "usage": {
             "replica_hours": round(usage.replica_hours, 4),
             "credits": round(usage.credits, 4),
@@ -101,20 +114,6 @@ def _across(timeline: Timeline, at_s: int) -> float:
     return _LEFT + _WIDTH * at_s / timeline.scenario.length_s
 
 
-def _step_form(step: Step) -> Mapping[str, Any]:
-    actions = [
-        {
-            "op": action.kind.value,
-            "replica": action.replica,
-            "size": action.spec.size,
-            "reasons": [str(reason) for reason in action.reasons],
-        }
-        for action in step.actions
-    ]
-    form = {"at_s": step.at_s, "actions": actions, "replicas": dict(step.replicas), "problem": step.problem}
-    return {key: value for key, value in form.items() if value is not None}
-
-
 def _figures(usage: Usage) -> Sequence[tuple[str, str]]:
     return (
         ("replica-hours", f"{usage.replica_hours:.2f}"),
@@ -161,19 +160,17 @@ def tick_lines(outcome: TickOutcome, *, table: bool = False, verbose: bool = Fal
     acting = {place for place, *_ in rows}
     quiet = [place for place in outcome.decided if place not in acting]
     lines += [f"-- {place}: nothing to do" for place in quiet if verbose]
-    return [*lines, _summary(outcome)]
-
-
-def _summary(outcome: TickOutcome) -> str:
     if outcome.skipped is not None:
-        return f"-- skipped: {outcome.skipped}"
-    clusters = count(len(outcome.decided), "compute cluster")
+        return [*lines, f"-- skipped: {outcome.skipped}"]
+    looked = f"-- {count(len(outcome.decided), 'compute cluster')} looked at"
     statements = count(len(outcome.actions), "statement")
     if outcome.dry_run or outcome.changeset is None:
         would = "would be " if outcome.dry_run and outcome.actions else ""
-        return f"-- {clusters} looked at, {statements} {would}carried out".replace("0 statements", "no statements")
-    done = sum(each.outcome.succeeded for each in outcome.results if each.node_id.startswith("replica."))
-    return f"-- {clusters} looked at, {done} of {statements} carried out: changeset {outcome.changeset.key}"
+        ran = f"{looked}, {statements} {would}carried out".replace("0 statements", "no statements")
+    else:
+        done = sum(each.outcome.succeeded for each in outcome.results if each.node_id.startswith("replica."))
+        ran = f"{looked}, {done} of {statements} carried out: changeset {outcome.changeset.key}"
+    return [*lines, ran]
 
 
 def tick_form(outcome: TickOutcome) -> dict[str, Any]:
@@ -222,22 +219,18 @@ def replay_lines(outcome: ReplayOutcome) -> list[str]:
     """Of each compute cluster what was recorded and what is assumed, what the declared strategies do, and the comparison."""
     lines: list[str] = []
     for each in outcome.replayed:
-        lines += [*([""] if lines else []), *_replay_lines(each, timestamp(outcome.since))]
+        lines += [""] if lines else []
+        lines.append(f"{each.key} on target {each.target} since {timestamp(outcome.since)}")
+        lines += [f"  recorded: {line}" for line in each.replay.recorded or ("nothing",)]
+        lines += [f"  assumed: {line}" for line in each.replay.assumed]
+        lines += [
+            "",
+            *timeline_lines(each.after),
+            "",
+            "applied -> declared",
+            *comparison_lines(each.before, each.after),
+        ]
     return lines
-
-
-def _replay_lines(each: Replayed, since: str) -> list[str]:
-    recorded = each.replay.recorded or ("nothing",)
-    return [
-        f"{each.key} on target {each.target} since {since}",
-        *(f"  recorded: {line}" for line in recorded),
-        *(f"  assumed: {line}" for line in each.replay.assumed),
-        "",
-        *timeline_lines(each.after),
-        "",
-        "applied -> declared",
-        *comparison_lines(each.before, each.after),
-    ]
 
 
 def replay_form(outcome: ReplayOutcome) -> dict[str, Any]:
