@@ -17,7 +17,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gitops.cli.cluster import folder_of, project_of, selecting_words
@@ -45,7 +44,6 @@ from gitops.render.text import diagnostic_lines, subject_lines, to_text
 
 if TYPE_CHECKING:
     from gitops.cluster.approving.approve import ChosenChange
-    from gitops.cluster.approving.decide import DecisionContext
     from gitops.cluster.config.gitops_yaml import ClusterRule
     from gitops.cluster.session.workspace import Workspace
     from gitops.repository.wiring.project import LocalProject
@@ -74,17 +72,31 @@ class _Chosen:
 
 
 def approve(options: argparse.Namespace) -> ApproveOutcome | int:
-    """`gitops approve`."""
+    """`gitops approve`. Raises UsageError `usage_error` for options that contradict each other."""
     from gitops.cluster.approving.approve import review, sign_approvals
 
-    _check_approve(options)
+    problem, fix = "", "name one change: gitops approve ADDRESS --break-glass --reason TEXT"
+    if options.break_glass != (options.reason is not None):
+        problem = "--break-glass and --reason must be used together"
+    elif options.all and (options.plan or options.rows or options.break_glass):
+        problem = "--all cannot be combined with --plan, --rows or --break-glass"
+        fix = "leave them out: gitops approve --all; or name the changes: gitops approve ADDRESS"
+    elif options.break_glass and len(options.resources) > 1:
+        problem = "--break-glass approves one change"
+    if problem:
+        raise UsageError(Code.USAGE_ERROR, problem, fix=fix)
+    _check_yes(options, options.plan, "--plan")
     local = project_of(options)
     if local is None:
         return _approve_in_folder(options)
     local.list_once()
     chosen, others = _missing(options, local) if options.all else (_named(options, local), ())
     if not chosen:
-        return _nothing_to_approve(options, others)
+        problems = Diagnostics(others)
+        if not problems.has_errors:
+            detail = "no change waits for an approval that you may give"
+            problems.add(Code.APPROVAL_NOT_REQUIRED, "", detail, fix="show what waits for whom: gitops status")
+        return show(ApproveOutcome(config_dir=options.config or ".", diagnostics=tuple(problems)), options)
     named = all(each.change.plan_digest is not None for each in chosen)
     if not named or _on_terminal(options):
         seen = [
@@ -99,21 +111,6 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
         # A person took their time: what is signed is planned on what the remote has now.
         local.project.tools.relist()
     return _show_outcomes(sign_approvals([each.change for each in chosen], emergency=options.reason), options, others)
-
-
-def _check_approve(options: argparse.Namespace) -> None:
-    """Raises UsageError `usage_error` for options that contradict each other."""
-    problem, fix = "", "name one change: gitops approve ADDRESS --break-glass --reason TEXT"
-    if options.break_glass != (options.reason is not None):
-        problem = "--break-glass and --reason must be used together"
-    elif options.all and (options.plan or options.rows or options.break_glass):
-        problem = "--all cannot be combined with --plan, --rows or --break-glass"
-        fix = "leave them out: gitops approve --all; or name the changes: gitops approve ADDRESS"
-    elif options.break_glass and len(options.resources) > 1:
-        problem = "--break-glass approves one change"
-    if problem:
-        raise UsageError(Code.USAGE_ERROR, problem, fix=fix)
-    _check_yes(options, options.plan, "--plan")
 
 
 def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
@@ -179,41 +176,36 @@ def _named(options: argparse.Namespace, local: LocalProject) -> list[_Chosen]:
 def _missing(options: argparse.Namespace, local: LocalProject) -> tuple[list[_Chosen], tuple[Diagnostic, ...]]:
     """The changes of all clusters that the person may approve, and why not the other ones; none where a cluster has errors."""
     from gitops.cluster.approving.missing import missing_approvals
+    from gitops.repository.wiring.repository import read_public_key
 
     alone = options.cluster is not None or options.config is not None
     rules = (local.rule(options.cluster, options.config),) if alone else local.project.clusters()
     if options.request is not None and len({rule.ref for rule in rules}) > 1:
         fix = "name one cluster with --cluster NAME, or the changes"
         raise UsageError(Code.USAGE_ERROR, "the clusters follow several branches, and a request is for one", fix=fix)
-    key, found, others = _public_key(local), list[_Chosen](), Diagnostics()
+    key = local.signing_key()
+    if key is None:
+        raise UsageError(Code.SIGNING_KEY_MISSING, "git config user.signingKey is not set")
+    try:
+        public_key = read_public_key(key)[1]
+    except GitopsError as error:
+        fix = "write it beside the private key: ssh-keygen -y -f KEY > KEY.pub; or name the changes"
+        raise UsageError(Code.SIGNING_KEY_MISSING, f"--all needs your public key: {error.detail}", fix=fix) from error
+    found, others = list[_Chosen](), Diagnostics()
     for rule in rules:
-        missing = missing_approvals(_workspace(options, local, rule), key)
-        name = str if len(rules) == 1 else partial(_word, rule.name)
+        missing = missing_approvals(_workspace(options, local, rule), public_key)
+
+        def name(address: Address, cluster: str = rule.name) -> str:
+            """How a command names a resource: with its cluster, where it is one of several."""
+            alone = len(rules) == 1 or (address.kind in _NAMED_BY_CLUSTER and address.name == cluster)
+            return address if alone else f"{cluster}/{address}"
+
         others.extend(replace(each, path=name(Address(each.path))) for each in missing.diagnostics)
         found += [
             _Chosen(name(address), rule.name, _change_of(options, local, rule, address))
             for address in missing.addresses
         ]
     return [] if others.has_errors else found, tuple(others)
-
-
-def _word(cluster: str, address: Address) -> str:
-    """How a command names a resource of one of several clusters."""
-    return address if address.kind in _NAMED_BY_CLUSTER and address.name == cluster else f"{cluster}/{address}"
-
-
-def _public_key(local: LocalProject) -> str:
-    """The base64 of the person's public key. Raises UsageError `signing_key_missing`."""
-    from gitops.repository.wiring.repository import read_public_key
-
-    key = local.signing_key()
-    if key is None:
-        raise UsageError(Code.SIGNING_KEY_MISSING, "git config user.signingKey is not set")
-    try:
-        return read_public_key(key)[1]
-    except GitopsError as error:
-        fix = "write it beside the private key: ssh-keygen -y -f KEY > KEY.pub; or name the changes"
-        raise UsageError(Code.SIGNING_KEY_MISSING, f"--all needs your public key: {error.detail}", fix=fix) from error
 
 
 def _change_of(options: argparse.Namespace, local: LocalProject, rule: ClusterRule, address: Address) -> ChosenChange:
@@ -252,14 +244,6 @@ def _approve_words(chosen: list[_Chosen], about: list[ApprovalSubject], options:
     for cluster, digest in plans.items():
         words += ["--plan", digest if len(plans) == 1 else f"{cluster}={digest}"]
     return words
-
-
-def _nothing_to_approve(options: argparse.Namespace, others: tuple[Diagnostic, ...]) -> int:
-    problems = Diagnostics(others)
-    if not problems.has_errors:
-        detail = "no change waits for an approval that you may give"
-        problems.add(Code.APPROVAL_NOT_REQUIRED, "", detail, fix="show what waits for whom: gitops status")
-    return show(ApproveOutcome(config_dir=options.config or ".", diagnostics=tuple(problems)), options)
 
 
 def _show_outcomes(
@@ -316,12 +300,17 @@ def countersign(options: argparse.Namespace) -> DecisionOutcome | int:
 
 
 def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome | int:
-    from gitops.cluster.approving.decide import countersign, review, revoke
+    from gitops.cluster.approving.decide import DecisionContext, countersign, review, revoke
+    from gitops.core.faults import NoFaults
+    from gitops.repository.wiring.system import RandomIds, SystemClock
 
     _check_yes(options, options.commit, "--commit")
     local = open_project(options)
     local.list_once()
-    context, commit = _decision_context(options, local), options.commit
+    rule, commit = local.rule(options.cluster, options.config), options.commit
+    project, ledger, publisher = local.project, local.ledger(rule), local.approval_publisher(rule)
+    target = project.recorded_target(rule, project.position(rule), project.config())
+    context = DecisionContext(ledger, target, publisher, SystemClock(), RandomIds(), NoFaults(), os.getpid())
     if commit is None or _on_terminal(options):
         seen = review(context, kind, options.approval)
         if not seen.ok or seen.about is None:
@@ -336,18 +325,6 @@ def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome 
     done = decide(context, options.approval, options.reason, commit=commit)
     code = show(done, options)
     return NOT_RECORDED if code == OK and done.recorded is False else code
-
-
-def _decision_context(options: argparse.Namespace, local: LocalProject) -> DecisionContext:
-    """The ledger and the signer. Raises UsageError `signing_key_missing`, `actor_required`."""
-    from gitops.cluster.approving.decide import DecisionContext
-    from gitops.core.faults import NoFaults
-    from gitops.repository.wiring.system import RandomIds, SystemClock
-
-    rule = local.rule(options.cluster, options.config)
-    project, ledger, publisher = local.project, local.ledger(rule), local.approval_publisher(rule)
-    target = project.recorded_target(rule, project.position(rule), project.config())
-    return DecisionContext(ledger, target, publisher, SystemClock(), RandomIds(), NoFaults(), os.getpid())
 
 
 def _confirmed(

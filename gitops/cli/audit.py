@@ -168,7 +168,15 @@ def _report(local: LocalProject, rule: ClusterRule, head: str, options: argparse
     scope = AuditScope(since, witnesses, lambda first: local.project.anchor(rule, first), on_verified)
     report = _run(local, rule, head, scope)
     if report.ok:
-        report = _remember_head(local, rule, report)
+        heads, problem = local.heads(rule), ""
+        try:
+            heads.remember(heads.known().seen, report.head)
+        except GitopsError as error:
+            problem = f": {error.detail}"
+        known = heads.known()
+        if report.head not in (known.seen, known.note):
+            notes = (*report.notes, f"this repository could not remember the head{problem}")
+            report = replace(report, notes=notes)
         if options.pin is not None:
             _write_whole(Path(options.pin), write_pin(AuditPin(rule.name, report.entries, head)))
     return report
@@ -241,19 +249,6 @@ def _copies(local: LocalProject, rule: ClusterRule, names: list[str]) -> dict[st
         if len(found) == before:
             raise GitopsError(Code.WITNESS_UNPROVEN, f"{remote.url} has no ledger of {rule.name}", path=name)
     return found
-
-
-def _remember_head(local: LocalProject, rule: ClusterRule, report: AuditReport) -> AuditReport:
-    """Remember the verified head for later commands here; a note of the report says if that failed."""
-    heads, problem = local.heads(rule), ""
-    try:
-        heads.remember(heads.known().seen, report.head)
-    except GitopsError as error:
-        problem = f": {error.detail}"
-    known = heads.known()
-    if report.head in (known.seen, known.note):
-        return report
-    return replace(report, notes=(*report.notes, f"this repository could not remember the head{problem}"))
 
 
 def _since(local: LocalProject, head: str, text: str | None) -> str | None:

@@ -203,7 +203,21 @@ def _write_outputs(
     Source: https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands#multiline-strings
     """
     if environ.get("GITHUB_STEP_SUMMARY") and reports:
-        _append(environ["GITHUB_STEP_SUMMARY"], redact(_summary(reports)))
+        # Reports that do not fit are left out as a whole, and counted in a last line.
+        parts: list[str] = []
+        room = _MAX_SUMMARY - 1024
+        for report in reports:
+            comment = report.comment
+            if isinstance(comment, PlanComment):
+                text = plan_summary(comment)
+            else:
+                text = apply_comment(comment) if isinstance(comment, ApplyComment) else refusal_comment(comment)
+            room -= len(text.encode()) + 1
+            if room < 0:
+                parts.append(f"{len(reports) - len(parts)} more report(s) do not fit on this page.\n")
+                break
+            parts.append(text)
+        _append(environ["GITHUB_STEP_SUMMARY"], redact("\n".join(parts)))
     if environ.get("GITHUB_OUTPUT"):
         values = {
             "verdict": result.name.lower(),
@@ -215,24 +229,6 @@ def _write_outputs(
             frame = f"gitops_{secrets.token_hex(16)}"
             text += f"{name}<<{frame}\n{redact(value)}\n{frame}\n"
         _append(environ["GITHUB_OUTPUT"], text)
-
-
-def _summary(reports: Sequence[ClusterReport]) -> str:
-    """The reports one after the other; those that do not fit are left out as a whole, and counted in a last line."""
-    parts: list[str] = []
-    room = _MAX_SUMMARY - 1024
-    for report in reports:
-        comment = report.comment
-        if isinstance(comment, PlanComment):
-            text = plan_summary(comment)
-        else:
-            text = apply_comment(comment) if isinstance(comment, ApplyComment) else refusal_comment(comment)
-        room -= len(text.encode()) + 1
-        if room < 0:
-            parts.append(f"{len(reports) - len(parts)} more report(s) do not fit on this page.\n")
-            break
-        parts.append(text)
-    return "\n".join(parts)
 
 
 def _append(file: str, text: str) -> None:

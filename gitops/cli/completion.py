@@ -137,19 +137,14 @@ def _case(pattern: str, words: list[str] | tuple[str, ...]) -> str:
 
 def manual(_options: argparse.Namespace) -> int:
     """`gitops manual`."""
-    say("\n".join(_page()))
+    lines = [f'.TH GITOPS 1 "" "gitops {__version__}" "Commands"']
+    lines.append(".SH NAME\ngitops \\- plan, approve and apply clusters of graph databases from git")
+    lines.append(".SH SYNOPSIS\n.B gitops\n.I COMMAND\n.SH OPTIONS OF EVERY COMMAND")
+    lines += [line for each in EVERYWHERE for line in _entry(each.label, each.meaning)]
+    lines += [".SH COMMANDS", *_manual_entries(COMMANDS, "gitops")]
+    lines.append(".SH EXIT STATUS\n0 success, also with warnings; 1 a problem with severity error; 2 wrong usage")
+    say("\n".join(lines))
     return OK
-
-
-def _page() -> Iterator[str]:
-    yield f'.TH GITOPS 1 "" "gitops {__version__}" "Commands"'
-    yield ".SH NAME\ngitops \\- plan, approve and apply clusters of graph databases from git"
-    yield ".SH SYNOPSIS\n.B gitops\n.I COMMAND\n.SH OPTIONS OF EVERY COMMAND"
-    for each in EVERYWHERE:
-        yield from _entry(each.label, each.meaning)
-    yield ".SH COMMANDS"
-    yield from _manual_entries(COMMANDS, "gitops")
-    yield ".SH EXIT STATUS\n0 success, also with warnings; 1 a problem with severity error; 2 wrong usage"
 
 
 def _manual_entries(table: Iterable[Command], parent: str) -> Iterator[str]:

@@ -27,7 +27,6 @@ from gitops.init.files import (
     INSTALL_FOLDER,
     FileState,
     ForgeKind,
-    FoundCluster,
     InitOutcome,
     InitRequest,
     PublicKey,
@@ -66,7 +65,12 @@ def init(options: argparse.Namespace) -> int:
     given = os.path.realpath(os.path.expanduser(options.bot_key)) if options.bot_key else ""  # noqa: PTH111
     private_key = options.new_bot_key or given.removesuffix(".pub") or None
     lines = [] if options.no_signing or options.dry_run else _sign_commits(options, checkout)
-    lines += _found_lines(request.path, request.found)
+    graphs, policies = request.found.graphs, [f"{request.path}/{file}" for _, file in request.found.policies]
+    schemas = [f"{request.path}/{graph.schema}" for graph in graphs]
+    queries = [f"{request.path}/{graph.queries}" for graph in graphs if graph.queries]
+    for kind, paths in (("schemas", schemas), ("queries", queries), ("policies", policies)):
+        lines += [f"found {kind}: {', '.join(paths)}: declared in cluster.yaml, and not changed"] if paths else []
+    lines += ["each policy applies to all graphs: check `applies_to` in cluster.yaml"] if policies else []
     if made_key:
         lines.append(f"made {options.new_bot_key}: the bot's private key. Keep it out of every repository")
     return _finish(options, checkout, outcome, next_steps(request, checkout.server, private_key), lines)
@@ -101,7 +105,12 @@ def _finish(
             }
         )
     else:
-        said = [] if options.quiet else [*lines, *_lines(outcome, made)]
+        for file in outcome.files:
+            if file.path in made:
+                lines.append(_DONE[file.state].format(file.path))
+            elif file.state is not FileState.OWN or file.before is not None:
+                lines.append(_WORDS[file.state].format(file.path))
+        said = [] if options.quiet else lines
         problem_lines = diagnostic_lines(problems, verbose=options.verbose)
         lines = [*(_diffs(outcome) if options.diff else ()), *said, *problem_lines]
         if steps and not (options.dry_run or options.quiet or problems.has_errors):
@@ -139,15 +148,16 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
     forge = options.forge or ask("Where are change requests: github, gitlab, gitea or hooks", known)
     if forge not in [str(kind) for kind in ForgeKind]:
         raise UsageError(Code.USAGE_ERROR, "set --forge to github, gitlab, gitea or hooks")
-    cluster = options.cluster or ask("Name of the cluster", _cluster_name(checkout.name.rpartition("/")[2])) or ""
+    name = _UNFIT.sub("-", checkout.name.rpartition("/")[2]).strip("-")
+    cluster = options.cluster or ask("Name of the cluster", name if name[:1].isalpha() else "main") or ""
     principal = checkout.git.config("user.email") or ""
     key = options.key or checkout.git.config("user.signingKey", path=True)
     if not principal or not key:
         raise GitopsError(
             Code.INIT_KEY_MISSING, "set git config user.email and user.signingKey, or pass your key with --key FILE"
         )
-    default_bot = f"bot@{principal.partition('@')[2]}" if "@" in principal else "gitops-bot"
-    bot = options.bot or ask("Name of the bot that signs the ledger", default_bot) or ""
+    default = f"bot@{principal.partition('@')[2]}" if "@" in principal else "gitops-bot"
+    bot = options.bot or ask("Name of the bot that signs the ledger", default) or ""
     public = options.bot_key or options.new_bot_key or ask("Public key of the bot", None)
     if not public:
         detail = "the bot that signs the ledger has no key"
@@ -172,6 +182,8 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         except GitopsError:
             return []  # a file or a link; what has to be read later says why it cannot
 
+    # github.com, or GitHub Enterprise Cloud. An alias of ssh, such as `work`, has no dot.
+    on_cloud = re.fullmatch(r"[^.]*|(ssh\.)?github\.com|.*\.ghe\.com", checkout.host or "", re.DOTALL) is not None
     path = options.path or ask("Folder of the cluster", find_path(names) or "cluster") or ""
     return InitRequest(
         cluster=cluster,
@@ -187,7 +199,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         storage=options.storage,
         action=options.action,
         strategies=options.strategies,
-        enterprise=forge == ForgeKind.GITHUB and not _on_github_cloud(checkout.host),
+        enterprise=forge == ForgeKind.GITHUB and not on_cloud,
     )
 
 
@@ -197,25 +209,6 @@ def _passing_key() -> PublicKey:
         path = f"{folder}/key"
         make_key(path, "gitops")
         return PublicKey(*read_public_key(path))
-
-
-def _found_lines(path: str, found: FoundCluster) -> list[str]:
-    """What was found and is declared, a line for each kind."""
-    schemas = [f"{path}/{graph.schema}" for graph in found.graphs]
-    queries = [f"{path}/{graph.queries}" for graph in found.graphs if graph.queries]
-    policies = [f"{path}/{file}" for _, file in found.policies]
-    kinds = (("schemas", schemas), ("queries", queries), ("policies", policies))
-    lines = [
-        f"found {kind}: {', '.join(paths)}: declared in cluster.yaml, and not changed" for kind, paths in kinds if paths
-    ]
-    if policies:
-        lines.append("each policy applies to all graphs: check `applies_to` in cluster.yaml")
-    return lines
-
-
-def _on_github_cloud(host: str | None) -> bool:
-    """Whether github.com or GitHub Enterprise Cloud is behind a host. An alias of ssh, such as `work`, has no dot."""
-    return host is None or "." not in host or host in ("github.com", "ssh.github.com") or host.endswith(".ghe.com")
 
 
 def _sign_commits(options: argparse.Namespace, checkout: Checkout) -> list[str]:
@@ -257,12 +250,6 @@ def _bot_key(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> bool:
     return make_key(path, options.bot or "gitops")
 
 
-def _cluster_name(text: str) -> str:
-    """The name of a repository, in the form of a cluster name."""
-    name = _UNFIT.sub("-", text).strip("-")
-    return name if name[:1].isalpha() else "main"
-
-
 _DONE = {FileState.NEW: "made {}", FileState.RENEWED: "renewed {}", FileState.OBSOLETE: "removed {}: another version"}
 _WORDS = {
     FileState.NEW: "would make {}",
@@ -272,14 +259,6 @@ _WORDS = {
     FileState.RENEWED: "would renew {}",
     FileState.OBSOLETE: "would remove {}: another version",
 }
-
-
-def _lines(outcome: InitOutcome, made: list[str]) -> Iterator[str]:
-    for file in outcome.files:
-        if file.path in made:
-            yield _DONE[file.state].format(file.path)
-        elif file.state is not FileState.OWN or file.before is not None:
-            yield _WORDS[file.state].format(file.path)
 
 
 def _diffs(outcome: InitOutcome) -> Iterator[str]:

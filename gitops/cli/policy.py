@@ -16,7 +16,7 @@ from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.policies import case_files, read_policy
 from gitops.cluster.config.reader import SourceReader
 from gitops.cluster.config.source import SourceTree
-from gitops.cluster.model.access import FROM, RUN, AccessClass, AccessDiff, place_of
+from gitops.cluster.model.access import FROM, RUN, AccessClass, place_of
 from gitops.cluster.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, of_kind, policy_address
 from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.resource import Resource
@@ -28,7 +28,6 @@ from gitops.cluster.policy.bundle import (
     SERVER_ACTIONS,
     TARGET_SCOPED,
     Action,
-    Bundle,
     EngineKind,
     Rule,
 )
@@ -51,7 +50,8 @@ from gitops.repository.wiring.local import LocalRepository, open_commit_tree
 
 def diff(options: argparse.Namespace) -> int:
     """`gitops policy diff`: exit code 1 for a gain of a class of `--fail-on`, and where a policy cannot be read."""
-    classes = _classes(options.fail_on)
+    named = [] if options.fail_on is None else options.fail_on.split(",")
+    classes = [_known(name.strip(), AccessClass, "class") for name in named]
     action = (
         None
         if options.action is None
@@ -61,7 +61,9 @@ def diff(options: argparse.Namespace) -> int:
         detail = "--to and --request both name the state afterwards"
         raise UsageError(Code.USAGE_ERROR, detail, fix="leave one of them out")
     problems = Diagnostics()
-    workspace = _folder(options) if options.new is not None else planning_workspace(options)
+    # The ledger is that of the folder where the state afterwards is named.
+    chosen = options if options.new is None else argparse.Namespace(**{**vars(options), "request": None})
+    workspace = planning_workspace(chosen)
     declared = _declared(workspace.tree if options.new is None else _tree(options, options.new), problems)
     if options.old is None:
         before = _recorded(workspace, declared, problems)
@@ -73,7 +75,17 @@ def diff(options: argparse.Namespace) -> int:
         for row in found.rows
         if action in (None, row.action) and (options.actor is None or options.actor in row.actors)
     )
-    _print(replace(found, rows=rows), classes, problems, options)
+    shown = replace(found, rows=rows)
+    if options.format == "json":
+        form = access_form(shown, classes)
+        show_form({"ok": not problems.has_errors, "access": form, "diagnostics": problems.to_json()})
+    else:
+        lines = [line.removeprefix("  ") for line in access_lines(shown)]
+        lines += [f"not known before: {scope}" for scope in found.unread]
+        text = "\n".join(map(visible, lines))
+        say(block(text, "text") if options.format == "md" else text)
+        if problems:
+            say("\n".join(map(visible, diagnostic_lines(problems))))
     failed = problems.has_errors or found.unread or any(row.gain and row.row_class in classes for row in rows)
     return FAILED if failed else OK
 
@@ -93,8 +105,18 @@ def who(options: argparse.Namespace) -> int:
         _known(options.graph, source.graphs, "graph")
     scope = CLUSTER_SCOPE if options.graph is None else graph_address(options.graph)
     name = next(iter(source.bound.get(scope, ())), None)
-    bundle = None if name is None else _bundle(source, name, problems)
-    found = {} if bundle is None else who_may(bundle, action, options.branch, options.query)
+    found: Mapping[str, Rule] = {}
+    path = ""
+    if name is not None:
+        address, digest = policy_address(name), source.policies[name]
+        path, text = source.path(address), source.text(address, digest)
+        bundle = None
+        if text is None:
+            problems.add(Code.CATALOG_PAYLOAD_MISSING, address, f"its text {digest} is not in the ledger")
+        else:
+            bundle, unread = read_bundle(text, path, address)
+            problems.extend(unread)
+        found = {} if bundle is None else who_may(bundle, action, options.branch, options.query)
     # Without a policy, a graph may be read with any token, and nothing else.
     anyone = name is None and action is Action.READ
     if options.json:
@@ -103,37 +125,12 @@ def who(options: argparse.Namespace) -> int:
         shown = {key: value for key, value in form.items() if value is not None}
         show_form({"ok": not problems.has_errors, **shown, "actors": actors, "diagnostics": problems.to_json()})
     else:
-        lines = _who_lines(
-            found, f"{action} on {place_of(scope)}", "" if name is None else source.path(policy_address(name))
-        )
+        width = max(map(len, found), default=0)
+        lines = [f"{count(len(found), 'actor')} may {action} on {place_of(scope)}"]
+        lines += [f"  {actor.ljust(width)}  {rule.id}, {path}:{rule.line}" for actor, rule in found.items()]
         lines = [f"any token may {action} on {place_of(scope)}: no policy is bound to it"] if anyone else lines
         say_report("\n".join(map(visible, [*lines, *diagnostic_lines(problems)])), options, ok=not problems.has_errors)
     return FAILED if problems.has_errors else OK
-
-
-def _who_lines(found: Mapping[str, Rule], what: str, path: str) -> list[str]:
-    width = max(map(len, found), default=0)
-    lines = [f"  {actor.ljust(width)}  {rule.id}, {path}:{rule.line}" for actor, rule in found.items()]
-    return [f"{count(len(found), 'actor')} may {what}", *lines]
-
-
-def _print(found: AccessDiff, classes: Collection[str], problems: Diagnostics, options: argparse.Namespace) -> None:
-    if options.format == "json":
-        form = access_form(found, classes)
-        show_form({"ok": not problems.has_errors, "access": form, "diagnostics": problems.to_json()})
-        return
-    lines = [line.removeprefix("  ") for line in access_lines(found)]
-    lines += [f"not known before: {scope}" for scope in found.unread]
-    text = "\n".join(map(visible, lines))
-    say(block(text, "text") if options.format == "md" else text)
-    if problems:
-        say("\n".join(map(visible, diagnostic_lines(problems))))
-
-
-def _classes(given: str | None) -> tuple[str, ...]:
-    """The classes of `--fail-on`. Raises UsageError for one that does not exist."""
-    names = [] if given is None else [name.strip() for name in given.split(",")]
-    return tuple(_known(name, AccessClass, "class") for name in names)
 
 
 def _known(given: str, known: Iterable[str], what: str) -> str:
@@ -141,11 +138,6 @@ def _known(given: str, known: Iterable[str], what: str) -> str:
     if given not in names:
         raise UsageError(Code.USAGE_ERROR, f"{what} '{given[:80]}' is not known{choices(given, names)}")
     return given
-
-
-def _folder(options: argparse.Namespace) -> Workspace:
-    """The workspace with the ledger, where the state afterwards is named."""
-    return planning_workspace(argparse.Namespace(**{**vars(options), "request": None}))
 
 
 def _tree(options: argparse.Namespace, name: str) -> SourceTree:
@@ -184,18 +176,6 @@ def _recorded(workspace: Workspace, declared: Mapping[Address, Resource], proble
     return recorded_access(stores.ledger, view.state or LedgerState(), declared)
 
 
-def _bundle(source: AccessSource, name: str, problems: Diagnostics) -> Bundle | None:
-    """What a policy says; why it cannot be read goes to the problems."""
-    address, digest = policy_address(name), source.policies[name]
-    text = source.text(address, digest)
-    if text is None:
-        problems.add(Code.CATALOG_PAYLOAD_MISSING, address, f"its text {digest} is not in the ledger")
-        return None
-    bundle, found = read_bundle(text, source.path(address), address)
-    problems.extend(found)
-    return bundle
-
-
 # -- `gitops policy validate`, `test`, `explain` and `check`: one policy file, or the policies of a cluster ------------
 
 _TESTS = "policy.tests.yaml"
@@ -226,7 +206,7 @@ def test(options: argparse.Namespace) -> int:
 def explain(options: argparse.Namespace) -> int:
     """`gitops policy explain`: exit code 0 for both decisions."""
     problems = Diagnostics()
-    action = _action(options.action)
+    action = Action(_known(options.action.replace("-", "_"), Action, "action"))
     bound = _selected(_policies(options, problems), options)
     if problems.has_errors:
         return _show([], {}, problems, options)
@@ -270,13 +250,6 @@ def _show(lines: Sequence[str], form: Mapping[str, Any], problems: Diagnostics, 
         said = [*(lines if ok else ()), *diagnostic_lines(problems)]
         say_report("\n".join(map(visible, said)), options, ok=ok and not len(problems))
     return OK if ok else FAILED
-
-
-def _action(text: str) -> Action:
-    known = [each.value for each in Action]
-    if (name := text.replace("-", "_")) not in known:
-        raise UsageError(Code.USAGE_ERROR, f"action '{text[:80]}' is not known{choices(name, known)}")
-    return Action(name)
 
 
 def _workspace(options: argparse.Namespace) -> Workspace:

@@ -28,8 +28,6 @@ from gitops.repository.wiring.local import LocalRepository, open_commit_tree
 from gitops.repository.wiring.repository import diff_text
 
 if TYPE_CHECKING:
-    from gitops.cluster.config.gitops_yaml import ClusterRule
-    from gitops.cluster.model.outcome import PlanOutcome
     from gitops.cluster.session.workspace import Workspace
     from gitops.repository.wiring.project import LocalProject
 
@@ -87,7 +85,12 @@ def promote(options: argparse.Namespace) -> int:
     local = open_project(options)
     source, target = local.rule(options.source), local.rule(options.target)
     found = promotion(local.project, source, local.project.position(source), target)
-    problems = _waiting(local, source)
+    problems, seen = Diagnostics(), status_of(local, source)
+    if seen.in_sync is not True or seen.drifted:
+        # What waits or differs is not known to be good.
+        detail = f"what is applied is promoted, not what is merged; {status_line(source.name, seen)}"
+        fix = f"gitops status --cluster {source.name}"
+        problems.add(Code.PROMOTION_INCOMPLETE, source.name, detail, severity=Severity.WARNING, fix=fix)
     form: dict[str, Any] = {"applied": found.applied, "stays": list(found.stays)}
     form["files"] = list(local.repository.changed_paths(found.old, found.new))
     applied = f"what {source.name} has applied of commit {found.applied[:12]}"
@@ -105,16 +108,6 @@ def promote(options: argparse.Namespace) -> int:
         say_report("\n".join(map(visible, lines)), options)
         say_lines(diagnostic_lines(problems, verbose=options.verbose))
     return OK
-
-
-def _waiting(local: LocalProject, source: ClusterRule) -> Diagnostics:
-    """A warning if the cluster has something else than its newest commit: what waits or differs is not known to be good."""
-    problems, seen = Diagnostics(), status_of(local, source)
-    if seen.in_sync is not True or seen.drifted:
-        detail = f"what is applied is promoted, not what is merged; {status_line(source.name, seen)}"
-        fix = f"gitops status --cluster {source.name}"
-        problems.add(Code.PROMOTION_INCOMPLETE, source.name, detail, severity=Severity.WARNING, fix=fix)
-    return problems
 
 
 # -- `gitops revert`, and `gitops down --to`: the way back, as a change request and as a plan --------------------------
@@ -151,7 +144,17 @@ def revert(options: argparse.Namespace) -> int:
 
 def down_to(options: argparse.Namespace) -> int:
     """`gitops down --to ENTRY|COMMIT`: the plan back; it writes no ref, no ledger and no graph."""
-    outcome = _plan_to(options)
+    if options.request is not None:
+        raise UsageError(Code.USAGE_ERROR, "--to goes back to what was applied or committed; leave --request out")
+    local = project_of(options)
+    if local is None:
+        outcome = plan(_folder_at(options))
+    else:
+        rule = local.rule(options.cluster, options.config)
+        found = way_back(local.project, rule, earlier_folder(local.project, rule, options.new))
+        position = local.project.position(rule)
+        workspace = local.project.workspace(rule, found.base, position, tree=found.new, ref=found.ref, actor=None)
+        outcome = plan(replace(workspace, undoes=True))
     if not options.show_graph or outcome.plan is None:
         return show(outcome, options)
     from gitops.render.graph import to_json, to_text
@@ -168,19 +171,6 @@ def down_to(options: argparse.Namespace) -> int:
         show(outcome, options)
         say(f"\n{to_text(graph, quiet=outcome.plan.republished)}")
     return OK if outcome.ok else FAILED
-
-
-def _plan_to(options: argparse.Namespace) -> PlanOutcome:
-    if options.request is not None:
-        raise UsageError(Code.USAGE_ERROR, "--to goes back to what was applied or committed; leave --request out")
-    local = project_of(options)
-    if local is None:
-        return plan(_folder_at(options))
-    rule = local.rule(options.cluster, options.config)
-    found = way_back(local.project, rule, earlier_folder(local.project, rule, options.new))
-    position = local.project.position(rule)
-    workspace = local.project.workspace(rule, found.base, position, tree=found.new, ref=found.ref, actor=None)
-    return plan(replace(workspace, undoes=True))
 
 
 def _folder_at(options: argparse.Namespace) -> Workspace:

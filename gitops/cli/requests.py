@@ -16,7 +16,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.forge.merge import MergeMethod, check_head, merge_request
 from gitops.forge.people import close_request, comment_on, open_request
-from gitops.forge.port import ChangeRequest, CheckState, CheckStatus, CommitCheck, RequestState
+from gitops.forge.port import ChangeRequest, CheckState, CheckStatus, RequestState
 from gitops.render.changesets import item_lines
 from gitops.render.characters import visible
 from gitops.repository.changes import brings_nothing
@@ -44,7 +44,13 @@ def request_list(options: argparse.Namespace) -> int:
     for request in requests:
         head, source = request.head[:12], _branch(request.source)
         say(visible(f"{request.number:>4}  {request.state:<7} {head}  {source}  {request.title}"))
-        say_lines(_outcome_lines(request, statuses))
+        # What a person has to know: the plans of an open one, and what became of a merged one.
+        if request.merged_as is not None:
+            applied = [each for each in statuses[request.merged_as] if each.context.startswith(_APPLIES)]
+            lines = status_lines(applied, 14) or [f"{' ' * 14}nothing is applied yet"]
+            say_lines([f"{' ' * 14}merged as {request.merged_as[:12]}", *lines])
+        elif request.state is RequestState.OPEN:
+            say_lines(status_lines(statuses[request.head], 14))
     if not requests:
         say("no change requests")
     return OK
@@ -61,10 +67,14 @@ def request_show(options: argparse.Namespace) -> int:
     if options.json:
         form = request_form(request)
         form["statuses"] = [status_form(s) for s in statuses]
-        form["checks"] = [
-            {"commit": c.commit, "name": c.name, "state": c.state.value, "title": c.title, "notes": _notes(c)}
-            for c in checks
-        ]
+        form["checks"] = []
+        for check in checks:
+            notes = [
+                {"path": note.path, "line": note.line, "severity": note.severity.value, "message": note.message}
+                for note in check.annotations
+            ]
+            facts = {"commit": check.commit, "name": check.name, "state": check.state.value, "title": check.title}
+            form["checks"].append({**facts, "notes": notes})
         form["comments"] = [{"author": c.author, "at": c.at, "body": c.body} for c in comments]
         show_form(form)
         return OK
@@ -318,15 +328,6 @@ def _show_act(options: argparse.Namespace, forge: ForgeReader, request: ChangeRe
     return OK
 
 
-def _outcome_lines(request: ChangeRequest, statuses: Mapping[str, Sequence[CheckStatus]]) -> list[str]:
-    """What a person has to know of a request: the plans of an open one, and what became of a merged one."""
-    if request.merged_as is None:
-        return status_lines(statuses[request.head], 14) if request.state is RequestState.OPEN else []
-    applied = [each for each in statuses[request.merged_as] if each.context.startswith(_APPLIES)]
-    lines = [f"{' ' * 14}merged as {request.merged_as[:12]}", *status_lines(applied, 14)]
-    return lines if applied else [*lines, f"{' ' * 14}nothing is applied yet"]
-
-
 def _commits(request: ChangeRequest) -> list[str]:
     """The commits whose statuses are those of a request."""
     return [request.head] if request.merged_as is None else [request.head, request.merged_as]
@@ -367,10 +368,3 @@ def request_form(request: ChangeRequest) -> dict[str, Any]:
         "author": None if request.author is None else request.author.id,
         "labels": list(request.labels),
     }
-
-
-def _notes(check: CommitCheck) -> list[dict[str, Any]]:
-    return [
-        {"path": note.path, "line": note.line, "severity": note.severity.value, "message": note.message}
-        for note in check.annotations
-    ]

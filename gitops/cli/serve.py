@@ -30,7 +30,7 @@ from gitops.forge.events import Event
 from gitops.render.characters import visible
 from gitops.repository.results import LogLine
 from gitops.repository.wiring.system import SystemClock
-from gitops.server.queue import EventQueue, ListedEvent
+from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext, StopSignal
 
 if TYPE_CHECKING:
@@ -210,15 +210,13 @@ def queue(options: argparse.Namespace) -> int:
         ]
         show_form({"ok": True, "events": forms})
     else:
-        say("\n".join(map(_line, found)) or "nothing waits")
+        lines = []
+        for event in found:
+            text = f"#{event.number} {event.state} {event.repository} {event.subject}, received {_time(event.received)}"
+            text += f", tried {event.attempts} time(s)" if event.attempts else ""
+            lines.append(visible(f"{text}: {event.reason}" if event.reason else text))
+        say("\n".join(lines) or "nothing waits")
     return OK
-
-
-def _line(event: ListedEvent) -> str:
-    text = f"#{event.number} {event.state} {event.repository} {event.subject}, received {_time(event.received)}"
-    if event.attempts:
-        text += f", tried {event.attempts} time(s)"
-    return visible(f"{text}: {event.reason}" if event.reason else text)
 
 
 def _time(milliseconds: int) -> str:

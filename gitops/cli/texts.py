@@ -45,7 +45,13 @@ def lint(options: argparse.Namespace) -> int:
     elif form == "sarif":
         from gitops.render.sarif import sarif_log
 
-        show_form(sarif_log(outcome, _relative_to(here, _repository_root(here))))
+        root = here
+        while not os.path.lexists(os.path.join(root, ".git")):  # noqa: PTH118
+            if (parent := os.path.dirname(root)) == root:  # noqa: PTH120
+                root = os.getcwd()  # noqa: PTH109
+                break
+            root = parent
+        show_form(sarif_log(outcome, _relative_to(here, root)))
     else:
         text = lint_text(outcome, _relative_to(here, os.getcwd()))  # noqa: PTH109 - as the shell shows it
         say_report(text, options, ok=not (outcome.problems or outcome.diagnostics))
@@ -61,16 +67,6 @@ def _relative_to(folder: str, base: str) -> Callable[[str], str]:
         return place if near.startswith("../") and path.startswith("/") else near
 
     return relative
-
-
-def _repository_root(folder: str) -> str:
-    """The root of the repository around a folder, else the current folder."""
-    place = folder
-    while not os.path.lexists(os.path.join(place, ".git")):  # noqa: PTH118
-        if (parent := os.path.dirname(place)) == place:  # noqa: PTH120
-            return os.getcwd()  # noqa: PTH109
-        place = parent
-    return place
 
 
 def _paths(folder: str, given: Sequence[str]) -> tuple[str, list[str]]:
@@ -167,7 +163,12 @@ def fmt(options: argparse.Namespace) -> int:
         updates, problems = list(outcome.updates), found.to_json()
         show_form({"ok": not found.has_errors, "files": files, "updates": updates, "diagnostics": problems})
     else:
-        lines = [line for file in outcome.changed for line in _diff(file)] if options.diff else []
+        import difflib
+
+        lines: list[str] = []
+        for file in outcome.changed if options.diff else ():
+            old, new = (data.decode("utf-8", "replace").split("\n") for data in (file.before, file.after))
+            lines += difflib.unified_diff(old, new, f"a/{file.path}", f"b/{file.path}", lineterm="")
         lines += [] if options.quiet else _lines(outcome, written)
         say_lines([*lines, *diagnostic_lines(found, verbose=options.verbose)])
     return FAILED if found.has_errors else OK
@@ -198,13 +199,6 @@ def _lines(outcome: FormatOutcome, written: AbstractSet[str]) -> Iterator[str]:
     yield f"{len(outcome.changed)} file(s) in another layout, {same} in the canonical one"
     if outcome.updates:
         yield f"  the plan then shows {len(outcome.updates)} update(s): {', '.join(outcome.updates)}"
-
-
-def _diff(file: FileLayout) -> Iterator[str]:
-    import difflib
-
-    before, after = (data.decode("utf-8", "replace").split("\n") for data in (file.before, file.after))
-    return difflib.unified_diff(before, after, f"a/{file.path}", f"b/{file.path}", lineterm="")
 
 
 def _replace(path: str, file: FileLayout) -> None:

@@ -47,22 +47,19 @@ def load(options: argparse.Namespace) -> GraphOutcome:
         fix = f"name the file: gitops graph load {options.graph} FILE; or standard input: gitops graph load {options.graph} -"
         raise UsageError(Code.USAGE_ERROR, "give either a file of records or --parquet TYPE=FILE", fix=fix)
     try:
-        return _load_parquet(options) if options.parquet else _load_records(options)
+        if options.parquet:
+            return _load_parquet(options)
+        context, root = write_context(options), graph_root(options)
+        with open_records(options.file) as records, _progress(options) as progress:
+            mode, embedder = graph.LoadMode(options.mode), open_embedder(options.embeddings, os.environ)
+            request = graph.LoadRequest(root, records, mode, options.branch, options.base, progress, embedder)
+            return graph.load_records(request, context)
     except graph.LoadError as error:
         return LoadRefusal(error.problems)
     except KeyboardInterrupt as interrupt:
         notes = (note.replace("GRAPH", options.graph) for note in getattr(interrupt, "__notes__", ()))
         complain(": ".join(["interrupted", *notes]))
         raise
-
-
-def _load_records(options: argparse.Namespace) -> LoadResult:
-    context = write_context(options)
-    root = graph_root(options)
-    with open_records(options.file) as records, _progress(options) as progress:
-        mode, embedder = graph.LoadMode(options.mode), open_embedder(options.embeddings, os.environ)
-        request = graph.LoadRequest(root, records, mode, options.branch, options.base, progress, embedder)
-        return graph.load_records(request, context)
 
 
 def _load_parquet(options: argparse.Namespace) -> LoadResult:
