@@ -155,7 +155,7 @@ def change_rows(
     widening = {rule.address for rule in plan.rule_changes if rule.widens} if plan else set()
     if plan is not None and plan.access is not None:
         widening |= {policy_address(row.policy) for row in plan.access.widenings if row.policy is not None}
-    # Of what was carried out as a whole nobody needs to be told the effect.
+    # Where all was carried out, the effect is not said.
     whole = words is DONE and all(each.disposition in (Disposition.APPLIED, Disposition.DERIVED) for each in changes)
     rows = []
     for change in changes:

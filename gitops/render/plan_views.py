@@ -54,7 +54,7 @@ class PlanView:
         return atomic_graph(self.plan.graph) if self.atomic else self.plan.graph
 
     @cached_property
-    def landing(self) -> tuple[Landing, ...]:
+    def landing(self) -> tuple[LandingView, ...]:
         """What an atomic run does not simply stage, grouped by its class and the reason for that; none for any other run."""
         kept = {node.address for node in self.plan.graph.nodes}
         found: dict[tuple[Effect, str], list[Address]] = {}
@@ -63,12 +63,12 @@ class PlanView:
                 found.setdefault((each.effect, each.reason), []).append(address)
         parts = len(pivots(self.plan.graph))
         in_parts = f"carried out in {parts} parts, each whole or not at all, one after the other until one fails"
-        rows: list[Landing] = []
+        rows: list[LandingView] = []
         for (effect, reason), names in sorted(found.items(), key=lambda item: (item[0][0].rank, item[0][1])):
             pivot = effect is Effect.PIVOT
             first = pivot and parts > 1 and all(row.effect is not effect for row in rows)
             resources = tuple(sorted(names))
-            rows.append(Landing(effect, reason, resources, parts if pivot else 1, in_parts if first else ""))
+            rows.append(LandingView(effect, reason, resources, parts if pivot else 1, in_parts if first else ""))
         return tuple(rows)
 
     @cached_property
@@ -118,7 +118,7 @@ class PlanView:
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class LandingView:
     """The `resources` of one class and reason: several of effect `pivot` are carried out in as many `parts`.
 
     `note` says so below the first of them.
