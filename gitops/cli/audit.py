@@ -88,7 +88,20 @@ def log(options: argparse.Namespace) -> int:
 def audit(options: argparse.Namespace) -> int:
     """`gitops audit`. Exit code 1 for findings, 2 for options that do not go together."""
     form = options.format or ("json" if options.json else "text")
-    if problem := _misuse(options, form):
+    begins = options.since is not None or options.pin is not None or options.witness
+    problem = ""
+    if options.json and form != "json":
+        problem = "--json and --format select two formats; leave one out"
+    elif options.since is not None and options.pin is not None:
+        problem = "--since and --pin both select where to start; leave one out"
+    elif (options.sign or options.output is not None) and form != "in-toto":
+        problem = "--sign and --output need --format in-toto"
+    elif options.accept is not None and (begins or options.verify_envelope is not None or form == "in-toto"):
+        taken = "--format text, json or sarif"
+        problem = f"--accept verifies the whole ledger; the only other option that it takes is {taken}"
+    elif options.verify_envelope is not None and (begins or form not in ("text", "json")):
+        problem = "the only other option that --verify-envelope takes is --format text or json"
+    if problem:
         complain(problem)
         return USAGE
     options.json = form == "json"  # errors that end the command have the same form
@@ -124,22 +137,6 @@ def _open_branch_ledgers(options: argparse.Namespace) -> LocalProject:
         raise UsageError(error.code, detail, fix="show that state: gitops status") from error
 
 
-def _misuse(options: argparse.Namespace, form: str) -> str:
-    """Why the options exclude each other; empty if they do not."""
-    if options.json and form != "json":
-        return "--json and --format select two formats; leave one out"
-    if options.since is not None and options.pin is not None:
-        return "--since and --pin both select where to start; leave one out"
-    if (options.sign or options.output is not None) and form != "in-toto":
-        return "--sign and --output need --format in-toto"
-    begins = options.since is not None or options.pin is not None or options.witness
-    if options.accept is not None and (begins or options.verify_envelope is not None or form == "in-toto"):
-        return "--accept verifies the whole ledger; the only other option that it takes is --format text, json or sarif"
-    if options.verify_envelope is not None and (begins or form not in ("text", "json")):
-        return "the only other option that --verify-envelope takes is --format text or json"
-    return ""
-
-
 def _report(local: LocalProject, rule: ClusterRule, head: str, options: argparse.Namespace) -> AuditReport:
     """Verify the ledger; write the statement of each entry that holds if they were asked for, and remember the verified head."""
     if options.accept is not None:
@@ -158,7 +155,17 @@ def _report(local: LocalProject, rule: ClusterRule, head: str, options: argparse
         if shown and done % _PROGRESS == 0:
             complain(f"audit: {done} entries verified, now at entry {found.entry.number}")
 
-    since = _since(local, head, options.since)
+    since, text = None, options.since
+    if text is not None:
+        # The number of an entry, its commit, or a prefix of that.
+        chain = entry_ids(local.repository, head)
+        found = [commit for commit in chain if len(text) >= _MIN_PREFIX and commit.startswith(text.lower())]
+        if text.isascii() and text.isdigit() and 1 <= int(text) <= len(chain):
+            found = [chain[int(text) - 1]]
+        if len(found) != 1:
+            detail = f"--since {text}: the ledger has no such entry; it has {len(chain)}"
+            raise UsageError(Code.USAGE_ERROR, detail, fix="list the entries: gitops log")
+        (since,) = found
     if options.pin is not None and Path(options.pin).exists():
         pin = read_pin(_file_bytes(options.pin))
         if pin.cluster != rule.name:
@@ -249,20 +256,6 @@ def _copies(local: LocalProject, rule: ClusterRule, names: list[str]) -> dict[st
         if len(found) == before:
             raise GitopsError(Code.WITNESS_UNPROVEN, f"{remote.url} has no ledger of {rule.name}", path=name)
     return found
-
-
-def _since(local: LocalProject, head: str, text: str | None) -> str | None:
-    """The commit of the entry with this number, commit, or prefix of a commit. Raises UsageError."""
-    if text is None:
-        return None
-    chain = entry_ids(local.repository, head)
-    if text.isascii() and text.isdigit() and 1 <= int(text) <= len(chain):
-        return chain[int(text) - 1]
-    found = [commit for commit in chain if len(text) >= _MIN_PREFIX and commit.startswith(text.lower())]
-    if len(found) != 1:
-        detail = f"--since {text}: the ledger has no such entry; it has {len(chain)}"
-        raise UsageError(Code.USAGE_ERROR, detail, fix="list the entries: gitops log")
-    return found[0]
 
 
 def _accept(local: LocalProject, rule: ClusterRule, head: str, wanted: str) -> AuditReport:

@@ -62,9 +62,16 @@ def open_project(
 
     path = options.repo or getattr(options, "config", None) or "."
     local = LocalProject(path, options.remote, offline=offline, login=login)
-    if options.remote is None and not offline and _is_copy(local, forge):
-        return LocalProject(path, "origin", login=login)
-    return local
+    if options.remote is not None or offline:
+        return local
+    if local.repository.work_tree is not None or local.setting("remote.origin.url") is None:
+        return local
+    # A bare repository that is a clone of one on a forge has only a copy of the ledger.
+    try:
+        kind = forge or local.project.config().forge.kind
+    except GitopsError:
+        return local  # gitops.yaml may be broken or missing
+    return local if kind in (None, "local") else LocalProject(path, "origin", login=login)
 
 
 def bot_of(
@@ -90,20 +97,6 @@ def bot_of(
         run_url=run_url,
         on_report=on_report,
     )
-
-
-def _is_copy(local: LocalProject, forge: str | None) -> bool:
-    """Whether a bare repository is a clone of one on a forge: then the ledger is there, and only a copy of it here.
-
-    A kind of forge of None is what `gitops.yaml` says. A bare repository without an `origin` is not a clone.
-    """
-    if local.repository.work_tree is not None or local.setting("remote.origin.url") is None:
-        return False
-    try:
-        kind = forge or local.project.config().forge.kind
-    except GitopsError:
-        return False  # gitops.yaml may be broken or missing
-    return kind not in (None, "local")
 
 
 def cluster_folder(options: argparse.Namespace) -> str:

@@ -7,8 +7,7 @@ import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gitops.cli.shared import FAILED, OK, USAGE, cluster_folder, complain, say, say_lines, say_report, show_form
@@ -169,7 +168,18 @@ def fmt(options: argparse.Namespace) -> int:
         for file in outcome.changed if options.diff else ():
             old, new = (data.decode("utf-8", "replace").split("\n") for data in (file.before, file.after))
             lines += difflib.unified_diff(old, new, f"a/{file.path}", f"b/{file.path}", lineterm="")
-        lines += [] if options.quiet else _lines(outcome, written)
+        for file in () if options.quiet else outcome.changed:
+            effect = "no digest moves"
+            if file.digest_moves:
+                first, last = (text[:_DIGITS] for text in file.digests)
+                moved = f"an update of {', '.join(file.updates)}" if file.updates else "no resource of this cluster"
+                effect = f"digest {first} -> {last}, {moved}"
+            lines.append(f"{'formatted' if file.path in written else 'would format'} {file.path}: {effect}")
+        if not options.quiet:
+            same = len(outcome.files) - len(outcome.changed)
+            lines.append(f"{len(outcome.changed)} file(s) in another layout, {same} in the canonical one")
+        if outcome.updates and not options.quiet:
+            lines.append(f"  the plan then shows {len(outcome.updates)} update(s): {', '.join(outcome.updates)}")
         say_lines([*lines, *diagnostic_lines(found, verbose=options.verbose)])
     return FAILED if found.has_errors else OK
 
@@ -184,21 +194,6 @@ def layout_problems(outcome: FormatOutcome) -> Diagnostics:
         message = f"the canonical layout differs from line {line}"
         found.add(Code.FORMAT_NEEDED, file.path, message, source=SourceRef(file.path, line, 1))
     return found
-
-
-def _lines(outcome: FormatOutcome, written: AbstractSet[str]) -> Iterator[str]:
-    for file in outcome.changed:
-        verb = "formatted" if file.path in written else "would format"
-        if not file.digest_moves:
-            yield f"{verb} {file.path}: no digest moves"
-            continue
-        old, new = (text[:_DIGITS] for text in file.digests)
-        effect = f"an update of {', '.join(file.updates)}" if file.updates else "no resource of this cluster"
-        yield f"{verb} {file.path}: digest {old} -> {new}, {effect}"
-    same = len(outcome.files) - len(outcome.changed)
-    yield f"{len(outcome.changed)} file(s) in another layout, {same} in the canonical one"
-    if outcome.updates:
-        yield f"  the plan then shows {len(outcome.updates)} update(s): {', '.join(outcome.updates)}"
 
 
 def _replace(path: str, file: FileLayout) -> None:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from gitops.cli.graph.query_form import open_records
 from gitops.cli.shared import OK, UNWRITTEN, actor_of, cluster_folder, complain, shows_progress
@@ -34,9 +34,6 @@ from gitops.database.graph.results import (
 from gitops.database.language.suggest import choices
 from gitops.repository.wiring.stores import graph_uri, open_embedder, storage_root
 from gitops.repository.wiring.system import RandomIds, SystemClock
-
-if TYPE_CHECKING:
-    from gitops.serving.operations.blobs import BlobPart
 
 _MIB = 2**20
 
@@ -237,7 +234,16 @@ def baseline(options: argparse.Namespace) -> GraphOutcome:
 
 def blob_get(options: argparse.Namespace) -> int:
     """`gitops graph blob get GRAPH TYPE ID PROPERTY`: bytes on standard output, or in a file."""
-    part = _part(_cell(options), options.range)
+    from gitops.serving.operations.blobs import find_part
+    from gitops.serving.problem import ProblemError
+
+    cell, asked = _cell(options), options.range
+    try:
+        part = find_part(cell, None if asked is None else f"bytes={asked}", None)
+    except ProblemError as error:
+        raise UsageError(Code.USAGE_ERROR, error.problem.message) from None
+    if asked is not None and part.whole:
+        raise UsageError(Code.USAGE_ERROR, f"--range {asked[:40]!r}: use FIRST-LAST, FIRST- or -LENGTH")
     if options.output is None:
         for piece in part.pieces():
             sys.stdout.buffer.write(piece)
@@ -263,19 +269,6 @@ def _cell(options: argparse.Namespace) -> graph.BlobCell:
         fix = f"name a row that has one: gitops graph show {options.graph} --type {options.type}"
         raise GitopsError(Code.USAGE_ERROR, detail, path=options.type, fix=fix)
     return cell
-
-
-def _part(cell: graph.BlobCell, text: str | None) -> BlobPart:
-    from gitops.serving.operations.blobs import find_part
-    from gitops.serving.problem import ProblemError
-
-    try:
-        part = find_part(cell, None if text is None else f"bytes={text}", None)
-    except ProblemError as error:
-        raise UsageError(Code.USAGE_ERROR, error.problem.message) from None
-    if text is not None and part.whole:
-        raise UsageError(Code.USAGE_ERROR, f"--range {text[:40]!r}: use FIRST-LAST, FIRST- or -LENGTH")
-    return part
 
 
 # -- graphs of a ledger that a server keeps: where it records them, below the root of the server -----------------------
