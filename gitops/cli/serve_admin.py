@@ -22,10 +22,10 @@ from gitops.core.errors import UsageError, system_reason
 from gitops.repository.wiring.system import SystemClock
 
 if TYPE_CHECKING:
-    from gitops.serving.http.status import Asked
+    from gitops.serving.http.admin import Asked
     from gitops.serving.listen import BoundSocket
     from gitops.serving.metrics import ServingMetrics
-    from gitops.serving.supervise import Companion, Lifeline, WorkerStart
+    from gitops.serving.processes import Companion, Lifeline, WorkerStart
 
 __all__ = ["Admin", "AdminSeat", "admin_address"]
 
@@ -73,7 +73,7 @@ def admin_address(
 
     # Loaded here, for every process that is copied from this one.
     from gitops.serving.metrics import exposition
-    from gitops.serving.supervise import Companion
+    from gitops.serving.processes import Companion
 
     clock, bound = SystemClock(), bind(*address, "--admin-bind")
     with _private_folder() as folder:
@@ -97,8 +97,7 @@ def _answer(
     log: logging.Logger,
 ) -> int:
     """Answer probes and scrapes until a signal."""
-    from gitops.serving.http.admin import AdminApp
-    from gitops.serving.http.status import ask_workers
+    from gitops.serving.http.admin import AdminApp, ask_workers
     from gitops.serving.listen import listen
 
     app = AdminApp(lambda question: ask_workers(folder, workers, question), workers, numbers, log.error)

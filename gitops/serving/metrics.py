@@ -21,9 +21,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from gitops.cluster.policy.bundle import Action
 from gitops.cluster.policy.decide import AccessDecision
-from gitops.serving.http.context import LogRecord
-from gitops.serving.http.status import Asked, WorkerStatus
-from gitops.serving.reload import Reload
+from gitops.serving.http.admin import Asked, WorkerStatus
+from gitops.serving.http.work import LogRecord
+from gitops.serving.process import Reload
 
 __all__ = ["EXPORTS", "ServingMetrics", "exposition"]
 

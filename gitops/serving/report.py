@@ -27,7 +27,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.documents.forms import MAX_LINE
 from gitops.core.errors import GitopsError
 from gitops.render.characters import visible
-from gitops.serving.reload import Reload, ReloadResult
+from gitops.serving.process import Reload, ReloadResult
 
 __all__ = ["ReplicaFacts", "Reporter", "StatusBoard", "WorkerStatus", "replica_name", "replica_report"]
 

@@ -31,6 +31,7 @@ from gitops.cluster.policy.bundle import (
 )
 from gitops.cluster.policy.decide import AccessRequest, decide
 from gitops.serving.access import authorize
+from gitops.serving.answers import ProblemError
 from gitops.serving.generation import ServedGraph
 from gitops.serving.operations.branches import create_branch, merge_branches
 from gitops.serving.operations.changes import read_changes
@@ -39,7 +40,6 @@ from gitops.serving.operations.describe import describe_snapshot
 from gitops.serving.operations.export import export_records
 from gitops.serving.operations.load import LoadPlace, permit_load
 from gitops.serving.operations.permit import Permit
-from gitops.serving.problem import ProblemError
 from tests.support.query_server import BundleEngine, generation
 
 ACTORS = ("ada", "bob", "eve", "kim")

@@ -13,8 +13,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.database import graph
 from gitops.database.graph.results import BaselineResult, BlobFacts, GraphOutcome
+from gitops.serving.answers import ProblemError
 from gitops.serving.operations.blobs import BlobPart, find_part
-from gitops.serving.problem import ProblemError
 
 
 def poll(options: argparse.Namespace) -> GraphOutcome:

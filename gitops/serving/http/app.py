@@ -12,30 +12,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.model.address import is_servable
 from gitops.cluster.policy.decide import is_mentioned
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
-from gitops.serving.access import authenticate
+from gitops.serving.access import authenticate, refuse_other_sites
+from gitops.serving.answers import (
+    JSON,
+    Answer,
+    ApiCode,
+    ApiProblem,
+    ProblemError,
+    StreamAnswer,
+    bad_request,
+    not_found,
+    problem_answer,
+    problem_of,
+)
 from gitops.serving.generation import RuntimeState, ServedGraph
-from gitops.serving.http.answers import JSON, Answer, StreamAnswer, problem_answer
-from gitops.serving.http.browsers import refuse_other_sites
-from gitops.serving.http.call import Call, ClientGoneError, Shared
-from gitops.serving.http.context import HttpContext
-from gitops.serving.http.errors import problem_of
-from gitops.serving.http.matching import Match, RouteTable
-from gitops.serving.http.route import Route
-from gitops.serving.http.status import Load
-from gitops.serving.http.streams import send_stream
-from gitops.serving.http.tool_door import ToolDoor
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request, not_found
+from gitops.serving.http.admin import Load
+from gitops.serving.http.call import Call, ClientGoneError, Shared, send_stream
+from gitops.serving.http.route import Match, Route, RouteTable
+from gitops.serving.http.work import HttpContext
 
-__all__ = ["HttpApp"]
+if TYPE_CHECKING:
+    from gitops.serving.answers import Answer
+    from gitops.serving.http.call import Call
+    from gitops.serving.http.mcp import ToolServer
+
+__all__ = ["HttpApp", "ToolDoor"]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -236,3 +247,28 @@ async def _send(
     body = b"" if call.method == "HEAD" else answer.body
     await send({"type": "http.response.body", "body": body})
     return len(body)
+
+
+# The way to the SDK of the Model Context Protocol, which is loaded with the first message: most servers answer no agent.
+
+
+class ToolDoor:
+    """Hands the requests of agents to the SDK. For one event loop."""
+
+    def __init__(self) -> None:
+        """Nothing is loaded yet."""
+        self._server: ToolServer | None = None
+        self._loading = asyncio.Lock()
+
+    async def answer(self, call: Call, message: bytes) -> Answer:
+        """The answer to one message of the protocol."""
+        async with self._loading:
+            # To import it in the event loop would stop every other request for as long.
+            server = self._server = self._server or (await call.work(_load))()
+        return await server.answer(call, message)
+
+
+def _load() -> type[ToolServer]:
+    from gitops.serving.http.mcp import ToolServer
+
+    return ToolServer

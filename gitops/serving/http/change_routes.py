@@ -7,15 +7,13 @@ from collections.abc import AsyncIterator, Mapping
 from gitops.cluster.policy.bundle import Action
 from gitops.database import graph
 from gitops.database.graph.results import FeedPosition
-from gitops.serving.http.answers import NDJSON, Answer, StreamAnswer, json_answer
-from gitops.serving.http.call import Call, canonical_branch
+from gitops.serving.answers import NDJSON, Answer, StreamAnswer, bad_request, json_answer
+from gitops.serving.http.bodies import CommitChangesAnswer, ExportBody, FeedAnswer
+from gitops.serving.http.call import Call, PieceStream, canonical_branch
 from gitops.serving.http.data_routes import stream_export
-from gitops.serving.http.graph_bodies import CommitChangesAnswer, ExportBody, FeedAnswer
 from gitops.serving.http.graph_routes import BRANCH, GRAPH
 from gitops.serving.http.route import Parameter, Route
-from gitops.serving.http.streams import PieceStream
 from gitops.serving.operations import blobs, changes, commits
-from gitops.serving.problem import bad_request
 
 __all__ = ["ROUTES"]
 

@@ -6,14 +6,12 @@ import io
 from typing import Any, BinaryIO
 
 from gitops.database.graph import LoadMode
-from gitops.serving.http.answers import NDJSON, Answer, StreamAnswer, json_answer
-from gitops.serving.http.call import Call, canonical_branch
-from gitops.serving.http.graph_bodies import ExportBody, LoadAnswer, LoadBody
+from gitops.serving.answers import NDJSON, Answer, StreamAnswer, bad_request, json_answer
+from gitops.serving.http.bodies import ExportBody, LoadAnswer, LoadBody
+from gitops.serving.http.call import Call, PieceStream, canonical_branch, receive_aside
 from gitops.serving.http.graph_routes import BRANCH, GRAPH, write_context
 from gitops.serving.http.route import LOAD_BYTES, MIB, Parameter, Route
-from gitops.serving.http.streams import PieceStream, receive_aside
 from gitops.serving.operations import export, load
-from gitops.serving.problem import bad_request
 
 __all__ = ["ROUTES", "stream_export"]
 

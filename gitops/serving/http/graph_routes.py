@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from gitops.database.graph import WriteContext
-from gitops.serving.http.answers import Answer, json_answer
-from gitops.serving.http.bodies import ProblemBody
-from gitops.serving.http.call import Call, canonical_branch
-from gitops.serving.http.graph_bodies import (
+from gitops.serving.answers import Answer, bad_request, json_answer
+from gitops.serving.http.bodies import (
     BranchAnswer,
     BranchCreateBody,
     BranchCreatedAnswer,
@@ -15,14 +13,15 @@ from gitops.serving.http.graph_bodies import (
     BranchMergedAnswer,
     CommitForm,
     CommitsAnswer,
+    ProblemBody,
     SchemaAnswer,
     SchemaApplyBody,
     SnapshotAnswer,
 )
+from gitops.serving.http.call import Call, canonical_branch
 from gitops.serving.http.route import Parameter, Route
 from gitops.serving.operations import branches, commits, describe
 from gitops.serving.operations.permit import Write
-from gitops.serving.problem import bad_request
 
 __all__ = ["BRANCH", "GRAPH", "ROUTES", "write_context"]
 

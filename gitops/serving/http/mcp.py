@@ -19,7 +19,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 
 from gitops import __version__
-from gitops.serving.http.answers import JSON, Answer
+from gitops.serving.answers import JSON, Answer
 from gitops.serving.http.call import Call
 from gitops.serving.http.tools import run_tool, tools_of
 

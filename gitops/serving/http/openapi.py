@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gitops import __version__
-from gitops.serving.http.answers import JSON
+from gitops.serving.answers import JSON
 from gitops.serving.http.bodies import ProblemBody
 from gitops.serving.http.route import Parameter, Route
 

@@ -17,7 +17,7 @@ from gitops.core.errors import GitopsError
 from gitops.database import graph
 from gitops.database.language.query import CheckedQuery, QueryEffect
 from gitops.serving.access import NO_SUCH_QUERY
-from gitops.serving.http.answers import Answer, json_answer
+from gitops.serving.answers import Answer, ProblemError, bad_request, json_answer
 from gitops.serving.http.bodies import (
     ChangeAnswer,
     InvokeBody,
@@ -31,7 +31,6 @@ from gitops.serving.http.bodies import (
 from gitops.serving.http.call import Call, canonical_branch
 from gitops.serving.http.route import Parameter, Route
 from gitops.serving.operations.queries import Change, InlineQuery, describe_query, run_change, run_read
-from gitops.serving.problem import ProblemError, bad_request
 
 if TYPE_CHECKING:
     from gitops.database.graph import Snapshot

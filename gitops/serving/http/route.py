@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from gitops.core.dataclass import dataclass
+from gitops.serving.answers import bad_request
 
 if TYPE_CHECKING:
-    from gitops.serving.http.answers import Answer, StreamAnswer
+    from gitops.serving.answers import Answer, StreamAnswer
     from gitops.serving.http.bodies import Model
 
-__all__ = ["LOAD_BYTES", "MIB", "Handler", "Parameter", "Route"]
+__all__ = ["LOAD_BYTES", "MIB", "Handler", "Match", "Parameter", "Route", "RouteTable", "read_parameters"]
 
 MIB = 2**20
 LOAD_BYTES = 32 * MIB
@@ -65,3 +68,118 @@ class Route:
     def on_graph(self) -> bool:
         """Whether it is about one graph."""
         return self.path.startswith("/graphs/{graph_id}/")
+
+
+# From the address of a request to its route and its parameters.
+#
+# The path is taken as it was sent, since servers hand on a decoded one: an encoded slash is part of a name, and the id of a graph
+# is not decoded at all. A part that is written out in a route goes before one in braces, unless the route lacks the method: a
+# branch called `merge` can be deleted.
+
+GRAPH_ID = "graph_id"
+_FIELDS = 64
+
+
+@dataclass(slots=True)
+class _Node:
+    """A point in the tree of paths: what may follow, and the routes that end here, by method."""
+
+    written: dict[bytes, _Node] = field(default_factory=dict)
+    named: _Node | None = None
+    routes: dict[str, tuple[Route, tuple[str, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a path leads to: a route, with the values of the path as they were sent, or none, and then the methods of the path.
+
+    `graph_id` is what stands in the place of a graph's id, also where no route follows.
+    """
+
+    route: Route | None
+    values: Mapping[str, bytes]
+    allowed: tuple[str, ...]
+    graph_id: str | None
+
+    def read_values(self) -> Mapping[str, str]:
+        """The values of the path. Raises ProblemError 400 for one that is not UTF-8."""
+        return {name: _decoded(name, value) for name, value in self.values.items()}
+
+
+class RouteTable:
+    """The routes, by their paths."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        """A `GET` route answers `HEAD` too, unless that has a route of its own."""
+        self._root = _Node()
+        for route in routes:
+            node, names = self._root, list[str]()
+            for part in route.path[1:].split("/"):
+                if part.startswith("{"):
+                    names.append(part[1:-1])
+                    node.named = node = node.named or _Node()
+                else:
+                    node = node.written.setdefault(part.encode(), _Node())
+            node.routes[route.method] = route, tuple(names)
+            if route.method == "GET":
+                node.routes.setdefault("HEAD", (route, tuple(names)))
+
+    def find(self, method: str, raw_path: bytes) -> Match:
+        """What a path leads to."""
+        parts = raw_path[1:].split(b"/") if raw_path.startswith(b"/") else [raw_path]
+        below = len(parts) > 2 and parts[0] == b"graphs"  # noqa: PLR2004 - /graphs/ID/..
+        graph_id = parts[1].decode("latin-1") if below else None
+        allowed: set[str] = set()
+        for node, values in _walk(self._root, parts, 0, ()):
+            found = node.routes.get(method)
+            if found is not None:
+                route, names = found
+                return Match(route, dict(zip(names, values, strict=True)), (), graph_id)
+            allowed |= node.routes.keys()
+        return Match(None, {}, tuple(sorted(allowed)), graph_id)
+
+
+def _walk(
+    node: _Node, parts: list[bytes], at: int, values: tuple[bytes, ...]
+) -> Iterator[tuple[_Node, tuple[bytes, ...]]]:
+    """Where the parts from `at` on lead, what is written out first."""
+    if at == len(parts):
+        if node.routes:
+            yield node, values
+        return
+    following = node.written.get(parts[at])
+    if following is not None:
+        yield from _walk(following, parts, at + 1, values)
+    if node.named is not None and parts[at]:
+        yield from _walk(node.named, parts, at + 1, (*values, parts[at]))
+
+
+def _decoded(name: str, value: bytes) -> str:
+    if name == GRAPH_ID:
+        return value.decode("latin-1")
+    try:
+        return unquote_to_bytes(value).decode()
+    except UnicodeDecodeError:
+        raise bad_request(f"the {name} in the path is not UTF-8") from None
+
+
+def read_parameters(query_string: bytes, declared: Sequence[Parameter]) -> dict[str, str]:
+    """The parameters behind the path. Raises ProblemError 400 for one that is not declared, given twice, or missing."""
+    if not query_string and not declared:
+        return {}
+    try:
+        pairs = parse_qsl(query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
+    except ValueError:
+        raise bad_request("the query parameters are not UTF-8, or too many") from None
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if all(each.name != name for each in declared):
+            known = ", ".join(each.name for each in declared) or "none"
+            raise bad_request(f"unknown query parameter '{name[:80]}'; the parameters of this route: {known}")
+        if name in found:
+            raise bad_request(f"the query parameter '{name}' is given twice")
+        found[name] = value
+    for each in declared:
+        if each.required and each.name not in found:
+            raise bad_request(f"the query parameter '{each.name}' is missing")
+    return found

@@ -18,16 +18,13 @@ from gitops.core.dataclass import dataclass
 from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.core.errors import GitopsError
 from gitops.database.language.query import QueryEffect
-from gitops.serving.access import NO_SUCH_QUERY, decide_access
-from gitops.serving.http.answers import JSON, Answer, problem_answer
+from gitops.serving.access import NO_SUCH_QUERY, decide_access, refuse_other_sites
+from gitops.serving.answers import JSON, Answer, ApiCode, ProblemError, bad_request, problem_answer, problem_of
 from gitops.serving.http.bodies import InvokeBody
-from gitops.serving.http.browsers import refuse_other_sites
 from gitops.serving.http.call import Call
-from gitops.serving.http.errors import problem_of
 from gitops.serving.http.queries import run_stored
 from gitops.serving.http.route import Route
 from gitops.serving.operations.queries import describe_query
-from gitops.serving.problem import ApiCode, ProblemError, bad_request
 
 __all__ = ["ROUTES", "Tool", "run_tool", "tools_of"]
 

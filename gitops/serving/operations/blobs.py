@@ -10,7 +10,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database import graph
-from gitops.serving.problem import ApiProblem, ProblemError, bad_request, not_found
+from gitops.serving.answers import ApiProblem, ProblemError, bad_request, not_found
 
 if TYPE_CHECKING:
     from gitops.database.graph import BlobCell, Snapshot

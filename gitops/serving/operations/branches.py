@@ -10,9 +10,9 @@ from gitops.cluster.policy.decide import MAIN
 from gitops.core.errors import GitopsError
 from gitops.database import graph
 from gitops.database.graph.results import MergeResult, MergeStatus, RowProblem
+from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.operations.commits import commit_form
 from gitops.serving.operations.permit import Permit, Read, Write
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 
 if TYPE_CHECKING:
     from gitops.database.graph import WriteContext

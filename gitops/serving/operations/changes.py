@@ -10,9 +10,9 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.database import graph
 from gitops.database.graph.results import FeedPage, FeedPosition, RowChange
+from gitops.serving.answers import ApiProblem, ProblemError, bad_request
 from gitops.serving.operations.commits import commit_form, permit_commit
 from gitops.serving.operations.permit import Permit, Read
-from gitops.serving.problem import ApiProblem, ProblemError, bad_request
 
 if TYPE_CHECKING:
     from gitops.database.graph import Snapshot

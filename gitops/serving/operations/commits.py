@@ -11,8 +11,8 @@ from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.database import graph
+from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.operations.permit import Permit, Read
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 
 if TYPE_CHECKING:
     from gitops.database.graph import Snapshot

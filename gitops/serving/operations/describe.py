@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from gitops.cluster.policy.bundle import Action
 from gitops.cluster.policy.decide import MAIN
 from gitops.database import graph
+from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.operations.permit import Permit, Read
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 
 if TYPE_CHECKING:
     from gitops.serving.generation import ServedGraph

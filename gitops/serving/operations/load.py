@@ -16,9 +16,9 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database import graph
+from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.operations.commits import commit_form
 from gitops.serving.operations.permit import Permit, Write
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 
 if TYPE_CHECKING:
     from gitops.database.graph import Embedder, WriteContext

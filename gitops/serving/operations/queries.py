@@ -20,8 +20,8 @@ from gitops.database.language.query import CheckedQuery, QueryEffect, ResultColu
 from gitops.database.language.query.codes import QUERY_CODES
 from gitops.database.language.suggest import choices
 from gitops.database.language.text import LanguageError, SourceText
+from gitops.serving.answers import ApiProblem, ProblemError, bad_request
 from gitops.serving.operations.commits import commit_form
-from gitops.serving.problem import ApiProblem, ProblemError, bad_request
 
 if TYPE_CHECKING:
     from gitops.database.graph import QueryOptions, Snapshot, WriteContext

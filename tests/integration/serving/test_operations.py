@@ -13,13 +13,13 @@ import pytest
 from gitops.cluster.policy.bundle import Action
 from gitops.core.errors import GitopsError
 from gitops.database import graph
+from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.generation import ServedGraph
 from gitops.serving.operations.branches import create_branch, delete_branch, list_branches, merge_branches
 from gitops.serving.operations.commits import list_commits, read_commit
 from gitops.serving.operations.describe import apply_schema, describe_snapshot, read_schema
 from gitops.serving.operations.export import PIECE_BYTES, cut_pieces, export_records
 from gitops.serving.operations.load import find_place, load_records, permit_load
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.query_graphs import NOW, TOWNS, create, road, town
