@@ -1,4 +1,4 @@
-"""What an answer says that reports a problem: one envelope for all of them.
+"""What is answered: a whole body, or pieces; and what an answer says that reports a problem, one envelope for all of them.
 
 `{"error": text, "code": one of a closed list, ...}`; a program distinguishes outcomes by status, code and the additive members.
 """
@@ -26,6 +26,7 @@ __all__ = [
     "ProblemError",
     "StreamAnswer",
     "bad_request",
+    "encode_headers",
     "json_answer",
     "not_found",
     "problem_answer",
@@ -82,8 +83,6 @@ def not_found(message: str) -> ProblemError:
     return ProblemError(ApiProblem(404, ApiCode.NOT_FOUND, message))
 
 
-# What a handler answers with: a whole body, or pieces.
-
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
@@ -116,6 +115,11 @@ def json_answer(form: Any, status: int = 200, headers: Mapping[str, str] | None 
     """An answer with a JSON document."""
     data = json.dumps(form, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     return Answer(status, data, JSON, headers or {})
+
+
+def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Headers as an ASGI server takes them."""
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
 def problem_answer(problem: ApiProblem) -> Answer:

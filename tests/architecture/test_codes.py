@@ -34,7 +34,7 @@ _MADE_ELSEWHERE = {
     "query_parse_error": ["database/language/lexer.py"],
     "query_server_busy": ["serving/http/work.py"],
     "query_server_forbidden": ["cluster/policy/decide.py"],
-    "query_server_refused": ["serving/operations/queries.py"],
+    "query_server_refused": ["serving/queries.py"],
     "query_server_unauthorized": ["serving/access.py"],
     "query_server_unknown": ["serving/access.py"],
     "query_typecheck_error": ["database/language/query/check_match.py"],

@@ -14,7 +14,7 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.database import graph
 from gitops.database.graph.results import BaselineResult, BlobFacts, GraphOutcome
 from gitops.serving.answers import ProblemError
-from gitops.serving.operations.blobs import BlobPart, find_part
+from gitops.serving.blobs import BlobPart, find_part
 
 
 def poll(options: argparse.Namespace) -> GraphOutcome:

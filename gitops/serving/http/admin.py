@@ -28,6 +28,7 @@ from gitops.serving.answers import (
     ApiProblem,
     ProblemError,
     bad_request,
+    encode_headers,
     json_answer,
     not_found,
     problem_answer,
@@ -78,8 +79,7 @@ class AdminApp:
         answer = await self._answered(scope)
         headers = {"Content-Type": answer.media_type, "Content-Length": str(len(answer.body)), **answer.headers}
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **headers}
-        pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": answer.status, "headers": pairs})
+        await send({"type": "http.response.start", "status": answer.status, "headers": encode_headers(headers)})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
 
     async def _answered(self, scope: Scope) -> Answer:

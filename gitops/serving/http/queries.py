@@ -30,7 +30,7 @@ from gitops.serving.http.bodies import (
 )
 from gitops.serving.http.call import Call, canonical_branch
 from gitops.serving.http.route import Parameter, Route
-from gitops.serving.operations.queries import Change, InlineQuery, describe_query, run_change, run_read
+from gitops.serving.queries import Change, InlineQuery, describe_query, run_change, run_read
 
 if TYPE_CHECKING:
     from gitops.database.graph import Snapshot
@@ -172,7 +172,7 @@ async def _read(
 
     def read() -> Answer:
         snapshot = target.open(served)
-        checked = call.texts.compile(served, snapshot, query) if isinstance(query, InlineQuery) else query
+        checked = call.shared.texts.compile(served, snapshot, query) if isinstance(query, InlineQuery) else query
         if checked.kind is QueryEffect.MUTATION and not former:
             raise bad_request(f"query '{checked.name}' is a mutation; send it to POST /mutate")
         found = run_read(served, snapshot, checked, params, options)
@@ -198,14 +198,13 @@ async def _change(
     context, served = call.context, call.graph
     name = canonical_branch(branch)
     call.require(Action.CHANGE, branch=name)
-    writing = graph.WriteContext(context.clock, context.ids, call.actor)
 
     def change() -> Answer:
         checked = query
         if isinstance(checked, InlineQuery):
-            checked = call.texts.compile(served, served.open(graph.ReadTarget(name)), checked)
+            checked = call.shared.texts.compile(served, served.open(graph.ReadTarget(name)), checked)
         wanted = Change(name, checked, params, expected)
-        return json_answer(run_change(served, wanted, writing, context.embedder))
+        return json_answer(run_change(served, wanted, call.writing, context.embedder))
 
     return await call.change(name, call.body_bytes, change)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -65,6 +65,11 @@ class Route:
     partial: bool = False
 
     @property
+    def parts(self) -> Sequence[str]:
+        """The segments of the path."""
+        return self.path[1:].split("/")
+
+    @property
     def on_graph(self) -> bool:
         """Whether it is about one graph."""
         return self.path.startswith("/graphs/{graph_id}/")
@@ -76,17 +81,7 @@ class Route:
 # is not decoded at all. A part that is written out in a route goes before one in braces, unless the route lacks the method: a
 # branch called `merge` can be deleted.
 
-GRAPH_ID = "graph_id"
 _FIELDS = 64
-
-
-@dataclass(slots=True)
-class _Node:
-    """A point in the tree of paths: what may follow, and the routes that end here, by method."""
-
-    written: dict[bytes, _Node] = field(default_factory=dict)
-    named: _Node | None = None
-    routes: dict[str, tuple[Route, tuple[str, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,26 +98,28 @@ class Match:
 
     def read_values(self) -> Mapping[str, str]:
         """The values of the path. Raises ProblemError 400 for one that is not UTF-8."""
-        return {name: _decoded(name, value) for name, value in self.values.items()}
+        found = {}
+        for name, value in self.values.items():
+            try:
+                found[name] = value.decode("latin-1") if name == "graph_id" else unquote_to_bytes(value).decode()
+            except UnicodeDecodeError:
+                raise bad_request(f"the {name} in the path is not UTF-8") from None
+        return found
 
 
 class RouteTable:
     """The routes, by their paths."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        """A `GET` route answers `HEAD` too, unless that has a route of its own."""
-        self._root = _Node()
+        """A `GET` route answers `HEAD`, too."""
+        # By length, and by which parts are in braces; then by those that are written out, and by method.
+        found: dict[int, dict[tuple[bool, ...], dict[tuple[bytes, ...], dict[str, Route]]]] = {}
         for route in routes:
-            node, names = self._root, list[str]()
-            for part in route.path[1:].split("/"):
-                if part.startswith("{"):
-                    names.append(part[1:-1])
-                    node.named = node = node.named or _Node()
-                else:
-                    node = node.written.setdefault(part.encode(), _Node())
-            node.routes[route.method] = route, tuple(names)
-            if route.method == "GET":
-                node.routes.setdefault("HEAD", (route, tuple(names)))
+            named = tuple(part.startswith("{") for part in route.parts)
+            written = tuple(part.encode() for part in route.parts if not part.startswith("{"))
+            methods = found.setdefault(len(named), {}).setdefault(named, {}).setdefault(written, {})
+            methods |= dict.fromkeys((route.method, *(["HEAD"] if route.method == "GET" else [])), route)
+        self._shapes = {length: sorted(shapes.items()) for length, shapes in found.items()}
 
     def find(self, method: str, raw_path: bytes) -> Match:
         """What a path leads to."""
@@ -130,37 +127,16 @@ class RouteTable:
         below = len(parts) > 2 and parts[0] == b"graphs"  # noqa: PLR2004 - /graphs/ID/..
         graph_id = parts[1].decode("latin-1") if below else None
         allowed: set[str] = set()
-        for node, values in _walk(self._root, parts, 0, ()):
-            found = node.routes.get(method)
-            if found is not None:
-                route, names = found
-                return Match(route, dict(zip(names, values, strict=True)), (), graph_id)
-            allowed |= node.routes.keys()
+        for named, routes in self._shapes.get(len(parts), ()):
+            methods = routes.get(tuple([part for part, free in zip(parts, named, strict=True) if not free]))
+            if methods is None or not all(compress(parts, named)):
+                continue
+            if method in methods:
+                route = methods[method]
+                names = [part[1:-1] for part in compress(route.parts, named)]
+                return Match(route, dict(zip(names, compress(parts, named), strict=True)), (), graph_id)
+            allowed |= methods.keys()
         return Match(None, {}, tuple(sorted(allowed)), graph_id)
-
-
-def _walk(
-    node: _Node, parts: list[bytes], at: int, values: tuple[bytes, ...]
-) -> Iterator[tuple[_Node, tuple[bytes, ...]]]:
-    """Where the parts from `at` on lead, what is written out first."""
-    if at == len(parts):
-        if node.routes:
-            yield node, values
-        return
-    following = node.written.get(parts[at])
-    if following is not None:
-        yield from _walk(following, parts, at + 1, values)
-    if node.named is not None and parts[at]:
-        yield from _walk(node.named, parts, at + 1, (*values, parts[at]))
-
-
-def _decoded(name: str, value: bytes) -> str:
-    if name == GRAPH_ID:
-        return value.decode("latin-1")
-    try:
-        return unquote_to_bytes(value).decode()
-    except UnicodeDecodeError:
-        raise bad_request(f"the {name} in the path is not UTF-8") from None
 
 
 def read_parameters(query_string: bytes, declared: Sequence[Parameter]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gitops import __version__
 from gitops.cluster.policy.bundle import Action
 from gitops.serving.answers import JSON, Answer, ApiCode, ApiProblem, ProblemError, json_answer, not_found
-from gitops.serving.http import change_routes, data_routes, graph_routes, queries, tools
+from gitops.serving.http import change_routes, graph_routes, queries, tools
 from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer, ReloadAnswer
 from gitops.serving.http.call import Call
 from gitops.serving.http.route import Route
@@ -15,9 +15,9 @@ __all__ = ["ROUTES"]
 
 async def health(call: Call) -> Answer:
     """The event loop answers, and no query is stuck: its thread comes back only with another process."""
-    if call.stuck:
+    if stuck := call.shared.workers.stuck:
         message = "threads of this process are held by queries past their time limit: start the server again"
-        raise ProblemError(ApiProblem(503, None, message, {"stuck_queries": call.stuck}))
+        raise ProblemError(ApiProblem(503, None, message, {"stuck_queries": stuck}))
     return json_answer({"status": "ok", "version": __version__})
 
 
@@ -43,7 +43,7 @@ async def reload(call: Call) -> Answer:
 
 async def describe(call: Call) -> Answer:
     """The OpenAPI document."""
-    return Answer(200, await call.work(lambda: call.document.body))
+    return Answer(200, await call.work(lambda: call.shared.document.body))
 
 
 _OF_SERVER = (
@@ -62,7 +62,6 @@ ROUTES: tuple[Route, ...] = (
     *_OF_SERVER,
     *queries.ROUTES,
     *graph_routes.ROUTES,
-    *data_routes.ROUTES,
     *change_routes.ROUTES,
     *tools.ROUTES,
 )

@@ -24,7 +24,7 @@ from gitops.serving.http.bodies import InvokeBody
 from gitops.serving.http.call import Call
 from gitops.serving.http.queries import run_stored
 from gitops.serving.http.route import Route
-from gitops.serving.operations.queries import describe_query
+from gitops.serving.queries import describe_query
 
 __all__ = ["ROUTES", "Tool", "run_tool", "tools_of"]
 
@@ -60,7 +60,7 @@ async def serve_tools(call: Call) -> Answer:
         parse(body)
     except MalformedError as error:
         raise bad_request(f"the body is {error}") from None
-    return await call.tools.answer(call, body)
+    return await call.shared.agents(call, body)
 
 
 def tools_of(call: Call) -> list[Tool]:

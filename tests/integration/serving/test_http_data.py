@@ -278,8 +278,8 @@ class Endless:
             self.closed.set()
 
     async def answer(self, call: Any) -> StreamAnswer:
-        await call.streams.take()
-        return StreamAnswer(PieceStream(call, self.pieces(), call.streams), "text/plain")
+        await call.shared.streams.take()
+        return StreamAnswer(PieceStream(call, self.pieces()), "text/plain")
 
     @property
     def route(self) -> Route:

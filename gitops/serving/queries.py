@@ -9,9 +9,10 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gitops.core.clock import is_ulid
+from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError
@@ -21,17 +22,18 @@ from gitops.database.language.query.codes import QUERY_CODES
 from gitops.database.language.suggest import choices
 from gitops.database.language.text import LanguageError, SourceText
 from gitops.serving.answers import ApiProblem, ProblemError, bad_request
-from gitops.serving.operations.commits import commit_form
 
 if TYPE_CHECKING:
     from gitops.database.graph import QueryOptions, Snapshot, WriteContext
     from gitops.serving.generation import ServedGraph, StoredQuery
 
-__all__ = ["Change", "InlineQuery", "QueryTexts", "describe_query", "run_change", "run_read"]
+__all__ = ["Change", "InlineQuery", "QueryTexts", "commit_form", "describe_query", "run_change", "run_read"]
 
 _KEPT = 512
 # A longer text is compiled each time it comes.
 _KEPT_BYTES = 16 * 1024
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,11 @@ def run_change(
     except ConflictError as error:
         if error.code is not Code.HEAD_MOVED:
             raise
-        raise _moved(served, change) from None
+        precondition = {"expected": change.expected}
+        with contextlib.suppress(GitopsError):
+            precondition["actual"] = served.open(graph.ReadTarget(branch)).manifest.txn_id
+        message = f"branch '{branch}' is at another commit"
+        raise ProblemError(ApiProblem(412, None, message, {"precondition_failure": precondition})) from None
     return {
         "branch": branch,
         "query_name": query.name,
@@ -140,6 +146,20 @@ def run_change(
         "affected_edges": result.affected_edges,
         "actor_id": context.actor,
         "commit": None if result.published is None else commit_form(result.published),
+    }
+
+
+def commit_form(version: graph.Manifest) -> dict[str, Any]:
+    """A version as a commit. A parent that was recorded without its id is null, as one that there is not."""
+    made, parent, merged = parse_timestamp(version.ts), version.parent, version.merge_parent
+    return {
+        "graph_commit_id": version.txn_id,
+        "graph_branch": version.branch,
+        "graph_manifest_version": version.n,
+        "parent_commit_id": None if parent is None else parent.commit,
+        "merged_parent_commit_id": None if merged is None else merged.commit,
+        "actor_id": version.actor,
+        "created_at": 0 if made is None else (made - _EPOCH) // _MICROSECOND,
     }
 
 
@@ -161,12 +181,3 @@ def _require_declared(query: CheckedQuery, params: Mapping[str, Any] | None) -> 
         if name not in query.params:
             known = ", ".join(query.params) or "none"
             raise bad_request(f"query '{query.name}' has no parameter '{name[:80]}'; its parameters: {known}")
-
-
-def _moved(served: ServedGraph, change: Change) -> ProblemError:
-    """The refusal of a change whose branch is at another commit, which is named if it can be read."""
-    precondition = {"expected": change.expected}
-    with contextlib.suppress(GitopsError):
-        precondition["actual"] = served.open(graph.ReadTarget(change.branch)).manifest.txn_id
-    message = f"branch '{change.branch}' is at another commit"
-    return ProblemError(ApiProblem(412, None, message, {"precondition_failure": precondition}))
