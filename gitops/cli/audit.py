@@ -39,7 +39,7 @@ from gitops.cluster.ledger.port import ledger_time
 from gitops.cluster.ledger.witnesses import LedgerEntries, named_entry
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
-from gitops.git.tracking_remote import TrackingRemote
+from gitops.git.cached_remote import TrackingRemote
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 from gitops.render.characters import visible
 from gitops.repository.wiring.local import open_commit_tree

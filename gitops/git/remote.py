@@ -28,9 +28,8 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
 from gitops.git.command import GitProgram, Output
-from gitops.git.objects import is_id, is_ref
+from gitops.git.objects import check_updates, is_below, is_id, is_ref
 from gitops.git.port import ZERO, RefUpdate
-from gitops.git.refs import check_updates, is_below
 from gitops.git.repository import Repository
 
 _MAX_TEXT = 4000

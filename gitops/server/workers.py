@@ -23,8 +23,7 @@ from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import around
 from gitops.forge.events import Event, TickEvent, TimerEvent
 from gitops.repository.results import LogLine, RunResult, combined_result
-from gitops.server.documents import event_subject, read_event
-from gitops.server.queue import EventQueue, QueuedEvent
+from gitops.server.queue import EventQueue, QueuedEvent, event_subject, read_event
 from gitops.server.shared import ServerContext
 
 __all__ = ["EventHandler", "RetryPolicy", "WorkerPool"]
