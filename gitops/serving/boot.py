@@ -183,7 +183,12 @@ class _Boot:
             schema = compiled.schema(source, graph_address(graph), problems)
             if schema is not None:
                 live = digest(source)
-                self._compare(graph, live, problems)
+                applied = self._revision.schemas[graph]
+                if applied not in (None, live):
+                    message = f"the live schema is {live[:12]}, the applied one {(applied or '')[:12]}"
+                    strict = self._rules.strict_schema and graph not in self._revision.dropping
+                    severity = Severity.ERROR if strict else Severity.WARNING
+                    problems.add(Code.SCHEMA_DRIFT, graph_address(graph), message, severity=severity)
                 opened[graph] = _Opened(
                     uri, schema, live, {}, Seen(found.incarnation, found.rows, found.manifest_version)
                 )
@@ -253,14 +258,6 @@ class _Boot:
                 f"its newest version is {found.manifest_version}, and the ledger records version {recorded.version}"
             )
             problems.add(Code.GRAPH_REWOUND, graph_address(graph), message)
-
-    def _compare(self, graph: str, live: str, problems: Diagnostics) -> None:
-        applied = self._revision.schemas[graph]
-        if applied not in (None, live):
-            message = f"the live schema is {live[:12]}, the applied one {(applied or '')[:12]}"
-            strict = self._rules.strict_schema and graph not in self._revision.dropping
-            severity = Severity.ERROR if strict else Severity.WARNING
-            problems.add(Code.SCHEMA_DRIFT, graph_address(graph), message, severity=severity)
 
     def _report(self, problems: Iterable[Diagnostic], scopes: tuple[str, ...]) -> None:
         """Report problems of a policy: fatal where it guards the server, or nothing; else problems of its graphs."""

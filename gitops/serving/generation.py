@@ -185,7 +185,7 @@ class Compiled:
         text, checked = each.text, partial(_checked, each)
         if each.key not in self._sound:
             try:
-                parsed = _parsed(text)
+                parsed = _parsed(text.content)
             except LanguageError as error:
                 _report(Code.STORED_QUERY_INVALID, error, text, found)
                 return None
@@ -225,17 +225,13 @@ def _sound(share: Sequence[TextOfGraph]) -> list[int]:
 
 
 def _checked(each: TextOfGraph) -> CheckedQuery:
-    return check_query(_parsed(each.text)[each.text.address.name], each.schema.catalog)
-
-
-def _parsed(text: AppliedText) -> Mapping[str, Query]:
-    """The queries of a text by name, the first of each."""
-    return _parse(text.content)
+    return check_query(_parsed(each.text.content)[each.text.address.name], each.schema.catalog)
 
 
 # The queries of one file have one text, and come one after another.
 @lru_cache(maxsize=16)
-def _parse(content: bytes) -> Mapping[str, Query]:
+def _parsed(content: bytes) -> Mapping[str, Query]:
+    """The queries of a text by name, the first of each."""
     return {each.name.text: each for each in reversed(parse_queries(content))}
 
 

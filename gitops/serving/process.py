@@ -298,7 +298,8 @@ class Reloader:
         problems = booted.outcome.diagnostics
         if offered is not None and offered.digest == served.digest:
             return Reload(ReloadResult.UNCHANGED, served, offered)
-        if _is_interrupted(booted):
+        broken = [] if booted.revision is None else [each for of in booted.revision.broken.values() for each in of]
+        if any(each.code is Code.CLUSTER_RECOVERY_PENDING for each in broken):
             return Reload(ReloadResult.WAITING, served, offered, problems, _behind(offered, served))
         if offered is not None and offered.state_revision <= served.state_revision:
             rewound = Diagnostics()
@@ -316,11 +317,6 @@ class Reloader:
 
 def _behind(offered: RevisionIdentity | None, served: RevisionIdentity) -> int:
     return 0 if offered is None else max(0, offered.state_revision - served.state_revision)
-
-
-def _is_interrupted(booted: Booted) -> bool:
-    found = [] if booted.revision is None else [each for of in booted.revision.broken.values() for each in of]
-    return any(each.code is Code.CLUSTER_RECOVERY_PENDING for each in found)
 
 
 class Watch:

@@ -18,6 +18,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from functools import partial
 from typing import Any
 
 from gitops.core.dataclass import dataclass
@@ -52,24 +54,30 @@ class Lifeline:
 
     def begin(self, call: Callable[[], int]) -> int:
         """The process of a copy that ends with what the call gives; SIGHUP waits there until it is heeded."""
+
+        def run() -> int:
+            for number in _HEEDED:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEEDED - {signal.SIGHUP})
+            os.close(self._end)
+            threading.Thread(target=end_with_supervisor, daemon=True).start()
+            return call()
+
+        def end_with_supervisor() -> None:
+            # As a signal would.
+            os.read(self._held, 1)
+            os.kill(os.getpid(), signal.SIGTERM)
+
         child = os.fork()
         if child == 0:
-            run_child(lambda: self._run(call))
+            run_child(run)
         return child
 
     def close(self) -> None:
         """After the last process has ended; others end now."""
         os.close(self._held)
         os.close(self._end)
-
-    def _run(self, call: Callable[[], int]) -> int:
-        for number in _HEEDED:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEEDED - {signal.SIGHUP})
-        os.close(self._end)
-        threading.Thread(target=_end_with_supervisor, args=(self._held,), daemon=True).start()
-        return call()
 
 
 class Companion:
@@ -130,75 +138,58 @@ def supervise(
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
+@dataclass(slots=True)
 class _Supervisor:
-    def __init__(
-        self,
-        work: Callable[[WorkerStart], int],
-        workers: int,
-        lifeline: Lifeline,
-        let_go: Callable[[], None],
-        drain_s: float,
-        log: Callable[[str], None],
-        companion: Companion | None,
-    ) -> None:
-        self._work = work
-        self._wanted = workers
-        self._lifeline = lifeline
-        self._let_go = let_go
-        self._drain_s = drain_s
-        self._log = log
-        self._companion = companion
-        # The number of each worker, and when it began.
-        self._began: dict[int, tuple[int, float]] = {}
-        self._ended: list[int] = []
-        self._pause_s = 0.0
-        self._next = 0.0
-        self._deadline: float | None = None
-        self._hung_up = False
+    work: Callable[[WorkerStart], int]
+    workers: int
+    lifeline: Lifeline
+    let_go: Callable[[], None]
+    drain_s: float
+    log: Callable[[str], None]
+    companion: Companion | None
+    # The number of each worker, and when it began.
+    began: dict[int, tuple[int, float]] = field(default_factory=dict)
+    ended: list[int] = field(default_factory=list)
+    pause_s: float = 0.0
+    next: float = 0.0
+    deadline: float | None = None
+    hung_up: bool = False
 
     def run(self) -> int:
         while True:
             now = time.monotonic()
-            if self._deadline is None:
-                while len(self._began) < self._wanted and now >= self._next:
-                    self._start()
-                if self._companion is not None:
-                    self._companion.keep(now, self._let_go)
-            elif not self._began:
+            if self.deadline is None:
+                while len(self.began) < self.workers and now >= self.next:
+                    number = min(set(range(self.workers)) - {number for number, _ in self.began.values()})
+                    start = WorkerStart(number, bool(self.ended), self.hung_up)
+                    worker = self.lifeline.begin(partial(self.work, start))
+                    self.began[worker] = number, time.monotonic()
+                    if self.ended:
+                        self.log(f"worker {worker} takes the place of {self.ended.pop(0)}")
+                if self.companion is not None:
+                    self.companion.keep(now, self.let_go)
+            elif not self.began:
                 return 0
-            elif now >= self._deadline:
+            elif now >= self.deadline:
                 self._send(signal.SIGKILL)
-            found = signal.sigtimedwait(_HEEDED, self._wait_s(now))
-            if found is not None:
-                self._heed(found.si_signo)
+            due = self.next if len(self.began) < self.workers and self.deadline is None else self.deadline
+            wait_s = 1.0 if due is None else min(1.0, max(0.0, due - now))
+            found = signal.sigtimedwait(_HEEDED, wait_s)
+            heeded = None if found is None else found.si_signo
+            if heeded == signal.SIGHUP:
+                self.hung_up = True
+                self._send(signal.SIGHUP)
+            elif heeded in (signal.SIGTERM, signal.SIGINT):
+                self.deadline = self.deadline or time.monotonic() + self.drain_s + _AFTER_DRAIN_S
+                # A socket that one process keeps open takes connections that none answers.
+                self.let_go()
+                self._send(signal.SIGTERM)
             self._reap()
 
-    def _wait_s(self, now: float) -> float:
-        due = self._next if len(self._began) < self._wanted and self._deadline is None else self._deadline
-        return 1.0 if due is None else min(1.0, max(0.0, due - now))
-
-    def _heed(self, number: int) -> None:
-        if number == signal.SIGHUP:
-            self._hung_up = True
-            self._send(signal.SIGHUP)
-        elif number != signal.SIGCHLD:
-            self._deadline = self._deadline or time.monotonic() + self._drain_s + _AFTER_DRAIN_S
-            # A socket that one process keeps open takes connections that none answers.
-            self._let_go()
-            self._send(signal.SIGTERM)
-
     def _send(self, number: signal.Signals) -> None:
-        for worker in self._began:
+        for worker in self.began:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker, number)
-
-    def _start(self) -> None:
-        number = min(set(range(self._wanted)) - {number for number, _ in self._began.values()})
-        start = WorkerStart(number, bool(self._ended), self._hung_up)
-        worker = self._lifeline.begin(lambda: self._work(start))
-        self._began[worker] = number, time.monotonic()
-        if self._ended:
-            self._log(f"worker {worker} takes the place of {self._ended.pop(0)}")
 
     def _reap(self) -> None:
         while True:
@@ -209,24 +200,18 @@ class _Supervisor:
             if worker == 0:
                 return
             now = time.monotonic()
-            if self._companion is not None and worker == self._companion.process:
-                self._companion.ended(now)
-                self._log(f"the process of the admin address ended ({_how(status)}), and is replaced")
+            if self.companion is not None and worker == self.companion.process:
+                self.companion.ended(now)
+                self.log(f"the process of the admin address ended ({_how(status)}), and is replaced")
                 continue
-            _, began = self._began.pop(worker, (0, 0.0))
-            if self._deadline is not None:
+            _, began = self.began.pop(worker, (0, 0.0))
+            if self.deadline is not None:
                 continue
             short = now - began < _SHORT_S
-            self._pause_s = min(max(self._pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S) if short else 0.0
-            self._next = now + self._pause_s
-            self._ended.append(worker)
-            self._log(f"worker {worker} ended ({_how(status)})")
-
-
-def _end_with_supervisor(held: int) -> None:
-    """Wait for the end of the supervisor, then end this process as a signal would."""
-    os.read(held, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
+            self.pause_s = min(max(self.pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S) if short else 0.0
+            self.next = now + self.pause_s
+            self.ended.append(worker)
+            self.log(f"worker {worker} ended ({_how(status)})")
 
 
 def _how(status: int) -> str:
@@ -277,11 +262,11 @@ def _begin(call: Callable[[], Any]) -> tuple[int, int]:
     child = os.fork()
     if child == 0:
         os.close(reading)
-        run_child(lambda: _answer(writing, call()))
+
+        def answer() -> None:
+            with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+                json.dump(call(), pipe)
+
+        run_child(answer)
     os.close(writing)
     return child, reading
-
-
-def _answer(writing: int, answer: Any) -> None:
-    with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-        json.dump(answer, pipe)

@@ -61,31 +61,28 @@ class QueryTexts:
                 self._kept.move_to_end(key)
                 return found
         place = ("catalog", snapshot.identity.graph_id, snapshot.manifest.schema_ir)
-        checked = _compiled(query, served.cache.value(place, lambda: snapshot.schema().catalog))
+        catalog = served.cache.value(place, lambda: snapshot.schema().catalog)
+        source = query.text.encode()
+        try:
+            declared = {each.name.text: each for each in reversed(parse_queries(source))}
+            name = query.name or (next(iter(declared)) if len(declared) == 1 else None)
+            if name is None:
+                raise bad_request(f"the text declares {len(declared)} queries; name the one to run")
+            if name not in declared:
+                raise bad_request(f"the text declares no query '{name[:80]}'{choices(name, declared)}")
+            checked = check_query(declared[name], catalog)
+        except LanguageError as error:
+            first = error.problems[0]
+            line, column = SourceText(source).position(first.span.start)
+            fix = f"; {first.fix}" if first.fix else ""
+            detail = f"query: line {line}, column {column}: {first.rendered()}{fix}"
+            raise GitopsError(QUERY_CODES[first.stage], detail) from None
         if len(query.text) <= _KEPT_BYTES:
             with self._lock:
                 self._kept[key] = checked
                 while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
         return checked
-
-
-def _compiled(query: InlineQuery, catalog: Any) -> CheckedQuery:
-    try:
-        source = query.text.encode()
-        declared = {each.name.text: each for each in reversed(parse_queries(source))}
-        name = query.name or (next(iter(declared)) if len(declared) == 1 else None)
-        if name is None:
-            raise bad_request(f"the text declares {len(declared)} queries; name the one to run")
-        if name not in declared:
-            raise bad_request(f"the text declares no query '{name[:80]}'{choices(name, declared)}")
-        return check_query(declared[name], catalog)
-    except LanguageError as error:
-        first = error.problems[0]
-        line, column = SourceText(source).position(first.span.start)
-        fix = f"; {first.fix}" if first.fix else ""
-        detail = f"query: line {line}, column {column}: {first.rendered()}{fix}"
-        raise GitopsError(QUERY_CODES[first.stage], detail) from None
 
 
 def run_read(

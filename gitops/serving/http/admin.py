@@ -132,7 +132,18 @@ class AdminApp:
             reasons.append(f"threads that are held by queries past their time limit: {stuck}")
         oldest = asked.oldest
         if oldest is not None:
-            form = _seen(oldest, next((each.pending for each in asked.statuses if each.pending is not None), None))
+            form = {
+                "state_revision": oldest.revision.state_revision,
+                "applied_digest": f"sha256:{oldest.revision.digest}",
+                "config_digest": oldest.revision.config_digest,
+                "converged": oldest.revision.converged,
+                "graph_counts": {"ready": oldest.ready, "quarantined": oldest.quarantined},
+                "pending_revision": next((each.pending for each in asked.statuses if each.pending is not None), None),
+            }
+            if oldest.graphs is not None:
+                form["graphs"] = [
+                    {"id": id_, "ready": code is None, "code": code} for id_, code in oldest.graphs.items()
+                ]
             if strict == "1" and oldest.quarantined:
                 reasons.append(f"{oldest.quarantined} graph(s) are quarantined")
             if strict == "1" and form["pending_revision"] is not None:
@@ -145,24 +156,6 @@ class AdminApp:
         read_parameters(scope["query_string"], ())
         media_type, text = self._numbers(await self._look({"graphs": True}))
         return Answer(200, text, media_type)
-
-
-def _seen(oldest: WorkerStatus, pending: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a server serves; the graphs only where the worker gave their ids."""
-    form = {
-        "state_revision": oldest.revision.state_revision,
-        "applied_digest": f"sha256:{oldest.revision.digest}",
-        "config_digest": oldest.revision.config_digest,
-        "converged": oldest.revision.converged,
-        "graph_counts": {"ready": oldest.ready, "quarantined": oldest.quarantined},
-        "pending_revision": pending,
-    }
-    if oldest.graphs is None:
-        return form
-    return {
-        **form,
-        "graphs": [{"id": name, "ready": code is None, "code": code} for name, code in oldest.graphs.items()],
-    }
 
 
 # What a worker says of itself to the process of the admin address, and how it is asked.
@@ -256,13 +249,14 @@ class StatusDoor:
     def status(self, question: Mapping[str, Any]) -> WorkerStatus:
         """What this process is at; with the ids of graphs for `{"graphs": true}`, and for an actor who may list them."""
         generation, pending = self._source.current(), self._pending()
+        codes = {name: found[0].code.value for name, found in generation.quarantined.items()}
         named = question.get("graphs") or self._may_list(generation, question.get("authorization", ()))
         return WorkerStatus(
             generation.revision,
             self._source.accepted_at.timestamp(),
             len(generation.graphs),
             len(generation.quarantined),
-            _graphs(generation) if named else None,
+            dict(sorted({**dict.fromkeys(generation.graphs), **codes}.items())) if named else None,
             None if pending is None else pending.form,
             0 if pending is None else pending.behind,
             self._load(),
@@ -278,11 +272,6 @@ class StatusDoor:
         except ProblemError:
             return False
         return True
-
-
-def _graphs(generation: Generation) -> Mapping[str, str | None]:
-    quarantined = {name: found[0].code.value for name, found in generation.quarantined.items()}
-    return dict(sorted({**dict.fromkeys(generation.graphs), **quarantined}.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,10 @@ class HttpApp:
             message = f"the method is not allowed here; allowed: {allowed}"
             raise ProblemError(ApiProblem(405, ApiCode.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed}))
         call.resolve(route, match.read_values(), graph)
-        _check_revision(call)
+        expected, actual = call.header(EXPECTED_REVISION), f"sha256:{call.generation.revision.digest}"
+        if expected is not None and expected != actual:
+            more: Mapping[str, Any] = {"precondition_failure": {"expected": expected[:200], "actual": actual}}
+            raise ProblemError(ApiProblem(412, None, "the server serves another revision", more))
         call.query()
         if route.body is not None:
             # Without it, any page could send the body as a form.
@@ -230,15 +233,6 @@ class HttpApp:
         self._context.log(record)
         if self._context.observer is not None:
             self._context.observer.answered(record)
-
-
-def _check_revision(call: Call) -> None:
-    """Raise ProblemError 412 where the request is for another revision."""
-    expected = call.header(EXPECTED_REVISION)
-    actual = f"sha256:{call.generation.revision.digest}"
-    if expected is not None and expected != actual:
-        more: Mapping[str, Any] = {"precondition_failure": {"expected": expected[:200], "actual": actual}}
-        raise ProblemError(ApiProblem(412, None, "the server serves another revision", more))
 
 
 def _cached(call: Call, answer: Answer) -> Answer:

@@ -23,7 +23,7 @@ from gitops.serving.answers import (
 from gitops.serving.blobs import find_part, find_precondition
 from gitops.serving.http.bodies import CommitChangesAnswer, ExportBody, FeedAnswer
 from gitops.serving.http.call import Call, PieceStream, canonical_branch
-from gitops.serving.http.graph_routes import BRANCH, GRAPH, find_commit, permit_commit, stream_export
+from gitops.serving.http.graph_routes import BRANCH, GRAPH, find_commit, permit_commit, read_limit, stream_export
 from gitops.serving.http.route import Parameter, Route
 from gitops.serving.queries import commit_form
 
@@ -54,7 +54,7 @@ async def read_changes(call: Call) -> Answer:
         if "branch" in query and branch != position.branch:
             raise bad_request(f"the {name} is of branch {position.branch}, not of {branch}")
         branch = position.branch
-    types, limit = _types(query), _limit(query)
+    types, limit = _types(query), read_limit(query, _MOST_CHANGES)
     call.require(Action.READ, branch=branch)
 
     def read() -> dict[str, Any]:
@@ -190,14 +190,6 @@ async def _nothing() -> AsyncIterator[bytes]:
 
 def _types(query: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(filter(None, query.get("types", "").split(",")))
-
-
-def _limit(query: Mapping[str, str]) -> int:
-    text = query.get("limit", str(_MOST_CHANGES))
-    limit = int(text[:9]) if text.isascii() and text.isdecimal() else 0
-    if not 1 <= limit <= _MOST_CHANGES:
-        raise bad_request(f"limit is a number from 1 to {_MOST_CHANGES}")
-    return limit
 
 
 _TYPES = Parameter("types", "Only these types, separated by commas.")

@@ -50,7 +50,7 @@ from gitops.serving.http.call import Call, PieceStream, canonical_branch, receiv
 from gitops.serving.http.route import LOAD_BYTES, MIB, Parameter, Route
 from gitops.serving.queries import commit_form
 
-__all__ = ["BRANCH", "GRAPH", "ROUTES", "cut_pieces", "find_commit", "permit_commit", "stream_export"]
+__all__ = ["BRANCH", "GRAPH", "ROUTES", "cut_pieces", "find_commit", "permit_commit", "read_limit", "stream_export"]
 
 GRAPH = "/graphs/{graph_id}"
 BRANCH = Parameter("branch", "The branch, by default `main`.")
@@ -237,16 +237,22 @@ def _conflict(result: MergeResult) -> ProblemError:
 async def list_commits(call: Call) -> Answer:
     """The commits of a branch that are kept, newest first."""
     query = call.query()
-    branch, text = canonical_branch(query.get("branch")), query.get("limit", str(_MOST_COMMITS))
-    limit = int(text[:9]) if text.isascii() and text.isdecimal() else 0
-    if not 1 <= limit <= _MOST_COMMITS:
-        raise bad_request(f"limit is a number from 1 to {_MOST_COMMITS}")
+    branch, limit = canonical_branch(query.get("branch")), read_limit(query, _MOST_COMMITS)
     call.require(Action.READ, branch=branch)
     return json_answer(
         await call.work(
             lambda: {"commits": [commit_form(each) for each in graph.read_log(call.graph.uri, branch, limit)]}
         )
     )
+
+
+def read_limit(query: Mapping[str, str], most: int) -> int:
+    """At most how many are wanted, by default and at most so many. Raises ProblemError 400."""
+    text = query.get("limit", str(most))
+    limit = int(text[:9]) if text.isascii() and text.isdecimal() else 0
+    if not 1 <= limit <= most:
+        raise bad_request(f"limit is a number from 1 to {most}")
+    return limit
 
 
 async def read_commit(call: Call) -> Answer:
@@ -344,7 +350,20 @@ def _load(call: Call, branch: str, base: str | None, mode: graph.LoadMode, recor
             graph.LoadRequest(uri, records, mode, branch, base, embedder=embedder), call.writing
         )
     except graph.LoadError as error:
-        raise _refusal(error) from None
+        problems = [
+            {
+                "line": None if each.source is None else each.source.line,
+                "code": each.code.value,
+                "message": each.message,
+            }
+            for each in error.problems
+        ]
+        more = {"problems": problems, "total_problems": error.total}
+        # All problems of a load are of one stage: where a key exists already, the records themselves are sound.
+        if all(each["code"] == Code.KEY_CONFLICT for each in problems):
+            more = {"key_conflict": True, **more}
+            raise ProblemError(ApiProblem(409, ApiCode.CONFLICT, error.detail, more)) from None
+        raise ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, error.detail, more)) from None
     except GitopsError as error:
         if error.code == Code.GRAPH_BRANCH_MISSING and base is None:
             raise not_found(f"{error.detail}: name the branch to make it from as `from`, or create it first") from None
@@ -366,18 +385,6 @@ def _load(call: Call, branch: str, base: str | None, mode: graph.LoadMode, recor
 def _counts(rows: Mapping[str, int], kind: str) -> list[dict[str, Any]]:
     of_kind = {key.partition(":")[2]: count for key, count in rows.items() if key.startswith(f"{kind}:")}
     return [{"name": name, "entities_loaded": of_kind[name]} for name in sorted(of_kind)]
-
-
-def _refusal(error: graph.LoadError) -> ProblemError:
-    problems = [
-        {"line": None if each.source is None else each.source.line, "code": each.code.value, "message": each.message}
-        for each in error.problems
-    ]
-    more = {"problems": problems, "total_problems": error.total}
-    # All problems of a load are of one stage: where a key exists already, the records themselves are sound.
-    if all(each["code"] == Code.KEY_CONFLICT for each in problems):
-        return ProblemError(ApiProblem(409, ApiCode.CONFLICT, error.detail, {"key_conflict": True, **more}))
-    return ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, error.detail, more))
 
 
 # Exports: in the format that a load reads

@@ -84,7 +84,16 @@ async def run_mutation_if(call: Call) -> Answer:
 async def list_queries(call: Call) -> Answer:
     """The stored queries; where rules name queries, those that the actor may invoke."""
     call.require(Action.READ, branch=MAIN)
-    return await call.work(lambda: json_answer({"queries": [describe_query(each) for each in _listed(call)]}))
+    engine, queries = call.graph.engine, call.graph.queries.values()
+
+    def describe() -> Answer:
+        listed: Iterable[StoredQuery] = queries
+        if engine is not None and any(rule.queries for rule in engine.bundle.rules):
+            wanted = AccessRequest(call.actor or "", Action.INVOKE_QUERY)
+            listed = [each for each in queries if engine.decide(replace(wanted, query=each.name)).allowed]
+        return json_answer({"queries": [describe_query(each) for each in listed]})
+
+    return await call.work(describe)
 
 
 async def invoke_query(call: Call) -> Answer:
@@ -110,14 +119,6 @@ async def invoke_query_if(call: Call) -> Answer:
     if stored.checked.kind is not QueryEffect.MUTATION:
         raise bad_request(f"stored query '{stored.name}' only reads; use the route without if-graph-commit")
     return await _change(call, stored.checked, body.params, body.branch, expected)
-
-
-def _listed(call: Call) -> Iterable[StoredQuery]:
-    engine, queries = call.graph.engine, call.graph.queries.values()
-    if engine is None or not any(rule.queries for rule in engine.bundle.rules):
-        return queries
-    wanted = AccessRequest(call.actor or "", Action.INVOKE_QUERY)
-    return [each for each in queries if engine.decide(replace(wanted, query=each.name)).allowed]
 
 
 def _permitted_query(call: Call, name: str, body: InvokeBody) -> StoredQuery:

@@ -71,11 +71,21 @@ def tools_of(call: Call) -> list[Tool]:
         return decide_access(call.generation, call.graph, wanted).decision.allowed
 
     inner = {effect: permitted(action, MAIN) for effect, action in _INNER.items()}
-    return [
-        _tool(describe_query(stored))
-        for stored in call.graph.queries.values()
-        if inner[stored.checked.kind] and permitted(Action.INVOKE_QUERY, query=stored.name)
-    ]
+    found = []
+    for stored in call.graph.queries.values():
+        if not inner[stored.checked.kind] or not permitted(Action.INVOKE_QUERY, query=stored.name):
+            continue
+        listed = describe_query(stored)
+        params = listed["params"]
+        schema = {
+            "type": "object",
+            "properties": {each["name"]: _schema(each) for each in params},
+            "required": [each["name"] for each in params if not each["nullable"]],
+            "additionalProperties": False,
+        }
+        texts = [listed[key] for key in ("description", "instruction") if key in listed]
+        found.append(Tool(listed["tool_name"], "\n\n".join(texts) or None, listed["mutation"], schema))
+    return found
 
 
 _INNER = {QueryEffect.READ: Action.READ, QueryEffect.MUTATION: Action.CHANGE}
@@ -96,18 +106,6 @@ async def run_tool(call: Call, name: str, arguments: Mapping[str, Any] | None) -
         if problem.code is ApiCode.INTERNAL:
             raise
         return problem_answer(problem)
-
-
-def _tool(listed: Mapping[str, Any]) -> Tool:
-    texts = [listed[key] for key in ("description", "instruction") if key in listed]
-    params = listed["params"]
-    schema = {
-        "type": "object",
-        "properties": {each["name"]: _schema(each) for each in params},
-        "required": [each["name"] for each in params if not each["nullable"]],
-        "additionalProperties": False,
-    }
-    return Tool(listed["tool_name"], "\n\n".join(texts) or None, listed["mutation"], schema)
 
 
 def _schema(param: Mapping[str, Any]) -> Mapping[str, Any]:

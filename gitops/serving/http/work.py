@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -79,10 +78,26 @@ class Workers:
             thread = self._idle.pop()
             running = thread.submit(work)
             ending = asyncio.wrap_future(running)
-            timer = None
-            if limit_s is not None:
-                timer = loop.call_later(limit_s, self._give_up, thread, running, late, exceeded)
-            ending.add_done_callback(partial(self._give_back, thread, timer))
+
+            def give_up() -> None:
+                if not running.done():
+                    self._stuck.add(thread)
+                    late.set_result(None)
+                    exceeded()
+
+            timer = None if limit_s is None else loop.call_later(limit_s, give_up)
+
+            def give_back(ended: asyncio.Future[T]) -> None:
+                if timer is not None:
+                    timer.cancel()
+                self._stuck.discard(thread)
+                self._idle.append(thread)
+                self._room.release()
+                if not ended.cancelled():
+                    # The caller may not be there to see an error.
+                    ended.exception()
+
+            ending.add_done_callback(give_back)
             await asyncio.wait((ending,), timeout=self._short_s)
         # Where the caller is cancelled, the thread goes on.
         if not ending.done():
@@ -90,30 +105,6 @@ class Workers:
         if not ending.done():
             raise GitopsError(Code.QUERY_TIMEOUT, f"the query did not end within {limit_s:g} s, and cannot be stopped")
         return ending.result()
-
-    def _give_up(
-        self,
-        thread: ThreadPoolExecutor,
-        running: Future[Any],
-        late: asyncio.Future[None],
-        exceeded: Callable[[], None],
-    ) -> None:
-        if not running.done():
-            self._stuck.add(thread)
-            late.set_result(None)
-            exceeded()
-
-    def _give_back(
-        self, thread: ThreadPoolExecutor, timer: asyncio.TimerHandle | None, ended: asyncio.Future[Any]
-    ) -> None:
-        if timer is not None:
-            timer.cancel()
-        self._stuck.discard(thread)
-        self._idle.append(thread)
-        self._room.release()
-        if not ended.cancelled():
-            # The caller may not be there to see an error.
-            ended.exception()
 
     async def run_alone(self, uri: str, branch: str, work: Callable[[], T]) -> T:
         """Its result, while nothing else is run alone on the branch of the graph."""
@@ -133,14 +124,15 @@ class Workers:
         """Its result; it goes on where the caller is cancelled."""
         task = asyncio.ensure_future(work)
         self._unfinished.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._unfinished.discard(task)
-        if not task.cancelled():
-            # Where the caller was cancelled, it is not there to see an error.
-            task.exception()
+        def ended(task: asyncio.Task[T]) -> None:
+            self._unfinished.discard(task)
+            if not task.cancelled():
+                # Where the caller was cancelled, it is not there to see an error.
+                task.exception()
+
+        task.add_done_callback(ended)
+        return await asyncio.shield(task)
 
     @property
     def waiting(self) -> int:
