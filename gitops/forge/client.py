@@ -135,7 +135,8 @@ class WebClient:
         bare = [Secret(secret.name, secret.reveal().rpartition(" ")[2]) for secret in secrets]
         self._redact = Redactor([*secrets, *bare])
         self._session = requests.Session()
-        self._session.auth = _unchanged
+        # Keeps the library from taking credentials from `~/.netrc`.
+        self._session.auth = lambda request: request
         self.traffic = Traffic()
 
     def post(self, path: str, body: Any) -> Any:
@@ -294,11 +295,6 @@ def _address(location: str) -> str:
     except ValueError:
         return "an address that cannot be read"
     return repr(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:_SHOWN])
-
-
-def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Keeps the library from taking credentials from `~/.netrc`."""
-    return request
 
 
 # How fast a forge is written to: a burst of as many writes as it takes in a minute, then one when one of them is a minute old.

@@ -362,7 +362,12 @@ class GitHubForge(HostedForge):
         """
         for pause in (*_INDEX_PAUSES_S, None):
             found, left = self._find_merged(commits)
-            pending = left.intersection(self._newest_merges()) if left else left
+            if not left:
+                return found
+            # The commits to which merges of requests moved a branch, as far as the newest page of GitHub's list goes.
+            moves = islice(self._list(self._api.newest_activities()), _MOST_ACTIVITIES)
+            merges = {move.commit("after") for move in moves if move.text_or("activity_type") in _MERGES}
+            pending = left & merges
             if not pending:
                 return found
             if pause is not None:
@@ -452,11 +457,6 @@ class GitHubForge(HostedForge):
 
         identifier = find() or self._create(self._api.open_deployment(deployment), find, read)
         self._sender.send(self._api.set_deployment(identifier, deployment))
-
-    def _newest_merges(self) -> frozenset[str]:
-        """The commits to which merges of requests moved a branch, as far as the newest page of GitHub's list goes."""
-        moves = islice(self._list(self._api.newest_activities()), _MOST_ACTIVITIES)
-        return frozenset(move.commit("after") for move in moves if move.text_or("activity_type") in _MERGES)
 
     def _read_request(self, found: JsonObject) -> ChangeRequest:
         request = self._api.read_request(found)

@@ -257,11 +257,12 @@ class Repository:
         """Entries of one tree level."""
         recent: RecentTrees[tuple[TreeEntry, ...]] | None = getattr(self._local, "entries", None)
         if recent is None:
-            recent = self._local.entries = RecentTrees(self._entries)
-        return recent.level(tree_id)
 
-    def _entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
-        return tuple(TreeEntry(e.name, e.type, e.id) for e in parse_tree(tree_id, self._read(tree_id, "tree")))
+            def read(tree_id: str) -> tuple[TreeEntry, ...]:
+                return tuple(TreeEntry(e.name, e.type, e.id) for e in parse_tree(tree_id, self._read(tree_id, "tree")))
+
+            recent = self._local.entries = RecentTrees(read)
+        return recent.level(tree_id)
 
     def size(self, object_id: str) -> int:
         """Bytes of an object, by its header."""

@@ -124,11 +124,6 @@ def _raw_level(read: ReadObject, tree_id: str | None) -> Mapping[bytes, tuple[by
     return {} if tree_id is None else tree_level(tree_id, read(tree_id, "tree"))
 
 
-def _level(read: ReadObject, tree_id: str | None) -> dict[str, RawEntry]:
-    """One level of a tree by name; nothing for no tree."""
-    return {} if tree_id is None else {e.name: e for e in parse_tree(tree_id, read(tree_id, "tree"))}
-
-
 def _folder(entry: RawEntry | None) -> str | None:
     """The tree id of an entry that is a folder."""
     return entry.id if entry is not None and entry.type is EntryType.TREE else None
@@ -168,7 +163,7 @@ class TreeWriter:
 
     def _apply(self, base: str | None, edit: _Edit) -> str | None:
         """The id of one edited folder, or None if nothing is left in it. As deep as the paths that were asked for."""
-        entries = _level(self._read, base)
+        entries = {} if base is None else {e.name: e for e in parse_tree(base, self._read(base, "tree"))}
         for name, content in edit.files.items():
             if content is not None:
                 entries[name] = RawEntry(name, _MODE_FILE, self._write("blob", content))
@@ -181,7 +176,10 @@ class TreeWriter:
                 entries[name] = RawEntry(name, _MODE_TREE, tree)
             elif _folder(old) is not None:
                 del entries[name]
-        return self._write("tree", _format_tree(entries)) if entries else None
+        level = {
+            e.name.encode("utf-8", "surrogateescape"): (b"%o" % e.mode, bytes.fromhex(e.id)) for e in entries.values()
+        }
+        return self._write("tree", format_level(level)) if level else None
 
 
 def _add_edit(root: _Edit, path: str, content: bytes | None) -> None:
@@ -197,13 +195,6 @@ def _add_edit(root: _Edit, path: str, content: bytes | None) -> None:
     if parts[-1] in edit.folders:
         raise GitopsError(Code.SOURCE_NAME_UNSAFE, f"{path!r} is written as a file and as a folder")
     edit.files[parts[-1]] = content
-
-
-def _format_tree(entries: Mapping[str, RawEntry]) -> bytes:
-    """Bytes of a tree object."""
-    return format_level(
-        {e.name.encode("utf-8", "surrogateescape"): (b"%o" % e.mode, bytes.fromhex(e.id)) for e in entries.values()}
-    )
 
 
 # Merging in memory. No merge driver and no filter is ever run.

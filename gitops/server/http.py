@@ -302,7 +302,9 @@ def _pieces(
     pause = _SHORTEST_S
     while True:
         for item in items:
-            yield _encoded(item, kind)
+            form = item_form(item)
+            line = to_line(form)
+            yield f"id: {item.seq}\nevent: {form['type']}\ndata: {line}\n\n" if kind == _SSE else f"{line}\n"
         pause = _SHORTEST_S if items else min(2 * pause, _LONGEST_S)
         again = min(end, time.monotonic() + pause)
         while (left := again - time.monotonic()) > 0:
@@ -312,12 +314,6 @@ def _pieces(
         if time.monotonic() >= end:
             return
         items = stream.poll()
-
-
-def _encoded(item: StreamItem, kind: str) -> str:
-    form = item_form(item)
-    line = to_line(form)
-    return f"id: {item.seq}\nevent: {form['type']}\ndata: {line}\n\n" if kind == _SSE else f"{line}\n"
 
 
 def _json_response(answer: ApiAnswer) -> Response:
