@@ -190,7 +190,7 @@ class HttpApp:
             raise bad_request("the id of the graph is malformed: 1 to 64 letters, digits and - are expected")
         graph = call.generation.graphs.get(graph_id)
         engine = graph.engine if graph is not None and self._context.limits.hide_graphs else None
-        # Without a policy, any actor may read a graph; with one, it is hidden from those to whom no rule permits anything on it.
+        # Without a policy, any actor may read a graph; with one, it is hidden from actors that no rule of it permits anything.
         if graph is None or (engine is not None and not is_mentioned(engine.bundle, call.actor or "")):
             raise not_found(f"graph '{graph_id}' not found")
         return graph
