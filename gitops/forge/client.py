@@ -300,8 +300,7 @@ def _address(location: str) -> str:
 # How fast a forge is written to: a burst of as many writes as it takes in a minute, then one when one of them is a minute old.
 #
 # What a forge takes is in `gitops.forge.registry`. A limit of writes costs more than waiting does: GitHub refuses everything
-# for a
-# while, also the status that decides about a merge. So the program keeps below it by itself.
+# for a while, also the status that decides about a merge. So the program keeps below it by itself.
 
 _SPAN = timedelta(minutes=1)
 

@@ -234,8 +234,7 @@ def _sorted_texts(values: Sequence[object]) -> tuple[str, ...]:
 
 # Webhooks of Gitea and Forgejo and the event files of their jobs, as neutral events: functions of bytes, pure.
 #
-# The rules are those of `gitops.forge.actions`. A webhook and a job call the same event by different names; what it is about
-# is
+# The rules are those of `gitops.forge.actions`. A webhook and a job call the same event by different names; what it is about is
 # said by its body.
 # https://docs.gitea.com/usage/repository/webhooks
 # https://forgejo.org/docs/latest/user/webhooks/

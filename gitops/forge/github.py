@@ -1,4 +1,6 @@
-"""How GitHub is asked, one method for each request, and how its answers are read. Pure.
+"""GitHub: the dialect, the forge, and its events.
+
+The dialect says how GitHub is asked, one method for each request, and how its answers are read. Pure.
 
 https://docs.github.com/en/rest?apiVersion=2022-11-28
 """
@@ -297,13 +299,11 @@ def _annotation(annotation: Annotation) -> dict[str, Any]:
 
 # Change requests on GitHub, github.com or Enterprise: what only GitHub has, over what is common to hosted forges.
 #
-# A plan needs whose token it is, the list of open requests, a status, the list of comments, a comment and a check, six
-# requests in
-# all; and the moves of its branch where an approval opens a gate.
+# A plan needs whose token it is, the list of open requests, a status, the list of comments, a comment and a check, six requests
+# in all; and the moves of its branch where an approval opens a gate.
 #
 # The REST address of Enterprise is `https://HOST/api/v3`, its GraphQL address `https://HOST/api/graphql`: a sender for it has
-# the
-# base `https://HOST/api`, which `gitops.forge.client.forge_service` makes of the first.
+# the base `https://HOST/api`, which `gitops.forge.client.forge_service` makes of the first.
 
 _MOST_PUSHES = 3
 _MOST_ACTIVITIES = 100

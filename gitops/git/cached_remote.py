@@ -1,4 +1,6 @@
-"""A remote that is listed once in a run: most questions of a run are about the same few refs.
+"""Remotes that are not asked each time: one as this clone last fetched it, and one that is listed once in a run.
+
+Most questions of a run are about the same few refs.
 
 1. Branches of people and of the bot are listed when they are first asked for, those of the bot together, so that what a run
    knows of ledgers and approvals is of one moment.

@@ -231,9 +231,8 @@ def _response(answer: HttpAnswer) -> Response:
 #     /v1/clusters/CLUSTER/events    JSON Lines, or server-sent events for a reader that accepts `text/event-stream`
 #     /v1/clusters/CLUSTER/...       JSON documents
 #
-# A stream gives what is recorded, and then what happens during `wait` seconds, as far as the time of a connection permits.
-# Its reader comes back with the `seq` of its last item, as browsers do by themselves. Beyond a number of streams that wait at
-# once,
+# A stream gives what is recorded, and then what happens during `wait` seconds, as far as the time of a connection permits. Its
+# reader comes back with the `seq` of its last item, as browsers do by themselves. Beyond a number of streams that wait at once,
 # a further one does not wait.
 # Source of server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 

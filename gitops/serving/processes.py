@@ -6,6 +6,9 @@
    every worker, too.
 4. A worker whose supervisor has ended, however it did, ends as well: it holds one end of a pipe of which the other end is gone.
 5. A companion begins before the workers, is replaced like them, and ends after them.
+
+The supervisor of uvicorn keeps none of the first four: its workers load everything again, are replaced without a pause, are
+exchanged at SIGHUP, and go on when it is killed.
 """
 
 from __future__ import annotations

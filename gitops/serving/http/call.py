@@ -302,11 +302,9 @@ def _unsupported(message: str) -> ProblemError:
 # Bodies that are longer than memory should hold: records that come in, and records that go out.
 #
 # 1. What goes out is made piece by piece, each when the one before it was taken, in a thread that is free in between: a slow
-# reader
-#    costs a place among the streams, and no thread.
+#    reader costs a place among the streams, and no thread.
 # 2. What comes in is put aside on disk before any work begins: a slow sender costs neither a thread nor the turn of a branch,
-# and
-#    one that stops leaves nothing.
+#    and one that stops leaves nothing.
 
 
 _IN_MEMORY = 2**20

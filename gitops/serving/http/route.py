@@ -1,4 +1,4 @@
-"""What a route is: the one declaration from which requests are matched and the OpenAPI document is made."""
+"""What a route is, the one declaration from which requests are matched and the OpenAPI document is made; and how it is found."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class Route:
 # From the address of a request to its route and its parameters.
 #
 # The path is taken as it was sent, since servers hand on a decoded one: an encoded slash is part of a name, and the id of a graph
-# is not decoded at all. A part that is written out in a route goes before one in braces, unless the route lacks the method: a
-# branch called `merge` can be deleted.
+# is not decoded at all. The router of Starlette matches the decoded path, and one route after the other. A part that is written
+# out in a route goes before one in braces, unless the route lacks the method: a branch called `merge` can be deleted.
 
 _FIELDS = 64
 

@@ -1,4 +1,4 @@
-"""Routes about the server itself."""
+"""The one table of routes: those about the server itself, which are here, and the `ROUTES` of the modules below."""
 
 from __future__ import annotations
 
@@ -55,8 +55,6 @@ _OF_SERVER = (
     Route("GET", "/graphs", "listGraphs", "The graphs that are served", list_graphs, GraphsAnswer, cached=True),
 )
 
-
-# The one table of routes. A module of routes adds its own as `ROUTES`.
 
 ROUTES: tuple[Route, ...] = (
     *_OF_SERVER,
