@@ -51,7 +51,7 @@ from gitops.cluster.model.ledger import LockInfo
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
-from gitops.git.tracking_remote import TrackingRemote
+from gitops.git.cached_remote import TrackingRemote
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 from gitops.render.characters import visible
 from gitops.repository.wiring.local import open_commit_tree

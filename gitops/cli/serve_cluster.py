@@ -32,15 +32,13 @@ from gitops.repository.wiring.system import RandomIds, SystemClock
 if TYPE_CHECKING:
     from gitops.cluster.ledger.served import ServingReports
     from gitops.cluster.model.outcome import ReadyOutcome
-    from gitops.serving.generation import RuntimeState
-    from gitops.serving.http.status import Asked
+    from gitops.serving.generation import Compiled, RuntimeState
+    from gitops.serving.http.admin import Asked
     from gitops.serving.listen import BoundSocket
     from gitops.serving.metrics import ServingMetrics
-    from gitops.serving.process import Booted, BootInputs, ServerTokens, ServingGeneration
-    from gitops.serving.reload import Reload
+    from gitops.serving.process import Booted, BootInputs, Reload, ServerTokens, ServingGeneration
+    from gitops.serving.processes import Companion, Lifeline, WorkerStart
     from gitops.serving.report import StatusBoard
-    from gitops.serving.supervise import Companion, Lifeline, WorkerStart
-    from gitops.serving.texts import Compiled
 
 _EXTRA = ("uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette", "prometheus_client")
 _OPEN = "OPEN: this server has neither tokens nor policies, and every program on this machine may read and change every graph"
@@ -75,9 +73,9 @@ def _require_one_source(options: argparse.Namespace) -> None:
 
 
 def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from gitops.serving.generation import Compiled
     from gitops.serving.listen import bind
     from gitops.serving.process import boot_process
-    from gitops.serving.texts import Compiled
 
     inputs = _inputs(options, environ)
     if options.check:
@@ -98,7 +96,7 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Logger) -> int:
     """Serve in processes below this one until a signal."""
-    from gitops.serving.supervise import Lifeline
+    from gitops.serving.processes import Lifeline
 
     lifeline = Lifeline()
     try:
@@ -112,12 +110,11 @@ def _supervise_beside(
     options: argparse.Namespace, inputs: BootInputs, log: logging.Logger, lifeline: Lifeline, admin: Admin | None
 ) -> int:
     """Serve in workers. A supervisor stays as it is until it is copied: a child looks for it."""
-    from gitops.serving.children import in_children
+    from gitops.serving.generation import Compiled
     from gitops.serving.listen import bind
     from gitops.serving.process import boot_process
+    from gitops.serving.processes import in_children, supervise
     from gitops.serving.revision import AppliedRevision
-    from gitops.serving.supervise import supervise
-    from gitops.serving.texts import Compiled
 
     def look() -> Mapping[str, Any]:
         compiled = Compiled(_processes())
@@ -181,10 +178,10 @@ def _work(
     seat: AdminSeat | None = None,
 ) -> int:
     """Serve in this process until a signal."""
+    from gitops.serving.http.admin import StatusDoor
     from gitops.serving.http.app import HttpApp
-    from gitops.serving.http.context import HttpContext, read_limits
     from gitops.serving.http.routes import ROUTES
-    from gitops.serving.http.status import StatusDoor
+    from gitops.serving.http.work import HttpContext, read_limits
     from gitops.serving.listen import find_room, listen
     from gitops.serving.logs import in_background
     from gitops.serving.process import ServerTokens, ServingGeneration
@@ -262,7 +259,7 @@ class _Keeper:
 
         No request reloads where the revision stays. `count` is called with each attempt that is logged.
         """
-        from gitops.serving.reload import Reloader, ReloadResult, Watch
+        from gitops.serving.process import Reloader, ReloadResult, Watch
         from gitops.serving.report import WorkerStatus
 
         def note(made: Reload) -> None:
@@ -310,8 +307,8 @@ class _Keeper:
 
 def _inputs(options: argparse.Namespace, environ: Mapping[str, str]) -> BootInputs:
     from gitops.repository.wiring.serving import ServedSource, open_served
+    from gitops.serving.access import is_loopback
     from gitops.serving.boot import BootRules
-    from gitops.serving.http.browsers import is_loopback
     from gitops.serving.process import BootInputs, is_truthy
 
     all_graphs = options.require_all_graphs or is_truthy(environ.get("OMNIGRAPH_REQUIRE_ALL_GRAPHS"))
@@ -342,7 +339,7 @@ def _rows() -> Any:
 def _warnings(state: RuntimeState, outcome: ReadyOutcome, environ: Mapping[str, str]) -> list[str]:
     """What an operator should know of a server that starts."""
     from gitops.serving.generation import RuntimeState
-    from gitops.serving.http.context import read_limits
+    from gitops.serving.http.work import read_limits
     from gitops.serving.listen import find_room
 
     loud = {RuntimeState.OPEN: [_OPEN], RuntimeState.DEFAULT_DENY: [_DEFAULT_DENY]}.get(state, [])
@@ -456,7 +453,7 @@ def admin_address(
 
     # Loaded here, for every process that is copied from this one.
     from gitops.serving.metrics import exposition
-    from gitops.serving.supervise import Companion
+    from gitops.serving.processes import Companion
 
     clock, bound = SystemClock(), bind(*address, "--admin-bind")
     with _private_folder() as folder:
@@ -480,8 +477,7 @@ def _answer(
     log: logging.Logger,
 ) -> int:
     """Answer probes and scrapes until a signal."""
-    from gitops.serving.http.admin import AdminApp
-    from gitops.serving.http.status import ask_workers
+    from gitops.serving.http.admin import AdminApp, ask_workers
     from gitops.serving.listen import listen
 
     app = AdminApp(lambda question: ask_workers(folder, workers, question), workers, numbers, log.error)

@@ -10,16 +10,17 @@ Rules of this module:
    Any other request is sent once; if its answer is lost, the caller looks for what it created.
 4. A service that refuses because of its rate limit did nothing, so every request may be sent again: at the time that the
    service names, and not at all if that is too late.
-5. Writes are paced (`gitops.forge.pace`): within what the service takes they are sent at once, beyond it they wait.
+5. Writes are paced (`gitops.forge.client`): within what the service takes they are sent at once, beyond it they wait.
 6. An error contains no secret and no control character of an answer.
 """
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -31,10 +32,9 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret
-from gitops.forge.pace import Pace
 from gitops.forge.web import WebAnswer, WebRequest
 
-__all__ = ["Service", "Traffic", "WebClient", "forge_service"]
+__all__ = ["Pace", "Service", "Traffic", "WebClient", "forge_service"]
 
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _LIMITED = frozenset({403, 429})
@@ -135,7 +135,8 @@ class WebClient:
         bare = [Secret(secret.name, secret.reveal().rpartition(" ")[2]) for secret in secrets]
         self._redact = Redactor([*secrets, *bare])
         self._session = requests.Session()
-        self._session.auth = _unchanged
+        # Keeps the library from taking credentials from `~/.netrc`.
+        self._session.auth = lambda request: request
         self.traffic = Traffic()
 
     def post(self, path: str, body: Any) -> Any:
@@ -296,6 +297,25 @@ def _address(location: str) -> str:
     return repr(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:_SHOWN])
 
 
-def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Keeps the library from taking credentials from `~/.netrc`."""
-    return request
+# How fast a forge is written to: a burst of as many writes as it takes in a minute, then one when one of them is a minute old.
+#
+# What a forge takes is in `gitops.forge.registry`. A limit of writes costs more than waiting does: GitHub refuses everything
+# for a while, also the status that decides about a merge. So the program keeps below it by itself.
+
+_SPAN = timedelta(minutes=1)
+
+
+class Pace:
+    """The writes of the last minute. Pure: the time is an argument."""
+
+    def __init__(self, writes_a_minute: int) -> None:
+        """Nothing is written yet."""
+        self._sent: deque[datetime] = deque(maxlen=writes_a_minute)
+
+    def wait(self, now: datetime) -> float:
+        """Note that one more is written as soon as possible; returns the seconds until then."""
+        at = now
+        if len(self._sent) == self._sent.maxlen:
+            at = max(now, self._sent[0] + _SPAN)
+        self._sent.append(at)
+        return (at - now).total_seconds()

@@ -97,8 +97,10 @@ class HostedForge:
         if target is not None and not target.startswith(HEADS):
             return ()
         branch = None if target is None else target.removeprefix(HEADS)
-        found = self._by_number(self._list(self._dialect.list_requests(state, branch)))
-        return tuple(r for r in found if state in (None, r.state) and target in (None, r.target))
+        listed = map(self._read_request, self._list(self._dialect.list_requests(state, branch)))
+        # A list that changes while it is read may name one twice.
+        found = sorted({request.number: request for request in listed}.items())
+        return tuple(r for _, r in found if state in (None, r.state) and target in (None, r.target))
 
     def merged_by(self, commits: Sequence[str]) -> MergedRequests:
         """The requests that any of these commits brought in; one call for each commit, and one more for any left."""
@@ -357,11 +359,6 @@ class HostedForge:
                 unread.append(f"the forge lists a change request that cannot be read: {error.detail}")
             else:
                 yield request
-
-    def _by_number(self, entries: Iterator[JsonObject]) -> list[ChangeRequest]:
-        """Requests by number; a list that changes while it is read may name one twice."""
-        found = {request.number: request for request in map(self._read_request, entries)}
-        return [found[number] for number in sorted(found)]
 
     def _get_request(self, number: int) -> JsonObject:
         answer = self._sender.send(self._dialect.get_request(_possible(number)))

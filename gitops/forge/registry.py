@@ -66,10 +66,9 @@ class ForgeRow:
 
 
 def _github() -> ForgeCode:
-    from gitops.forge.github import events
-    from gitops.forge.github.forge import GitHubForge
+    from gitops.forge import github
 
-    return ForgeCode(GitHubForge, events.decode, events.decode_file, events.check_signature)
+    return ForgeCode(github.GitHubForge, github.decode, github.decode_file, github.check_signature)
 
 
 def _gitlab() -> ForgeCode:
@@ -80,10 +79,9 @@ def _gitlab() -> ForgeCode:
 
 
 def _gitea() -> ForgeCode:
-    from gitops.forge.gitea import events
-    from gitops.forge.gitea.forge import GiteaForge
+    from gitops.forge import gitea
 
-    return ForgeCode(GiteaForge, events.decode, events.decode_file, events.check_signature)
+    return ForgeCode(gitea.GiteaForge, gitea.decode, gitea.decode_file, gitea.check_signature)
 
 
 FORGES: Mapping[str, ForgeRow] = MappingProxyType(

@@ -24,7 +24,6 @@ import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from importlib.abc import Traversable
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
@@ -135,7 +134,13 @@ def installed_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
     """Names of the hooks of one kind that git would run and that start this program. Raises UsageError `not_a_repository`."""
     folder = hooks_folder(git_dir)
     found = {name: _hook_text(folder / name) for name in _NAMES[kind] if os.access(folder / name, os.X_OK)}
-    return tuple(name for name, text in found.items() if _mentions(text.splitlines(), _CALL % name.encode()))
+    ours = []
+    for name, text in found.items():
+        lines, call = text.splitlines(), _CALL % name.encode()
+        # One that a person wrote may have a command that starts this program.
+        if _MARK in lines or any(call in line for line in lines if not line.lstrip().startswith(b"#")):
+            ours.append(name)
+    return tuple(ours)
 
 
 def expected_hooks(kind: HookKind) -> tuple[str, ...]:
@@ -188,12 +193,10 @@ def erase_hooks(folder: Path, kind: HookKind) -> tuple[str, ...]:
 
 def _content(name: str, command: Sequence[str]) -> bytes:
     """A hook that starts the program by this argument vector."""
-    return (_templates() / name).read_bytes().replace(_PLACEHOLDER, os.fsencode(shlex.join(command)))
-
-
-def _mentions(lines: Sequence[bytes], call: bytes) -> bool:
-    """Whether a hook is ours, or has a command that starts this program."""
-    return _MARK in lines or any(call in line for line in lines if not line.lstrip().startswith(b"#"))
+    # Inside an installed wheel, else in the source checkout.
+    packaged = files(gitops) / "_data" / "hooks"
+    templates = packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "hooks"
+    return (templates / name).read_bytes().replace(_PLACEHOLDER, os.fsencode(shlex.join(command)))
 
 
 def _starts(path: Path, name: str, command: Sequence[str]) -> bool:
@@ -275,9 +278,3 @@ def _write(path: Path, content: bytes) -> None:
     except OSError:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def _templates() -> Traversable:
-    """The folder inside an installed wheel, else the one of the source checkout."""
-    packaged = files(gitops) / "_data" / "hooks"
-    return packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "hooks"

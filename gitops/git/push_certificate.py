@@ -39,14 +39,9 @@ def read_certificate(text: str) -> PushCertificate | None:
     nonces = [match for match in map(_NONCE.fullmatch, lines) if match]
     if len(text) > _MAX or not found or not blank or lines[0] != _VERSION or len(nonces) != 1:
         return None
-    updates = [_update(line) for line in moves.removesuffix("\n").split("\n")]
-    known = frozenset(update for update in updates if update is not None)
-    if len(known) != len(updates) or len({update.ref for update in known}) != len(known):
+    found_moves = [_MOVE.fullmatch(line) for line in moves.removesuffix("\n").split("\n")]
+    known = frozenset(RefUpdate(move[3], move[1], move[2]) for move in found_moves if move is not None)
+    if len(known) != len(found_moves) or len({update.ref for update in known}) != len(known):
         return None
     at = datetime.fromtimestamp(int(nonces[0][1]), UTC)
     return PushCertificate(known, at, payload.encode(), found + rest)
-
-
-def _update(line: str) -> RefUpdate | None:
-    match = _MOVE.fullmatch(line)
-    return None if match is None else RefUpdate(match[3], match[1], match[2])

@@ -28,9 +28,8 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
 from gitops.git.command import GitProgram, Output
-from gitops.git.objects import is_id, is_ref
+from gitops.git.objects import check_updates, is_below, is_id, is_ref
 from gitops.git.port import ZERO, RefUpdate
-from gitops.git.refs import check_updates, is_below
 from gitops.git.repository import Repository
 
 _MAX_TEXT = 4000
@@ -247,7 +246,12 @@ class ProgramRemote:
         if not updates:
             return
         check_updates(updates)
-        self._require_objects([update.new for update in updates if update.new != ZERO])
+        # What is pushed must be here; git would find out in the middle of the push and blame the remote.
+        wanted = "".join(f"{update.new}\n" for update in updates if update.new != ZERO)
+        found = self._git.run("cat-file", "--batch-check", stdin=wanted.encode())
+        missing = [line.split()[0] for line in found.stdout.decode().splitlines() if line.endswith(" missing")]
+        if missing or not found.ok:
+            raise GitopsError(Code.GIT_OBJECT_MISSING, ", ".join(missing) or self._text(found.stderr))
         leases = [f"--force-with-lease={u.ref}:{'' if u.old == ZERO else u.old}" for u in updates]
         specs = [f"{'' if u.new == ZERO else u.new}:{u.ref}" for u in updates]
         # A single ref is atomic by itself, also on servers that do not know the option.
@@ -260,15 +264,13 @@ class ProgramRemote:
         if result is _PushResult.LOST:
             raise _conflict(updates)
         if result is _PushResult.REFUSED:
-            raise GitopsError(Code.PUSH_REFUSED, self._refusal(output))
+            # What the remote's hook wrote, or the reasons in the report when it wrote nothing.
+            lines = output.stderr.splitlines()
+            said = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote:")]
+            reasons = [reason for _, _, reason in _report(output)]
+            text = self._text("\n".join(line for line in said if line) or "\n".join(reasons))
+            raise GitopsError(Code.PUSH_REFUSED, text)
         self._read_back(updates, output)
-
-    def _require_objects(self, ids: Sequence[str]) -> None:
-        """What is pushed must be here; git would find out in the middle of the push and blame the remote."""
-        output = self._git.run("cat-file", "--batch-check", stdin="".join(f"{name}\n" for name in ids).encode())
-        missing = [line.split()[0] for line in output.stdout.decode().splitlines() if line.endswith(" missing")]
-        if missing or not output.ok:
-            raise GitopsError(Code.GIT_OBJECT_MISSING, ", ".join(missing) or self._text(output.stderr))
 
     def _read_back(self, updates: Sequence[RefUpdate], output: Output) -> None:
         """Return if the refs are where the push should have moved them; else raise what went wrong."""
@@ -289,15 +291,10 @@ class ProgramRemote:
         return RemoteError(Code.GIT_REMOTE_UNAVAILABLE, f"{self.url}: {text}", retryable=retryable)
 
     def _text(self, stderr: str) -> str:
-        """Messages of git that may be shown."""
-        return _clean(stderr.replace(self._location.argument, self.url))
-
-    def _refusal(self, output: Output) -> str:
-        """What the remote's hook wrote, or the reasons in the report when it wrote nothing."""
-        lines = output.stderr.splitlines()
-        said = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote:")]
-        reasons = [reason for _, _, reason in _report(output)]
-        return self._text("\n".join(line for line in said if line) or "\n".join(reasons))
+        """Messages of git, without credentials and without characters that steer a terminal or turn text around."""
+        text = stderr.replace(self._location.argument, self.url)
+        visible = "".join(c for c in text if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs"))
+        return _CREDENTIALS.sub("", visible).strip()[:_MAX_TEXT]
 
 
 class SelfRemote:
@@ -344,12 +341,6 @@ def _conflict(updates: Sequence[RefUpdate]) -> ConflictError:
 def _is_pattern(name: str) -> bool:
     """A full ref name, or a folder of refs with `*` as its last part."""
     return is_ref(name.removesuffix("/*"))
-
-
-def _clean(text: str) -> str:
-    """Text from outside without credentials and without characters that steer a terminal or turn text around."""
-    visible = "".join(c for c in text if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs"))
-    return _CREDENTIALS.sub("", visible).strip()[:_MAX_TEXT]
 
 
 def _report(output: Output) -> list[tuple[str, str, str]]:

@@ -185,7 +185,9 @@ class ClusterApi:
         cluster = self._open(request.cluster, request.query.get("repository"))
         match request.method, request.path.split("/"):
             case "GET", ["schema"]:
-                return self._schema(cluster)
+                (item,) = EventStream(cluster, lambda: timestamp(self._context.clock.now()), None, None).poll()
+                form = item_form(item)
+                return ApiAnswer(200, {"ok": True, "cluster": cluster.name, "seq": form["seq"], **form["data"]})
             case "GET", ["changesets"]:
                 return self._list(cluster, request.query)
             case "GET", ["changesets", key]:
@@ -196,11 +198,6 @@ class ClusterApi:
             case "POST", ["changesets", key, what]:
                 return self._steer(cluster, caller, _key(key), what, request.body)
         raise GitopsError(Code.API_ADDRESS_UNKNOWN, f"{request.method} {request.path[:80]}")
-
-    def _schema(self, cluster: ServedCluster) -> ApiAnswer:
-        (item,) = EventStream(cluster, lambda: timestamp(self._context.clock.now()), None, None).poll()
-        form = item_form(item)
-        return ApiAnswer(200, {"ok": True, "cluster": cluster.name, "seq": form["seq"], **form["data"]})
 
     def _list(self, cluster: ServedCluster, query: Mapping[str, str]) -> ApiAnswer:
         limit = min(_MOST, _number("limit", query.get("limit", str(_MOST))))

@@ -14,8 +14,7 @@ from datetime import timedelta
 from gitops.core.dataclass import dataclass
 from gitops.server.api import ClusterApi
 from gitops.server.deliveries import DeliveryReceiver, WebhookFormat
-from gitops.server.http import ListenAddress, Listener, make_app
-from gitops.server.http_api import api_routes
+from gitops.server.http import ListenAddress, Listener, api_routes, make_app
 from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
 from gitops.server.workers import EventHandler, RetryPolicy, WorkerPool

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import field
 
 from gitops.core.clock import Clock
@@ -13,9 +16,66 @@ from gitops.core.errors import RemoteError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import Redactor
 from gitops.render.characters import visible
-from gitops.server.metrics import Metrics
+from gitops.server.queue import EventState
 
-__all__ = ["ServerContext", "StopSignal"]
+__all__ = ["MEDIA_TYPE", "Metrics", "ServerContext", "StopSignal"]
+
+# Numbers since the start of the process, in the text format of Prometheus.
+#
+# Source: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format.
+
+MEDIA_TYPE = "text/plain; version=0.0.4"
+_COUNTED = {
+    "deliveries": ("gitops_deliveries_total", "status", "Webhooks by the status of the answer."),
+    "events": ("gitops_events_total", "outcome", "Attempts to handle an event by their result."),
+}
+_TIMED = {
+    "waits": ("gitops_event_wait_seconds", "Time that an event which could be handled waited for a worker."),
+    "runs": ("gitops_event_seconds", "Time that an attempt to handle an event took."),
+}
+_BOUNDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+
+
+class Metrics:
+    """Counters of deliveries and events, and how long events take; nothing else. Thread-safe."""
+
+    def __init__(self) -> None:
+        """All are zero."""
+        self._guard = threading.Lock()
+        self._found: Counter[tuple[str, str]] = Counter()
+        self._times = {name: [0] * (len(_BOUNDS) + 1) for name in _TIMED}
+        self._sums = dict.fromkeys(_TIMED, 0.0)
+
+    def count(self, name: str, value: str) -> None:
+        """Count one of `deliveries` or `events`, by a value from a small set."""
+        with self._guard:
+            self._found[name, value] += 1
+
+    def time(self, name: str, seconds: float) -> None:
+        """Record one of `waits` or `runs`. A clock that was set back gives 0."""
+        seconds = max(0.0, seconds)
+        with self._guard:
+            self._times[name][bisect_left(_BOUNDS, seconds)] += 1
+            self._sums[name] += seconds
+
+    def text(self, queued: Mapping[EventState, int]) -> str:
+        """All of them, and the number of events in each state."""
+        with self._guard:
+            found, sums = dict(self._found), dict(self._sums)
+            times = {name: list(counts) for name, counts in self._times.items()}
+        lines = []
+        for name, (metric, label, summary) in _COUNTED.items():
+            lines += [f"# HELP {metric} {summary}", f"# TYPE {metric} counter"]
+            values = sorted((value, count) for (counted, value), count in found.items() if counted == name)
+            lines += [f'{metric}{{{label}="{value}"}} {count}' for value, count in values]
+        for name, (metric, summary) in _TIMED.items():
+            lines += [f"# HELP {metric} {summary}", f"# TYPE {metric} histogram"]
+            for number, bound in enumerate((*map(str, _BOUNDS), "+Inf"), start=1):
+                lines.append(f'{metric}_bucket{{le="{bound}"}} {sum(times[name][:number])}')
+            lines += [f"{metric}_sum {sums[name]:.3f}", f"{metric}_count {sum(times[name])}"]
+        lines += ["# HELP gitops_queue_events Events in the queue by their state.", "# TYPE gitops_queue_events gauge"]
+        lines += [f'gitops_queue_events{{state="{state}"}} {queued[state]}' for state in EventState]
+        return "\n".join(lines) + "\n"
 
 
 class StopSignal(threading.Event):

@@ -23,8 +23,7 @@ from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import around
 from gitops.forge.events import Event, TickEvent, TimerEvent
 from gitops.repository.results import LogLine, RunResult, combined_result
-from gitops.server.documents import event_subject, read_event
-from gitops.server.queue import EventQueue, QueuedEvent
+from gitops.server.queue import EventQueue, QueuedEvent, event_subject, read_event
 from gitops.server.shared import ServerContext
 
 __all__ = ["EventHandler", "RetryPolicy", "WorkerPool"]
@@ -132,7 +131,15 @@ class WorkerPool:
         metrics.time("waits", queued.waited)
         try:
             with around(self._context.faults, "server.worker", "handle"):
-                failure = self._handle_event(queued)
+                event = read_event(queued.document)
+                self._log(queued, event_subject(event))
+                lines = []
+                for line in self._handle(queued.repository, event):
+                    lines.append(line)
+                    self._log(queued, f"  {line.text}")
+                failure = ""
+                if combined_result(line.result for line in lines) is RunResult.LOST:
+                    failure = next(line.text for line in lines if line.result is RunResult.LOST)
         except Exception as error:  # noqa: BLE001 - a defect in a handler ends its event, not the server
             if isinstance(error, GitopsError):
                 temporary = isinstance(error, ConflictError) or (isinstance(error, RemoteError) and error.retryable)
@@ -157,18 +164,6 @@ class WorkerPool:
         else:
             self._record("failed", lambda: self._queue.give_up(queued, self._context.safe(reason)))
             self._log(queued, f"given up after {queued.attempts} attempt(s)", logging.ERROR)
-
-    def _handle_event(self, queued: QueuedEvent) -> str:
-        """Handle an event. Returns why it has to be retried, or an empty text."""
-        event = read_event(queued.document)
-        self._log(queued, event_subject(event))
-        lines = []
-        for line in self._handle(queued.repository, event):
-            lines.append(line)
-            self._log(queued, f"  {line.text}")
-        if combined_result(line.result for line in lines) is not RunResult.LOST:
-            return ""
-        return next(line.text for line in lines if line.result is RunResult.LOST)
 
     def _record(self, outcome: str, change: Callable[[], None]) -> None:
         """Record the result of an event, and try again until that succeeds, so that no result is lost."""

@@ -25,8 +25,13 @@ What copies a branch is two decisions: the action on the target branch, and `rea
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import ipaddress
+import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from gitops.cluster.model.address import graph_address
@@ -35,20 +40,27 @@ from gitops.cluster.policy.decide import AccessDecision, AccessRequest, decide_a
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, system_reason
+from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
-from gitops.serving.tokens import BearerTokens
 
 __all__ = [
+    "AWS_SECRET",
     "DECISIONS",
+    "FILE",
+    "JSON",
     "NO_SUCH_QUERY",
+    "SINGLE",
+    "BearerTokens",
     "CountDecision",
     "DecisionRecord",
     "authenticate",
     "authorize",
     "classify",
     "decide_access",
+    "is_loopback",
+    "load_tokens",
+    "refuse_other_sites",
 ]
 
 DECISIONS = logging.getLogger("gitops.serve.decisions")
@@ -221,3 +233,181 @@ def _without_policy(wanted: AccessRequest) -> AccessDecision:
 
 def _denied(message: str) -> AccessDecision:
     return AccessDecision(allowed=False, rule=None, known=False, message=message)
+
+
+# Bearer tokens: where they come from, and whose a presented one is.
+#
+# 1. A token is known by its SHA-256 alone; its text is dropped when it was read.
+# 2. A presented token is compared with every known one, each in constant time, so that every answer takes equally long.
+# 3. Actors come from here and from nowhere else: no header, parameter or body of a request says who asks.
+#
+# The sources, as variables of the environment; a blank one is not set:
+#
+# OMNIGRAPH_SERVER_BEARER_TOKENS_FILE   path of a JSON object `{"ACTOR": "TOKEN"}`; or of a folder with one file for each token,
+#                                       named by its actor, as secrets are mounted; names that begin with a dot are left out
+# OMNIGRAPH_SERVER_BEARER_TOKENS_JSON   such an object itself; not read beside a file
+# OMNIGRAPH_SERVER_BEARER_TOKEN         one token, of the actor `default`, besides the others
+
+FILE = "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE"
+JSON = "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON"
+SINGLE = "OMNIGRAPH_SERVER_BEARER_TOKEN"
+AWS_SECRET = "OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET"  # noqa: S105 - the name of a variable
+_DEFAULT_ACTOR = "default"
+_MAX_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BearerTokens:
+    """The known tokens: the SHA-256 of each, and its actor. Actors and tokens are distinct."""
+
+    known: tuple[tuple[bytes, str], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.known)
+
+    @property
+    def actors(self) -> tuple[str, ...]:
+        """Every actor with a token, in order."""
+        return tuple(sorted(actor for _, actor in self.known))
+
+    def actor_of(self, presented: bytes) -> str | None:
+        """Whose token this is, None for an unknown one."""
+        digest, found = hashlib.sha256(presented).digest(), None
+        for known, actor in self.known:
+            if hmac.compare_digest(known, digest):
+                found = actor
+        return found
+
+
+def load_tokens(environ: Mapping[str, str], found: Diagnostics) -> BearerTokens:
+    """Read the tokens of all sources; what is wrong with them is added to `found`, and never shows a token."""
+    given = {name: environ.get(name, "").strip() for name in (AWS_SECRET, FILE, JSON, SINGLE)}
+    pairs: list[tuple[str, str]] = []
+    try:
+        if given[AWS_SECRET]:
+            detail = f"this build reads no secrets of AWS; mount the secret as a file, and name it in {FILE}"
+            raise _refused(AWS_SECRET, detail)
+        if given[FILE]:
+            pairs += _named(Path(given[FILE]))
+        elif given[JSON]:
+            pairs += _object(given[JSON].encode("utf-8", "surrogatepass"), JSON)
+        if given[SINGLE]:
+            pairs.append((_DEFAULT_ACTOR, given[SINGLE]))
+        return _table(pairs)
+    except GitopsError as error:
+        found.add_error(error)
+        return BearerTokens()
+
+
+def _table(pairs: Iterable[tuple[str, str]]) -> BearerTokens:
+    known: dict[str, bytes] = {}
+    owners: dict[bytes, str] = {}
+    for given, text in pairs:
+        actor, token = given.strip(), text.strip()
+        if not actor:
+            raise _refused("bearer tokens", "the name of an actor is blank")
+        if not token:
+            raise _refused("bearer tokens", f"the token of actor '{actor}' is blank")
+        if actor in known:
+            raise _refused("bearer tokens", f"actor '{actor}' has two tokens")
+        try:
+            digest = hashlib.sha256(token.encode()).digest()
+        except UnicodeEncodeError:
+            raise _refused("bearer tokens", f"the token of actor '{actor}' is not Unicode text") from None
+        if digest in owners:
+            raise _refused("bearer tokens", f"actors '{owners[digest]}' and '{actor}' have the same token")
+        known[actor], owners[digest] = digest, actor
+    return BearerTokens(tuple((digest, actor) for actor, digest in sorted(known.items())))
+
+
+def _named(place: Path) -> list[tuple[str, str]]:
+    """The tokens of a file, or of a folder of files."""
+    try:
+        if not place.is_dir():
+            return _object(_bytes(place), str(place))
+        files = sorted(each for each in place.iterdir() if not each.name.startswith(".") and each.is_file())
+        return [(each.name, _bytes(each).decode()) for each in files]
+    except OSError as error:
+        raise _refused(FILE, system_reason(error, place)) from error
+    except UnicodeDecodeError as error:
+        raise _refused(FILE, f"{place}: a token is not UTF-8 text") from error
+
+
+def _bytes(file: Path) -> bytes:
+    with file.open("rb") as source:
+        data = source.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise _refused(FILE, f"{file} has more than {_MAX_BYTES} bytes")
+    return data
+
+
+def _object(data: bytes, place: str) -> list[tuple[str, str]]:
+    def members(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        return pairs
+
+    try:
+        # A list of pairs keeps a member that is there twice, and an array looks like it, but for its first character.
+        read = json.loads(data.decode(), object_pairs_hook=members)
+    except (ValueError, RecursionError) as error:
+        raise _refused(place, "it is not a JSON object of texts") from error
+    opens = data.lstrip()[:1] == b"{"
+    if not opens or any(not isinstance(token, str) for _, token in read):
+        raise _refused(place, "it is not a JSON object of texts")
+    return list(read)
+
+
+def _refused(place: str, detail: str) -> GitopsError:
+    return GitopsError(Code.TOKEN_SOURCE_INVALID, detail, path=place)
+
+
+# Requests that a page of another site makes, in a browser on a machine that reaches this server.
+#
+# A page may send any request that a form can send, and by DNS rebinding (its name suddenly leads to this machine) any request at
+# all. It cannot choose `Host`, which has the name that the browser asked for, nor `Origin`, which has its own site.
+#
+# 1. A server that anyone may ask, because it asks for no token, answers only for names that lead nowhere but to its own machine:
+#    `localhost`, the loopback addresses, and the address that it was reached at, with any port (a tunnel has another one).
+# 2. An `Origin` must be the host that was asked. No answer permits another one (CORS).
+#
+# Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning.
+
+_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on the same machine reach a host; of names only `localhost` is known."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower() == "localhost"
+    # An address of IPv4 as a socket of IPv6 has it.
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def refuse_other_sites(scope: Mapping[str, Any], *, any_host: bool) -> None:
+    """Raise ProblemError 403 for a foreign `Origin`, and unless `any_host` is answered, 421 for an unknown `Host`."""
+    headers = [(name, value.decode("latin-1").strip().lower()) for name, value in scope["headers"]]
+    hosts = [value for name, value in headers if name == b"host"]
+    if not any_host and not (len(hosts) == 1 and _name(hosts[0]) in (*_NAMES, _reached(scope))):
+        message = (
+            "this server answers without a token, and so only for localhost and its own address, not for this Host"
+        )
+        raise ProblemError(ApiProblem(421, ApiCode.BAD_REQUEST, message))
+    own = {f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")}
+    if any(value not in own for name, value in headers if name == b"origin"):
+        message = "pages of other sites may not ask this server: the Origin must be the Host that is asked"
+        raise ProblemError(ApiProblem(403, ApiCode.FORBIDDEN, message))
+
+
+def _name(host: str) -> str:
+    """A host without its port."""
+    name, _, port = host.rpartition(":")
+    return name if name and port.isdecimal() else host
+
+
+def _reached(scope: Mapping[str, Any]) -> str | None:
+    """The address of this end of the connection, as a Host has it."""
+    server = scope.get("server")
+    if not server:
+        return None
+    return f"[{server[0]}]" if ":" in server[0] else str(server[0])

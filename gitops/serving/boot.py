@@ -14,17 +14,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
+from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.model.address import CLUSTER_SCOPE, graph_address, is_servable, policy_address
 from gitops.cluster.model.change import Seen
+from gitops.cluster.model.outcome import ReadyOutcome, StateObservations
+from gitops.cluster.model.outcome import ServedGraph as ReadyGraph
 from gitops.cluster.plan.draft import UNKNOWN_DATA
 from gitops.cluster.policy.bind import BoundBundle, Enforced, bind
 from gitops.cluster.policy.decide import PolicyEngine
 from gitops.cluster.policy.read import read_bundle
-from gitops.cluster.session.workspace import Stores
+from gitops.cluster.session.observations import observe, read_at_once
+from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.canonical import digest
+from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
@@ -32,14 +38,13 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.port import GraphReading
 from gitops.database.language.schema import Schema
 from gitops.database.storage.parallel import in_parallel
-from gitops.serving.generation import Generation, ServedGraph, StoredQuery
-from gitops.serving.revision import AppliedRevision
-from gitops.serving.texts import Compiled, TextOfGraph
+from gitops.serving.generation import Compiled, Generation, ServedGraph, StoredQuery, TextOfGraph
+from gitops.serving.revision import AppliedRevision, verify_revision
 
 if TYPE_CHECKING:
     from gitops.database.graph import ReadCache
 
-__all__ = ["BootRules", "CompilePolicy", "boot"]
+__all__ = ["BootRules", "CompilePolicy", "boot", "ready", "ready_outcome", "see_revision"]
 
 CompilePolicy = Callable[[Enforced], PolicyEngine]
 """Compiles a policy for what it is bound to. Raises GitopsError `policy_invalid`."""
@@ -178,7 +183,12 @@ class _Boot:
             schema = compiled.schema(source, graph_address(graph), problems)
             if schema is not None:
                 live = digest(source)
-                self._compare(graph, live, problems)
+                applied = self._revision.schemas[graph]
+                if applied not in (None, live):
+                    message = f"the live schema is {live[:12]}, the applied one {(applied or '')[:12]}"
+                    strict = self._rules.strict_schema and graph not in self._revision.dropping
+                    severity = Severity.ERROR if strict else Severity.WARNING
+                    problems.add(Code.SCHEMA_DRIFT, graph_address(graph), message, severity=severity)
                 opened[graph] = _Opened(
                     uri, schema, live, {}, Seen(found.incarnation, found.rows, found.manifest_version)
                 )
@@ -249,14 +259,6 @@ class _Boot:
             )
             problems.add(Code.GRAPH_REWOUND, graph_address(graph), message)
 
-    def _compare(self, graph: str, live: str, problems: Diagnostics) -> None:
-        applied = self._revision.schemas[graph]
-        if applied not in (None, live):
-            message = f"the live schema is {live[:12]}, the applied one {(applied or '')[:12]}"
-            strict = self._rules.strict_schema and graph not in self._revision.dropping
-            severity = Severity.ERROR if strict else Severity.WARNING
-            problems.add(Code.SCHEMA_DRIFT, graph_address(graph), message, severity=severity)
-
     def _report(self, problems: Iterable[Diagnostic], scopes: tuple[str, ...]) -> None:
         """Report problems of a policy: fatal where it guards the server, or nothing; else problems of its graphs."""
         for problem in problems:
@@ -266,3 +268,54 @@ class _Boot:
                 continue
             for scope in graphs:
                 self._broken[scope.partition(".")[2]].extend([problem])
+
+
+# `gitops ready`: whether the applied revision can be served, by the checks of a boot, and what a server would serve of it.
+#
+# Of `cluster.yaml` only the place of the ledger is read. What is declared and not applied never shows.
+
+
+def ready(workspace: Workspace) -> ReadyOutcome:
+    """Check the applied revision as a server does before it starts. Writes nothing."""
+    header, found = load_header(workspace.tree)
+    seen, generation = StateObservations(), None
+    try:
+        if header is not None:
+            stores = workspace.open_stores(header.storage)
+            seen, revision = see_revision(stores, workspace.clock, found)
+            if revision is not None:
+                generation = boot(revision, stores, BootRules(), found, compile_policy=None, compiled=Compiled())
+    except GitopsError as error:
+        found.add_error(error)
+    return ready_outcome(workspace.config_dir, seen, generation, found)
+
+
+def see_revision(stores: Stores, clock: Clock, found: Diagnostics) -> tuple[StateObservations, AppliedRevision | None]:
+    """What is seen of lock and ledger, and the verified revision; what is wrong with it is added to `found`.
+
+    Raises RemoteError where the ledger does not answer.
+    """
+    held, listing, view = read_at_once(stores.ledger)
+    revision = verify_revision(stores.ledger, listing, view, found)
+    return observe(stores.ledger, view, held, clock.now()), revision
+
+
+def ready_outcome(
+    place: str, seen: StateObservations, generation: Generation | None, found: Diagnostics
+) -> ReadyOutcome:
+    """What a server serves of a generation, or why it does not start; `place` is shown as it was given.
+
+    Why a graph is quarantined is a warning: the others are served.
+    """
+    graphs = () if generation is None or found.has_errors else tuple(generation.graphs.values())
+    quarantined = () if generation is None else [each for of in generation.quarantined.values() for each in of]
+    problems = [replace(each, severity=Severity.WARNING) for each in quarantined]
+    return ReadyOutcome(
+        config_dir=place,
+        observations=seen,
+        graphs=tuple(
+            ReadyGraph(each.graph_id, each.uri, each.schema_digest, tuple(each.queries), each.policy) for each in graphs
+        ),
+        cluster_policy=None if generation is None or found.has_errors else generation.policy,
+        diagnostics=(*found, *problems),
+    )

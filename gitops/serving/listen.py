@@ -23,8 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
-from gitops.serving.http.answers import problem_answer
-from gitops.serving.problem import ApiCode, ApiProblem
+from gitops.serving.answers import ApiCode, ApiProblem, problem_answer
 
 __all__ = ["BoundSocket", "address_of", "bind", "find_room", "listen"]
 

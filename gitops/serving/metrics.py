@@ -21,9 +21,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from gitops.cluster.policy.bundle import Action
 from gitops.cluster.policy.decide import AccessDecision
-from gitops.serving.http.context import LogRecord
-from gitops.serving.http.status import Asked, WorkerStatus
-from gitops.serving.reload import Reload
+from gitops.serving.http.admin import Asked, WorkerStatus
+from gitops.serving.http.work import LogRecord
+from gitops.serving.process import Reload
 
 __all__ = ["EXPORTS", "ServingMetrics", "exposition"]
 
@@ -150,7 +150,11 @@ class _Scrape:
         yield _gauge("workers_answering", "Processes that answer.", {(): len(statuses)})
         if statuses:
             yield from _of_revision(statuses, self._now)
-            yield from _of_load(statuses)
+            load = [each.load for each in statuses]
+            yield _gauge("changes_under_way", "Changes that were admitted.", {(): sum(each.changes for each in load)})
+            text = "Changes that wait for their turn on a branch."
+            yield _gauge("changes_waiting", text, {(): sum(each.waiting for each in load)})
+            yield _gauge("exports_open", "Exports under way.", {(): sum(each.exports for each in load)})
 
 
 def _of_revision(statuses: tuple[WorkerStatus, ...], now: float) -> Iterable[Metric]:
@@ -169,14 +173,6 @@ def _of_revision(statuses: tuple[WorkerStatus, ...], now: float) -> Iterable[Met
         for name, code in (status.graphs or {}).items():
             ready[(name,)] = min(ready.get((name,), 1.0), float(code is None))
     yield _gauge("graph_ready", "Whether a graph of the applied revision is served.", ready, "graph")
-
-
-def _of_load(statuses: tuple[WorkerStatus, ...]) -> Iterable[Metric]:
-    load = [each.load for each in statuses]
-    yield _gauge("changes_under_way", "Changes that were admitted.", {(): sum(each.changes for each in load)})
-    text = "Changes that wait for their turn on a branch."
-    yield _gauge("changes_waiting", text, {(): sum(each.waiting for each in load)})
-    yield _gauge("exports_open", "Exports under way.", {(): sum(each.exports for each in load)})
 
 
 def _gauge(name: str, text: str, samples: Mapping[tuple[str, ...], Any], *labels: str) -> Metric:

@@ -27,7 +27,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.documents.forms import MAX_LINE
 from gitops.core.errors import GitopsError
 from gitops.render.characters import visible
-from gitops.serving.reload import Reload, ReloadResult
+from gitops.serving.process import Reload, ReloadResult
 
 __all__ = ["ReplicaFacts", "Reporter", "StatusBoard", "WorkerStatus", "replica_name", "replica_report"]
 
@@ -142,7 +142,17 @@ class Reporter:
             return
         self._tried, self._due = report, self._clock.monotonic() + EVERY_S
         try:
-            self._write(report)
+            reports = self._reports = self._reports or self._open()
+            if reports is None:
+                return
+            reports.write(report)
+            if self._written is None:
+                self._log.info("this server reports what it serves as %s", self._facts.replica)
+                with suppress(GitopsError):
+                    reports.remove_old(self._clock.now())
+            elif self._failing:
+                self._log.info("what is served is reported again")
+            self._written, self._failing = report, False
         except GitopsError as error:
             if not self._failing:
                 why = f"{error.code} {error.path or ''}: {error.detail}"
@@ -176,19 +186,6 @@ class Reporter:
         finally:
             stopped.set()
             thread.join(_STOP_S)
-
-    def _write(self, report: ServerReport) -> None:
-        reports = self._reports = self._reports or self._open()
-        if reports is None:
-            return
-        reports.write(report)
-        if self._written is None:
-            self._log.info("this server reports what it serves as %s", self._facts.replica)
-            with suppress(GitopsError):
-                reports.remove_old(self._clock.now())
-        elif self._failing:
-            self._log.info("what is served is reported again")
-        self._written, self._failing = report, False
 
 
 def _parts(revision: RevisionIdentity) -> list[object]:

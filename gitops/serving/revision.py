@@ -99,7 +99,13 @@ class AppliedRevision:
             form["schemas"],
             {graph: tuple(map(AppliedText.of_form, texts)) for graph, texts in form["queries"].items()},
             tuple(map(AppliedText.of_form, form["policies"])),
-            {graph: tuple(map(_problem, problems)) for graph, problems in form["broken"].items()},
+            {
+                graph: tuple(
+                    Diagnostic(Code(p["code"]), Severity(p["severity"]), p["path"], p["message"], fix=p.get("fix"))
+                    for p in problems
+                )
+                for graph, problems in form["broken"].items()
+            },
             {graph: Seen(*each) for graph, each in form["seen"].items()},
             tuple(form["dropping"]),
         )
@@ -124,12 +130,6 @@ def verify_revision(
     if view.state is None or view.cas is None:
         return None
     return _Verification(ledger, view.state, found).revision(view.cas.rpartition(":")[2], broken, dropping)
-
-
-def _problem(form: Mapping[str, Any]) -> Diagnostic:
-    return Diagnostic(
-        Code(form["code"]), Severity(form["severity"]), form["path"], form["message"], fix=form.get("fix")
-    )
 
 
 def _interrupted(
@@ -190,7 +190,12 @@ class _Verification:
             self._found.add(Code.CLUSTER_EMPTY, "graphs", "no graph is applied", fix=fix)
         queries: dict[str, list[AppliedText]] = {graph: [] for graph in graphs}
         policies = []
-        for address, content in self._contents(addresses):
+        # Where answers are slow, many texts are read at a time.
+        named = [a for a in addresses if a.kind in (Kind.QUERY, Kind.POLICY)]
+        readings = in_parallel(lambda a: self._ledger.blob(a, recorded[a].digest), named, self._ledger.parallel)
+        files = [catalog_text(each, address, self._found) for address, each in zip(named, readings, strict=True)]
+        for address, file in zip(named, files, strict=True):
+            content = None if file is None else file.data
             if address.kind is Kind.POLICY:
                 scopes = self._scopes(address, schemas)
                 if content is not None:
@@ -209,14 +214,6 @@ class _Verification:
             {graph: seen for graph in graphs if (seen := recorded_data(state, graph_address(graph))) is not None},
             tuple(graph for graph in graphs if graph in dropping),
         )
-
-    def _contents(self, addresses: Sequence[Address]) -> list[tuple[Address, bytes | None]]:
-        """The verified texts of queries and policies, None for one with a problem; where answers are slow, many at a time."""
-        ledger, recorded = self._ledger, self._state.resources
-        named = [a for a in addresses if a.kind in (Kind.QUERY, Kind.POLICY)]
-        readings = in_parallel(lambda a: ledger.blob(a, recorded[a].digest), named, ledger.parallel)
-        files = [catalog_text(each, address, self._found) for address, each in zip(named, readings, strict=True)]
-        return [(address, None if file is None else file.data) for address, file in zip(named, files, strict=True)]
 
     def _scopes(self, address: Address, schemas: Mapping[str, str | None]) -> tuple[str, ...]:
         """What a recorded policy is bound to, without graphs that are not applied."""

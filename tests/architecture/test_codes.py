@@ -24,7 +24,7 @@ from tests.support.pages import ROOT
 _UNPROVEN: dict[str, str] = {}
 
 # Where codes are named and described; to be there is not to be raised.
-_TABLES = ("core/codes.py", "core/_code_names.py", "serving/http/errors.py")
+_TABLES = ("core/codes.py", "core/_code_names.py", "serving/answers.py")
 # Texts that another module hands on as a value, through a port or over HTTP: where they are made. This list may only shrink.
 _MADE_ELSEWHERE = {
     "catalog_payload_digest_mismatch": ["cluster/ledger/readings.py"],
@@ -34,7 +34,7 @@ _MADE_ELSEWHERE = {
     "query_parse_error": ["database/language/lexer.py"],
     "query_server_busy": ["serving/http/work.py"],
     "query_server_forbidden": ["cluster/policy/decide.py"],
-    "query_server_refused": ["serving/operations/queries.py"],
+    "query_server_refused": ["serving/queries.py"],
     "query_server_unauthorized": ["serving/access.py"],
     "query_server_unknown": ["serving/access.py"],
     "query_typecheck_error": ["database/language/query/check_match.py"],

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gitops.forge.gitea.forge import GiteaForge
+from gitops.forge.gitea import GiteaForge
 from gitops.forge.port import CheckState, CheckStatus, Reaction
 from tests.contract.forge_suite import MARKER, ForgeContract, body
 from tests.support.forge_world import MAIN, ForgeWorld

@@ -10,7 +10,7 @@ import requests
 
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.events import CommentEvent, PushEvent, QueueEvent, RequestAction, RequestEvent, ReviewEvent
-from gitops.forge.github.events import check_signature, decode, decode_file
+from gitops.forge.github import check_signature, decode, decode_file
 from gitops.forge.port import CheckState, CheckStatus, Permission, RequestState
 from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import ProgramRemote

@@ -9,7 +9,7 @@ import pytest
 
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forge.github.forge import GitHubForge
+from gitops.forge.github import GitHubForge
 from gitops.forge.port import (
     Annotation,
     CheckState,

@@ -31,15 +31,11 @@ from gitops.cluster.policy.bundle import (
 )
 from gitops.cluster.policy.decide import AccessRequest, decide
 from gitops.serving.access import authorize
+from gitops.serving.answers import ProblemError
 from gitops.serving.generation import ServedGraph
-from gitops.serving.operations.branches import create_branch, merge_branches
-from gitops.serving.operations.changes import read_changes
-from gitops.serving.operations.commits import list_commits
-from gitops.serving.operations.describe import describe_snapshot
-from gitops.serving.operations.export import export_records
-from gitops.serving.operations.load import LoadPlace, permit_load
-from gitops.serving.operations.permit import Permit
-from gitops.serving.problem import ProblemError
+from gitops.serving.http import change_routes, graph_routes
+from gitops.serving.http.bodies import BranchCreateBody, BranchMergeBody, ExportBody, LoadBody
+from tests.support.calls import DirectCall, answer
 from tests.support.query_server import BundleEngine, generation
 
 ACTORS = ("ada", "bob", "eve", "kim")
@@ -293,6 +289,22 @@ def taken_back(before: AccessState, after: AccessState, row: AccessRow) -> Acces
     return AccessState({**policies, name: PolicyText(name, "", "", now)}, after.bound, after.queries)
 
 
+class ReachedError(Exception):
+    """Everything was permitted, and work would begin."""
+
+
+class LawCall(DirectCall):
+    """No work is done. A load looks whether its branch exists, and finds none."""
+
+    async def work(self, work: Callable[[], Any]) -> Any:
+        if isinstance(self.body, LoadBody):
+            return []
+        raise ReachedError
+
+    async def change(self, branch: str, nbytes: int, work: Callable[[], Any]) -> Any:
+        raise ReachedError
+
+
 class Server:
     """A graph under a policy, whose operations are asked and not carried out."""
 
@@ -301,38 +313,41 @@ class Server:
         self._graph = ServedGraph("a", "/a.omni", nothing, b"", "", {}, BundleEngine(bundle), nothing)
         self._generation = generation(self._graph)
 
-    def permits(self, actor: str, ask: Callable[[ServedGraph, Permit], object]) -> bool:
-        """Whether an actor may do what an operation does."""
+    def permits(self, actor: str, handler: Any, **given: Any) -> bool:
+        """Whether an actor may do what a handler does."""
 
-        def permit(action: Action, *, branch: str | None = None, target_branch: str | None = None) -> None:
+        def permit(action: Action, branch: str | None, target_branch: str | None) -> None:
             authorize(self._generation, self._graph, AccessRequest(actor, action, branch, target_branch))
 
         try:
-            ask(self._graph, permit)
+            answer(handler, LawCall(self._graph, permit, actor=actor, **given))
         except ProblemError:
             return False
-        return True
+        except ReachedError:
+            return True
+        raise AssertionError("the handler answered without work")
 
     def learns(self, actor: str, branch: str) -> bool:
         """Whether an actor gets to know anything of what is on a branch."""
         return any(
-            self.permits(actor, ask)
-            for ask in (
-                lambda graph, permit: describe_snapshot(graph, permit, branch),
-                lambda graph, permit: list_commits(graph, permit, branch),
-                lambda graph, permit: read_changes(graph, permit, (branch, "beginning")),
-                lambda graph, permit: export_records(graph, permit, branch),
+            self.permits(actor, handler, **given)
+            for handler, given in (
+                (graph_routes.snapshot, {"query": {"branch": branch}}),
+                (graph_routes.list_commits, {"query": {"branch": branch}}),
+                (change_routes.read_changes, {"query": {"branch": branch, "start": "beginning"}}),
+                (graph_routes.export_records, {"body": ExportBody(branch=branch)}),
             )
         )
 
     def copies(self, actor: str, branch: str, target: str) -> bool:
         """Whether an actor can bring what is on a branch to another one."""
+        origin: dict[str, Any] = {"from": branch}
         return any(
-            self.permits(actor, ask)
-            for ask in (
-                lambda graph, permit: create_branch(graph, permit, target, branch),
-                lambda graph, permit: merge_branches(graph, permit, branch, target),
-                lambda _, permit: permit_load(permit, LoadPlace(target, branch)),
+            self.permits(actor, handler, body=body)
+            for handler, body in (
+                (graph_routes.create_branch, BranchCreateBody(name=target, **origin)),
+                (graph_routes.merge_branches, BranchMergeBody(source=branch, target=target)),
+                (graph_routes.load_document, LoadBody(data="", branch=target, **origin)),
             )
         )
 

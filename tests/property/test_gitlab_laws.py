@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from gitops.core.errors import GitopsError
 from gitops.forge.events import Delivery
 from gitops.forge.gitlab.events import check_signature, decode, decode_file
-from gitops.forge.gitlab.forge import branch_rules, newest_deployment, reviews, rows
-from gitops.forge.gitlab.requests import GitLabDialect
+from gitops.forge.gitlab.forge import GitLabDialect, branch_rules, newest_deployment, reviews, rows
 from gitops.forge.json_object import answer_object
 from tests.support.gitlab_contract import DATA
 

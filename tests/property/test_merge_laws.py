@@ -10,7 +10,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from gitops.git import merging
+from gitops.git import trees as git_trees
 from gitops.git.port import NewCommit
 from gitops.git.repository import Repository
 from tests.support.effort import cases
@@ -61,10 +61,10 @@ def test_sides_that_differ_elsewhere_are_merged_as_by_libgit2(
 ) -> None:
     ours, theirs = data.draw(edited(files)), data.draw(edited(files))
     base, one, other = (store.write_files(None, each) for each in (files, ours, theirs))
-    apart = merging.merge_apart(store._read, store._write, base, one, other)
+    apart = git_trees.merge_apart(store._read, store._write, base, one, other)
     event(f"apart: {apart is not None}")
     trees = (store._repo[tree] for tree in (base, one, other))
-    whole = merging.merged_index(store._repo, store._repo.merge_trees(*trees))
+    whole = git_trees.merged_index(store._repo, store._repo.merge_trees(*trees))
     assert apart in (None, whole)
     if not {p for p in files.keys() | ours.keys() if files.get(p) != ours.get(p)}:
         assert apart is not None
@@ -88,8 +88,8 @@ def test_a_merge_of_any_history_is_that_of_libgit2(store: Repository, data: st.D
     if base in (ours, theirs):
         return
     assert base is not None
-    event(f"parted once: {merging.is_parted_once(repo, base, ours, theirs)}")
-    assert store.merge(ours, theirs) == merging.merged_index(repo, repo.merge_commits(ours, theirs))
+    event(f"parted once: {git_trees.is_parted_once(repo, base, ours, theirs)}")
+    assert store.merge(ours, theirs) == git_trees.merged_index(repo, repo.merge_commits(ours, theirs))
 
 
 def test_two_best_common_ancestors_are_left_to_libgit2(store: Repository) -> None:
@@ -98,9 +98,9 @@ def test_two_best_common_ancestors_are_left_to_libgit2(store: Repository) -> Non
     kept = commit(store, {"f": b"old\n", "g": b"2\n"}, changed, other)
     taken = commit(store, {"f": b"new\n"}, other, changed)
     repo = store._repo
-    assert not any(merging.is_parted_once(repo, base, kept, taken) for base in (changed, other))
-    assert merging.is_parted_once(repo, start, changed, other)
+    assert not any(git_trees.is_parted_once(repo, base, kept, taken) for base in (changed, other))
+    assert git_trees.is_parted_once(repo, start, changed, other)
     merged = store.merge(kept, taken)
-    assert merged == merging.merged_index(repo, repo.merge_commits(kept, taken))
+    assert merged == git_trees.merged_index(repo, repo.merge_commits(kept, taken))
     # With either of the two as its base, one of the two ways would bring the new text back.
     assert merged.tree == store.commit(kept).tree

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from gitops.core.documents.forms import is_line
 from gitops.core.errors import IntegrityError
 from gitops.forge.port import ChangeRequest, CheckState, CheckStatus, Comment, RequestState
-from gitops.forge.refs import documents as wire
 from gitops.forge.refs import records
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow])
@@ -49,15 +48,15 @@ def requests(draw: st.DrawFn) -> ChangeRequest:
 @relaxed
 @given(requests(), comments, statuses)
 def test_reading_inverts_writing(request: ChangeRequest, comment: Comment, status: CheckStatus) -> None:
-    assert wire.REQUEST.read(wire.REQUEST.write(request)) == request
-    assert wire.COMMENT.read(wire.COMMENT.write(comment)) == comment
-    assert wire.STATUS.read(wire.STATUS.write(status)) == status
+    assert records.REQUEST.read(records.REQUEST.write(request)) == request
+    assert records.COMMENT.read(records.COMMENT.write(comment)) == comment
+    assert records.STATUS.read(records.STATUS.write(status)) == status
 
 
-READERS = (wire.REQUEST.read, wire.COMMENT.read, wire.STATUS.read)
+READERS = (records.REQUEST.read, records.COMMENT.read, records.STATUS.read)
 SAMPLES: tuple[tuple[Callable[[bytes], object], dict[str, Any]], ...] = (
     (
-        wire.REQUEST.read,
+        records.REQUEST.read,
         {
             "version": 1,
             "number": 1,
@@ -71,9 +70,9 @@ SAMPLES: tuple[tuple[Callable[[bytes], object], dict[str, Any]], ...] = (
             "merged_as": "2" * 40,
         },
     ),
-    (wire.COMMENT.read, {"version": 1, "author": "mira", "at": "2026-07-02T10:00:00Z", "marker": None}),
+    (records.COMMENT.read, {"version": 1, "author": "mira", "at": "2026-07-02T10:00:00Z", "marker": None}),
     (
-        wire.STATUS.read,
+        records.STATUS.read,
         {
             "version": 1,
             "commit": "1" * 40,
@@ -126,13 +125,13 @@ def test_every_field_is_needed_and_has_one_type(
 @pytest.mark.parametrize(("state", "merged_as"), [("open", "2" * 40), ("closed", "2" * 40), ("merged", None)])
 def test_only_a_merged_request_has_a_merge(state: str, merged_as: str | None) -> None:
     with pytest.raises(IntegrityError) as caught:
-        wire.REQUEST.read(json.dumps({**SAMPLES[0][1], "state": state, "merged_as": merged_as}).encode())
+        records.REQUEST.read(json.dumps({**SAMPLES[0][1], "state": state, "merged_as": merged_as}).encode())
     assert caught.value.path == "merged_as"
 
 
 def test_a_newer_version_is_named() -> None:
     with pytest.raises(IntegrityError, match="has version 2"):
-        wire.COMMENT.read(b'{"version": 2, "unknown": []}')
+        records.COMMENT.read(b'{"version": 2, "unknown": []}')
 
 
 @relaxed

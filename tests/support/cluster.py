@@ -50,7 +50,7 @@ from gitops.core.faults import Faults, NoFaults
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.port import GraphEngine
 from gitops.database.storage.local import LocalStore
-from gitops.serving.ready import ready
+from gitops.serving.boot import ready
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine

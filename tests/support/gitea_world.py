@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gitops.core.errors import RemoteError
-from gitops.forge.gitea.forge import GiteaForge
+from gitops.forge.gitea import GiteaForge
 from gitops.forge.port import Account, CommitCheck, DeploymentState, Forge, Permission, Reaction, ReviewState
 from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.clock import FixedClock

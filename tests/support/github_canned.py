@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gitops.core.errors import RemoteError
-from gitops.forge.github.forge import GitHubForge
+from gitops.forge.github import GitHubForge
 from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.clock import FixedClock
 from tests.support.github.forms import FULL_NAME, Forms

@@ -15,9 +15,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs import records
-from gitops.forge.refs.document_forge import DocumentForge, OperatorSettings
+from gitops.forge.refs.document_forge import Amend, DocumentForge, OperatorSettings
 from gitops.forge.refs.records import EMPTY, DocumentFolder, PushedBranch
-from gitops.forge.refs.reports import Amend
 from gitops.git.port import Person
 
 __all__ = ["MemoryForge"]

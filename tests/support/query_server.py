@@ -24,13 +24,13 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.database.graph import ReadCache, open_snapshot
 from gitops.database.language.query import check_query, parse_queries
 from gitops.repository.wiring.system import RandomIds, SystemClock
+from gitops.serving.access import JSON, BearerTokens, load_tokens
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph, StoredQuery
 from gitops.serving.http.app import HttpApp
-from gitops.serving.http.context import HttpContext, HttpLimits, LogRecord, Observer
 from gitops.serving.http.route import Route
 from gitops.serving.http.routes import ROUTES
+from gitops.serving.http.work import HttpContext, HttpLimits, LogRecord, Observer
 from gitops.serving.listen import _Bounded
-from gitops.serving.tokens import JSON, BearerTokens, load_tokens
 from tests.support.query_graphs import create, put, road, town
 
 QUERIES = b"""

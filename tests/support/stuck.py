@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from gitops.cli.main import entry
-from gitops.serving.http import context, queries
+from gitops.serving.http import queries, work
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
         return run(served, snapshot, query, *given)
 
     queries.run_read = run_or_wait
-    context.read_limits = lambda *_, **__: (context.HttpLimits(query_s=0.0, stuck_s=0.0), ())
+    work.read_limits = lambda *_, **__: (work.HttpLimits(query_s=0.0, stuck_s=0.0), ())
     sys.argv = ["gitops", *sys.argv[1:]]
     entry()
 

@@ -182,7 +182,7 @@ CLUSTER_COMMANDS = (
     _with_ledger(
         "ready",
         "check whether the applied revision can be served, and list what would be served",
-        "gitops.serving.ready:ready",
+        "gitops.serving.boot:ready",
         _READ,
     ),
     _with_ledger("refresh", "record the observed state of the graphs", "gitops.cluster.apply.refresh:refresh", _WRITE),

@@ -234,8 +234,8 @@ def baseline(options: argparse.Namespace) -> GraphOutcome:
 
 def blob_get(options: argparse.Namespace) -> int:
     """`gitops graph blob get GRAPH TYPE ID PROPERTY`: bytes on standard output, or in a file."""
-    from gitops.serving.operations.blobs import find_part
-    from gitops.serving.problem import ProblemError
+    from gitops.serving.answers import ProblemError
+    from gitops.serving.blobs import find_part
 
     cell, asked = _cell(options), options.range
     try:

@@ -1,20 +1,22 @@
-"""Merge requests on GitLab, gitlab.com or self-managed: what only GitLab has, over what is common to hosted forges.
+"""How GitLab is asked, one method for each request, and how its answers are read. Pure.
 
-The address of the API is `https://HOST/api/v4`.
-No text of the bot can hold a quick action, which GitLab would carry out with the bot's rights: see `GitLabDialect.escape`.
+https://docs.gitlab.com/api/rest/ (paths with an encoded project, paging), and the page that each method names. An answer
+of another form than documented is RemoteError `forge_unavailable`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+from urllib.parse import quote
 
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
-from gitops.forge.gitlab.requests import DEPLOYMENTS, UNSEEN, GitLabDialect
+from gitops.forge.dialect import GONE, HEADS, Dialect, ForgeIssue, full_id
 from gitops.forge.hosted import HostedForge, no_request
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
@@ -22,15 +24,366 @@ from gitops.forge.port import (
     Account,
     BranchRules,
     ChangeRequest,
+    CheckState,
     CheckStatus,
+    Comment,
     Deployment,
+    DeploymentState,
+    Features,
+    Permission,
+    Reaction,
+    RequestState,
     Review,
     ReviewDecision,
     ReviewState,
 )
-from gitops.forge.web import WebSender
+from gitops.forge.web import WebAnswer, WebRequest, WebSender
+from gitops.git.port import ZERO
 
 __all__ = ["GitLabForge"]
+
+_PER_PAGE = 100
+"""Rows of a page, the most that GitLab gives: https://docs.gitlab.com/api/rest/#pagination."""
+
+_LONGEST_STATUS = 255
+"""Characters of the name of a status, and of its description."""
+
+_STATES = {RequestState.OPEN: "opened", RequestState.MERGED: "merged", RequestState.CLOSED: "closed"}
+_CHECKS = {
+    CheckState.PENDING: "pending",
+    CheckState.SUCCESS: "success",
+    CheckState.FAILURE: "failed",
+    # GitLab has no "error". A canceled status stops a merge as a failed one does, and says that there is no result.
+    CheckState.ERROR: "canceled",
+}
+DEPLOYMENTS = {
+    DeploymentState.RUNNING: "running",
+    DeploymentState.SUCCESS: "success",
+    DeploymentState.FAILURE: "failed",
+}
+# "locked" is a request while it is being merged; https://docs.gitlab.com/api/merge_requests/
+_READ_STATES = {
+    "opened": RequestState.OPEN,
+    "locked": RequestState.OPEN,
+    "merged": RequestState.MERGED,
+    "closed": RequestState.CLOSED,
+}
+_READ_CHECKS = {"success": CheckState.SUCCESS, "failed": CheckState.FAILURE, "canceled": CheckState.ERROR}
+# https://docs.gitlab.com/api/project_members/, highest first.
+_ROLES = ((50, Permission.ADMIN), (40, Permission.MAINTAIN), (30, Permission.WRITE), (10, Permission.READ))
+_MAX_TITLE = 1_024
+_MAX_BODY = 2_000_000
+_EMOJI = {Reaction.SEEN: "eyes", Reaction.DONE: "thumbsup", Reaction.REFUSED: "thumbsdown"}
+UNSEEN = frozenset({401, 403, 404})
+"""What GitLab answers about settings that the token may not see."""
+# https://docs.gitlab.com/user/reserved_names/
+_SEGMENT = re.compile(r"[A-Za-z0-9_.-]{1,255}")
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+_QUICK_ACTION = re.compile(r"^([ \t]*)/(?!gitops\b)(?=\w+(?:\s|$))", re.MULTILINE)
+
+
+class GitLabDialect(Dialect):
+    """One project on GitLab. It has no checks: a pipeline shows only commit statuses."""
+
+    features = Features(
+        reviews=True,
+        review_decisions=True,
+        deployments=True,
+        labels=True,
+        reactions=True,
+        issues=True,
+        permissions=True,
+        branch_rules=True,
+        queue=True,
+    )
+    requests_path = "/merge_requests"
+    page = (("per_page", str(_PER_PAGE)),)
+    change_method = "PUT"
+    text_field = "description"
+    closing: ClassVar[Mapping[str, str]] = {"state_event": "close"}
+
+    def __init__(self, project: str) -> None:
+        """`project` is a path (`group/sub/name`) or a number.
+
+        Raises UsageError `usage_error` for anything else: without a name, the paths here would be those of all projects.
+        """
+        parts = project.split("/")
+        named = len(parts) > 1 and all(_SEGMENT.fullmatch(part) and part.strip(".") for part in parts)
+        if not (named or _NUMBER.fullmatch(project)):
+            raise UsageError(Code.USAGE_ERROR, f"{project[:80]!r} is not a project on GitLab: use group/name")
+        # https://docs.gitlab.com/api/rest/#namespaced-paths
+        self.root = f"/projects/{quote(project, safe='')}"
+
+    def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:
+        """The page that is counted as the next (`x-next-page`), else the one that is linked.
+
+        Raises RemoteError `forge_unavailable` for a count that is not a number. https://docs.gitlab.com/api/rest/#pagination
+        """
+        counted = answer.headers.get("x-next-page", "").strip()
+        if not counted:
+            return super().next_page(base, request, answer, read)
+        if not (counted.isascii() and counted.isdecimal()):
+            raise RemoteError(Code.FORGE_UNAVAILABLE, "GitLab's answer has an x-next-page that is not a number")
+        return replace(request, query=(*((n, v) for n, v in request.query if n != "page"), ("page", counted)))
+
+    # Requests
+
+    def viewer(self) -> WebRequest:
+        """Whose token it is: https://docs.gitlab.com/api/users/."""
+        return WebRequest("GET", "/user")
+
+    def settings(self) -> WebRequest:
+        """The project: https://docs.gitlab.com/api/projects/."""
+        return self._get("")
+
+    def list_requests(
+        self, state: RequestState | None = None, target: str | None = None, source: str | None = None
+    ) -> WebRequest:
+        """Merge requests, those of forks included: https://docs.gitlab.com/api/merge_requests/.
+
+        Oldest first, so that what is opened while the list is read moves no page.
+        """
+        query = [("scope", "all"), ("state", "all" if state is None else _STATES[state])]
+        if target is not None:
+            query.append(("target_branch", target))
+        if source is not None:
+            query.append(("source_branch", source))
+        return self._list("/merge_requests", *query, ("order_by", "created_at"), ("sort", "asc"), quiet=GONE)
+
+    def requests_of(self, commit: str) -> WebRequest:
+        """Merge requests that a commit belongs to: https://docs.gitlab.com/api/commits/."""
+        return self._list(f"/repository/commits/{full_id(commit)}/merge_requests", quiet=GONE)
+
+    def list_ended(self) -> WebRequest:
+        """Merged requests, those that changed last first: https://docs.gitlab.com/api/merge_requests/."""
+        query = (("scope", "all"), ("state", "merged"), ("order_by", "updated_at"), ("sort", "desc"))
+        return self._list("/merge_requests", *query, quiet=GONE)
+
+    def open_request(self, source: str, target: str, title: str, text: str) -> WebRequest:
+        """Open one; 409 if there is one already: https://docs.gitlab.com/api/merge_requests/."""
+        form = {"source_branch": source, "target_branch": target, "title": title, "description": text}
+        return self._send("POST", "/merge_requests", form)
+
+    def set_labels(self, number: int, add: Sequence[str], remove: Sequence[str]) -> WebRequest:
+        """Add labels to one and remove labels: https://docs.gitlab.com/api/merge_requests/."""
+        lists = {"add_labels": ",".join(add), "remove_labels": ",".join(remove)}
+        form = {name: names for name, names in lists.items() if names}
+        return self._send("PUT", f"/merge_requests/{number}", form, quiet=GONE)
+
+    def list_files(self, number: int) -> WebRequest:
+        """Files that one changes: https://docs.gitlab.com/api/merge_requests/."""
+        return self._list(f"/merge_requests/{number}/diffs", quiet=GONE)
+
+    def approvals(self, number: int) -> WebRequest:
+        """Who approved: https://docs.gitlab.com/api/merge_request_approvals/.
+
+        404 where an edition has none.
+        """
+        return self._get(f"/merge_requests/{number}/approvals", quiet=GONE)
+
+    def reviewers(self, number: int) -> WebRequest:
+        """The reviewers and their reviews: https://docs.gitlab.com/api/merge_requests/."""
+        return self._get(f"/merge_requests/{number}/reviewers", quiet=GONE)
+
+    def list_comments(self, number: int) -> WebRequest:
+        """Comments, oldest first: https://docs.gitlab.com/api/notes/."""
+        return self._list(f"/merge_requests/{number}/notes", ("order_by", "created_at"), ("sort", "asc"), quiet=GONE)
+
+    def add_comment(self, number: int, text: str) -> WebRequest:
+        """Write a comment."""
+        return self._send("POST", f"/merge_requests/{number}/notes", {"body": text})
+
+    def change_comment(self, number: int, comment: str, text: str) -> WebRequest:
+        """Another text for a comment."""
+        path = f"/merge_requests/{number}/notes/{quote(comment, safe='')}"
+        return self._send("PUT", path, {"body": text}, quiet=GONE)
+
+    def remove_comment(self, number: int, comment: str) -> WebRequest:
+        """Remove a comment."""
+        return self._send("DELETE", f"/merge_requests/{number}/notes/{quote(comment, safe='')}", quiet=GONE)
+
+    def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:
+        """React to a comment; 404 if the same reaction is there already, so that sending it twice does no harm.
+
+        https://docs.gitlab.com/api/emoji_reactions/#add-reactions-to-comments
+        """
+        path = f"/merge_requests/{number}/notes/{quote(comment, safe='')}/award_emoji"
+        return self._send("POST", path, {"name": _EMOJI[reaction]}, quiet=GONE, repeatable=True)
+
+    def list_reactions(self, number: int, comment: str) -> WebRequest:
+        """Reactions to a comment: https://docs.gitlab.com/api/emoji_reactions/#list-all-emoji-reactions-for-a-comment."""
+        return self._list(f"/merge_requests/{number}/notes/{quote(comment, safe='')}/award_emoji", quiet=GONE)
+
+    def list_statuses(self, commit: str) -> WebRequest:
+        """The newest statuses of a commit: https://docs.gitlab.com/api/commits/."""
+        return self._list(f"/repository/commits/{full_id(commit)}/statuses", quiet=GONE)
+
+    def set_status(self, status: CheckStatus, ref: str | None = None) -> WebRequest:
+        """Set one: https://docs.gitlab.com/api/commits/.
+
+        The newest of a name counts, so that sending it twice does no harm. 400 if the state cannot follow the one before, as
+        pending cannot follow pending; 404 if no branch holds the commit and no `ref` is given.
+        """
+        form = {
+            "state": _CHECKS[status.state],
+            "name": status.context[:_LONGEST_STATUS],
+            "description": status.description[:_LONGEST_STATUS],
+        }
+        if ref is not None:
+            form["ref"] = ref
+        path, refused = f"/statuses/{full_id(status.commit)}", frozenset({400, 404})
+        return self._send("POST", path, form, quiet=refused, repeatable=True)
+
+    def pipelines_of(self, commit: str) -> WebRequest:
+        """The newest pipelines of a commit: https://docs.gitlab.com/api/pipelines/."""
+        return self._list("/pipelines", ("sha", commit), ("order_by", "id"), ("sort", "desc"), quiet=GONE)
+
+    def get_permission(self, account: Account) -> WebRequest | None:
+        """A member, also of the groups above: https://docs.gitlab.com/api/project_members/. Ids are numbers."""
+        if not (account.id.isascii() and account.id.isdecimal()):
+            return None
+        return self._get(f"/members/all/{account.id}", quiet=GONE)
+
+    def protected_branches(self) -> WebRequest:
+        """All, with their patterns; 401, 403 and 404 say that the token may not see them.
+
+        https://docs.gitlab.com/api/protected_branches/
+        """
+        return self._list("/protected_branches")
+
+    def deployments(self, environment: str) -> WebRequest:
+        """The newest of an environment: https://docs.gitlab.com/api/deployments/."""
+        return self._list(
+            "/deployments", ("environment", environment), ("order_by", "id"), ("sort", "desc"), quiet=GONE
+        )
+
+    def add_deployment(self, environment: str, commit: str, branch: str, state: DeploymentState) -> WebRequest:
+        """Record one: https://docs.gitlab.com/api/deployments/#create-a-deployment."""
+        form = {"environment": environment, "sha": commit, "ref": branch, "tag": False, "status": DEPLOYMENTS[state]}
+        return self._send("POST", "/deployments", form)
+
+    def update_deployment(self, number: int, state: DeploymentState) -> WebRequest:
+        """Another status for one: https://docs.gitlab.com/api/deployments/#update-a-deployment."""
+        return self._send("PUT", f"/deployments/{number}", {"status": DEPLOYMENTS[state]})
+
+    def list_issues(self, author: Account) -> WebRequest:
+        """Open ones by an account, oldest first: https://docs.gitlab.com/api/issues/."""
+        query = (("scope", "all"), ("state", "opened"), ("author_id", quote(author.id, safe="")))
+        return self._list("/issues", *query, ("order_by", "created_at"), ("sort", "asc"), quiet=GONE)
+
+    def comment_on_issue(self, number: int, text: str) -> WebRequest:
+        """Comment on one: https://docs.gitlab.com/api/notes/."""
+        return self._send("POST", f"/issues/{number}/notes", {"body": text})
+
+    # Answers
+
+    @staticmethod
+    def read_account(data: JsonObject, /) -> Account:
+        """A user: https://docs.gitlab.com/api/users/. Only the answer about oneself says whether it is a bot."""
+        return Account(str(data.number("id")), data.text("username"), data.flag("bot"))
+
+    def read_request(self, data: JsonObject, /) -> ChangeRequest:
+        """A merge request: https://docs.gitlab.com/api/merge_requests/.
+
+        Its head has a ref in the target project, also if its branch is in a fork. GitLab does not say who pushed: the author
+        stands for them.
+        """
+        number = data.number("iid")
+        state = _READ_STATES.get(data.text("state"))
+        if state is None:
+            detail = f"GitLab gives merge request {number} a state that is not documented"
+            raise RemoteError(Code.FORGE_UNAVAILABLE, detail)
+        author, merged_as = self.read_account(data.part("author")), None
+        if state is RequestState.MERGED:
+            # The merge commit, else the squashed one, else, after a fast-forward, the head.
+            named = map(data.commit_or, ("merge_commit_sha", "squash_commit_sha", "sha"))
+            merged_as = next(filter(None, named), None)
+        # The branch's project is null once a fork is gone.
+        fork = not data.has("source_project_id") or data.number("source_project_id") != data.number("target_project_id")
+        return ChangeRequest(
+            number=number,
+            title=data.line("title", _MAX_TITLE),
+            source=HEADS + data.text("source_branch"),
+            target=HEADS + data.text("target_branch"),
+            # Without any commit, or while GitLab still prepares it, a merge request has no head.
+            head=data.commit_or("sha") or ZERO,
+            state=state,
+            opened_at=data.moment("created_at"),
+            pushers=(f"gitlab:{author.id}",),
+            merged_as=merged_as,
+            author=author,
+            head_ref=f"refs/merge-requests/{number}/head",
+            fork=fork,
+            url=data.text_or("web_url"),
+            labels=tuple(sorted(name for name in data.values("labels") if isinstance(name, str))),
+        )
+
+    def read_text(self, data: JsonObject, /) -> str:
+        """The text of a merge request or an issue."""
+        return data.text_or("description", most=_MAX_BODY)
+
+    def read_files(self, data: JsonObject, /) -> tuple[str, ...]:
+        """The path of a changed file, and where it was before."""
+        return data.text("old_path", 4_096), data.text("new_path", 4_096)
+
+    def read_comment(self, data: JsonObject, /) -> Comment | None:
+        """A comment, or None for a line that GitLab wrote itself: https://docs.gitlab.com/api/notes/.
+
+        A reaction changes `updated_at` as an edit does, also one of the bot: what was answered counts as edited from then on.
+        """
+        if data.flag("system"):
+            return None
+        author = self.read_account(data.part("author"))
+        body, at = data.text("body", _MAX_BODY), data.moment("created_at")
+        edited = not data.same_moment("created_at", "updated_at")
+        return Comment(author.login, body, at, None, str(data.number("id")), author.id, edited)
+
+    def read_reaction(self, data: JsonObject, /) -> tuple[str, Reaction | None]:
+        """Whose reaction it is, and which."""
+        account, name = self.read_account(data.part("user")).id, data.text("name")
+        return account, next((each for each, emoji in _EMOJI.items() if emoji == name), None)
+
+    def read_status(self, data: JsonObject, commit: str, /) -> CheckStatus:
+        """A status; jobs of GitLab CI have one, too: https://docs.gitlab.com/api/commits/.
+
+        What GitLab calls running, manual, skipped and so on is pending, because it decides nothing.
+        """
+        state = _READ_CHECKS.get(data.text("status"), CheckState.PENDING)
+        at = next((data.moment(time) for time in ("finished_at", "started_at", "created_at") if data.has(time)), "")
+        return CheckStatus(commit, data.text("name"), state, data.text_or("description"), at)
+
+    def read_permission(self, data: JsonObject, account: Account, now: datetime, /) -> Permission:
+        """What a member may do: https://docs.gitlab.com/api/project_members/.
+
+        NONE for the row of another account, one that is not active, and one that has expired.
+        """
+        if str(data.number("id")) != account.id:
+            return Permission.NONE
+        if any(data.text_or(field, "active") != "active" for field in ("state", "membership_state")):
+            return Permission.NONE
+        if data.has("expires_at") and data.text("expires_at")[:10] <= now.astimezone(UTC).date().isoformat():
+            return Permission.NONE
+        level = data.number("access_level", least=0)
+        return next((role for least, role in _ROLES if level >= least), Permission.NONE)
+
+    def read_issue(self, data: JsonObject, /) -> ForgeIssue:
+        """An issue: https://docs.gitlab.com/api/issues/."""
+        author, text = self.read_account(data.part("author")), self.read_text(data)
+        return ForgeIssue(data.number("iid"), author.id, data.text("title"), text, data.text_or("web_url"))
+
+    def escape(self, text: str) -> str:
+        """A text in which GitLab finds no quick action: a line such as `/merge` would be carried out with the bot's rights.
+
+        A backslash before the slash is not shown outside of code. Our own commands stay as they are, to be copied. Source:
+        https://docs.gitlab.com/user/project/quick_actions/
+        """
+        return _QUICK_ACTION.sub(r"\1\\/", text)
+
+
+# Merge requests on GitLab, gitlab.com or self-managed: what only GitLab has, over what is common to hosted forges.
+#
+# The address of the API is `https://HOST/api/v4`.
+# No text of the bot can hold a quick action, which GitLab would carry out with the bot's rights: see `GitLabDialect.escape`.
 
 ANY_CHECK = "*"
 """In `BranchRules.required_checks`: every status of a head must have succeeded, whatever its name."""

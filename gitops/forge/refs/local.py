@@ -26,10 +26,8 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs import records
-from gitops.forge.refs.document_forge import DocumentForge, OperatorSettings
-from gitops.forge.refs.documents import MAX_DOCUMENT
-from gitops.forge.refs.records import DocumentFolder, PushedBranch
-from gitops.forge.refs.reports import Amend
+from gitops.forge.refs.document_forge import Amend, DocumentForge, OperatorSettings
+from gitops.forge.refs.records import MAX_DOCUMENT, DocumentFolder, PushedBranch
 from gitops.git.port import ZERO, EntryType, GitRemote, GitStore, NewCommit, Person, RefUpdate, TreeEntry
 
 __all__ = ["LocalForge"]

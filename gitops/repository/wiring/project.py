@@ -37,10 +37,9 @@ from gitops.core.faults import Faults, NoFaults
 from gitops.forge.port import Permission
 from gitops.forge.refs.document_forge import OperatorSettings
 from gitops.forge.refs.local import LocalForge
-from gitops.git.cached_remote import OWN_BRANCHES, CachedRemote
+from gitops.git.cached_remote import OWN_BRANCHES, CachedRemote, TrackingRemote
 from gitops.git.port import GitRemote, Person
 from gitops.git.remote import ProgramRemote, SelfRemote
-from gitops.git.tracking_remote import TrackingRemote
 from gitops.repository.authors import known_origins
 from gitops.repository.project import Project, ProjectTools
 from gitops.repository.scopes import declared_rule

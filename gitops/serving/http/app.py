@@ -12,34 +12,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.model.address import is_servable
 from gitops.cluster.policy.decide import is_mentioned
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
-from gitops.serving.access import authenticate
+from gitops.serving.access import authenticate, refuse_other_sites
+from gitops.serving.answers import (
+    JSON,
+    Answer,
+    ApiCode,
+    ApiProblem,
+    ProblemError,
+    StreamAnswer,
+    bad_request,
+    encode_headers,
+    not_found,
+    problem_answer,
+    problem_of,
+)
 from gitops.serving.generation import RuntimeState, ServedGraph
-from gitops.serving.http.answers import JSON, Answer, StreamAnswer, problem_answer
-from gitops.serving.http.browsers import refuse_other_sites
-from gitops.serving.http.call import Call, ClientGoneError, Shared
-from gitops.serving.http.context import HttpContext
-from gitops.serving.http.errors import problem_of
-from gitops.serving.http.matching import Match, RouteTable
-from gitops.serving.http.route import Route
-from gitops.serving.http.status import Load
-from gitops.serving.http.streams import send_stream
-from gitops.serving.http.tool_door import ToolDoor
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request, not_found
+from gitops.serving.http.admin import Load
+from gitops.serving.http.call import Call, ClientGoneError, Receive, Scope, Send, Shared, send_stream
+from gitops.serving.http.openapi import ApiDocument
+from gitops.serving.http.route import Match, Route, RouteTable
+from gitops.serving.http.work import Admission, HttpContext, StreamSlots, Workers
+from gitops.serving.queries import QueryTexts
+
+if TYPE_CHECKING:
+    from gitops.serving.http.mcp import ToolServer
 
 __all__ = ["HttpApp"]
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 REVISION, EXPECTED_REVISION = "omnigraph-applied-revision", "omnigraph-if-applied-revision"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -53,7 +61,18 @@ class HttpApp:
         """Routes and what they need."""
         self._context = context
         self._table = RouteTable(routes)
-        self._shared = Shared.of(context, routes, ToolDoor())
+        rejected = None if context.observer is None else context.observer.rejected
+        self._shared = Shared(
+            context,
+            Workers(context.limits.threads),
+            Admission(context.limits, rejected),
+            QueryTexts(),
+            StreamSlots(context.limits.streams, rejected),
+            ApiDocument(routes, secured=context.state is not RuntimeState.OPEN),
+            self._answer_agent,
+        )
+        self._tools: ToolServer | None = None
+        self._loading = asyncio.Lock()
 
     @property
     def load(self) -> Load:
@@ -85,7 +104,8 @@ class HttpApp:
         sent = 0
         try:
             answer = await self._answered(call)
-            sent = await _send(call, answer, self._headers(call, answer), send)
+            if answer is not None:
+                sent = await self._send(call, answer, send)
         except Exception as error:
             # An answer has begun and cannot become another one: the connection is cut off.
             self._defect(call, f"the answer was cut off: {type(error).__name__}: {error}")
@@ -98,7 +118,7 @@ class HttpApp:
         try:
             given = call.header("x-request-id")
             call.request_id = given if given and _REQUEST_ID.fullmatch(given) else self._context.ids.ulid()
-            return _cached(call, await self._handled(call))
+            return await self._handled(call)
         except ClientGoneError:
             return None
         except ProblemError as error:
@@ -117,16 +137,23 @@ class HttpApp:
     async def _handled(self, call: Call) -> Answer | StreamAnswer:
         if self._context.state is RuntimeState.OPEN:
             refuse_other_sites(call.scope, any_host=False)
-        match = self._table.find(call.method, call.raw_path)
+        match = self._table.find(call.method, call.scope["raw_path"])
         if match.route is None or not match.route.public:
             context = self._context
             call.actor = authenticate(context.state, context.tokens(), call.headers("authorization"))
         graph = self._graph(call, match)
         route = match.route
         if route is None:
-            raise _no_route(match)
+            if not match.allowed:
+                raise not_found("the address leads to nothing")
+            allowed = ", ".join(match.allowed)
+            message = f"the method is not allowed here; allowed: {allowed}"
+            raise ProblemError(ApiProblem(405, ApiCode.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed}))
         call.resolve(route, match.read_values(), graph)
-        _check_revision(call)
+        expected, actual = call.header(EXPECTED_REVISION), f"sha256:{call.generation.revision.digest}"
+        if expected is not None and expected != actual:
+            more: Mapping[str, Any] = {"precondition_failure": {"expected": expected[:200], "actual": actual}}
+            raise ProblemError(ApiProblem(412, None, "the server serves another revision", more))
         call.query()
         if route.body is not None:
             # Without it, any page could send the body as a form.
@@ -137,10 +164,23 @@ class HttpApp:
             if call.body is None and not route.body_optional:
                 raise bad_request("the body is empty; a JSON object is expected")
         answer = await route.handler(call)
-        if route.successor is None:
-            return answer
-        deprecated = {"Deprecation": "true", "Link": f'<{route.successor}>; rel="successor-version"'}
-        return replace(answer, headers={**answer.headers, **deprecated})
+        if route.successor is not None:
+            deprecated = {"Deprecation": "true", "Link": f'<{route.successor}>; rel="successor-version"'}
+            answer = replace(answer, headers={**answer.headers, **deprecated})
+        return _cached(call, answer) if route.cached and isinstance(answer, Answer) and answer.status == _OK else answer
+
+    async def _answer_agent(self, call: Call, message: bytes) -> Answer:
+        """The answer of the SDK of the Model Context Protocol, which the first message loads: most servers answer no agent."""
+
+        def load() -> type[ToolServer]:
+            from gitops.serving.http.mcp import ToolServer
+
+            return ToolServer
+
+        async with self._loading:
+            # To import it in the event loop would stop every other request for as long.
+            tools = self._tools = self._tools or (await call.work(load))()
+        return await tools.answer(call, message)
 
     def _graph(self, call: Call, match: Match) -> ServedGraph | None:
         graph_id = match.graph_id
@@ -149,13 +189,14 @@ class HttpApp:
         if not is_servable(graph_id):
             raise bad_request("the id of the graph is malformed: 1 to 64 letters, digits and - are expected")
         graph = call.generation.graphs.get(graph_id)
-        if graph is None or (self._context.limits.hide_graphs and _is_hidden(graph, call.actor)):
+        engine = graph.engine if graph is not None and self._context.limits.hide_graphs else None
+        # Without a policy, any actor may read a graph; with one, it is hidden from actors that no rule of it permits anything.
+        if graph is None or (engine is not None and not is_mentioned(engine.bundle, call.actor or "")):
             raise not_found(f"graph '{graph_id}' not found")
         return graph
 
-    def _headers(self, call: Call, answer: Answer | StreamAnswer | None) -> list[tuple[bytes, bytes]]:
-        if answer is None:
-            return []
+    async def _send(self, call: Call, answer: Answer | StreamAnswer, send: Send) -> int:
+        """Send it; how many bytes of the body were sent."""
         headers = {
             "Content-Type": answer.media_type,
             "Cache-Control": "no-store",
@@ -164,9 +205,13 @@ class HttpApp:
             REVISION: f"sha256:{call.generation.revision.digest}",
             **answer.headers,
         }
-        if isinstance(answer, Answer):
-            headers["Content-Length"] = str(len(answer.body))
-        return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        if isinstance(answer, StreamAnswer):
+            return await send_stream(call, answer, encode_headers(headers), send)
+        headers["Content-Length"] = str(len(answer.body))
+        await send({"type": "http.response.start", "status": answer.status, "headers": encode_headers(headers)})
+        body = b"" if call.method == "HEAD" else answer.body
+        await send({"type": "http.response.body", "body": body})
+        return len(body)
 
     def _defect(self, call: Call, what: str) -> None:
         self._context.log({"event": "defect", "request_id": call.request_id, "route": call.operation, "error": what})
@@ -190,49 +235,11 @@ class HttpApp:
             self._context.observer.answered(record)
 
 
-def _is_hidden(graph: ServedGraph, actor: str | None) -> bool:
-    """Whether no rule permits the actor anything on the graph. Without a policy, any actor may read it."""
-    return graph.engine is not None and not is_mentioned(graph.engine.bundle, actor or "")
-
-
-def _no_route(match: Match) -> ProblemError:
-    if not match.allowed:
-        return not_found("the address leads to nothing")
-    allowed = ", ".join(match.allowed)
-    message = f"the method is not allowed here; allowed: {allowed}"
-    return ProblemError(ApiProblem(405, ApiCode.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed}))
-
-
-def _check_revision(call: Call) -> None:
-    """Raise ProblemError 412 where the request is for another revision."""
-    expected = call.header(EXPECTED_REVISION)
-    actual = f"sha256:{call.generation.revision.digest}"
-    if expected is not None and expected != actual:
-        more: Mapping[str, Any] = {"precondition_failure": {"expected": expected[:200], "actual": actual}}
-        raise ProblemError(ApiProblem(412, None, "the server serves another revision", more))
-
-
-def _cached(call: Call, answer: Answer | StreamAnswer) -> Answer | StreamAnswer:
+def _cached(call: Call, answer: Answer) -> Answer:
     """The answer with its tag, or 304 for a client that has it."""
-    if not call.is_cached or not isinstance(answer, Answer) or answer.status != _OK:
-        return answer
     tag = f'"{digest(answer.body)[:32]}"'
     headers = {**answer.headers, "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
     known = [each.strip().removeprefix("W/") for each in (call.header("if-none-match") or "").split(",")]
     if tag in known or "*" in known:
         return Answer(304, b"", answer.media_type, headers)
     return Answer(answer.status, answer.body, answer.media_type, headers)
-
-
-async def _send(
-    call: Call, answer: Answer | StreamAnswer | None, headers: list[tuple[bytes, bytes]], send: Send
-) -> int:
-    """Send it; how many bytes of the body were sent."""
-    if answer is None:
-        return 0
-    if isinstance(answer, StreamAnswer):
-        return await send_stream(call, answer, headers, send)
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    body = b"" if call.method == "HEAD" else answer.body
-    await send({"type": "http.response.body", "body": body})
-    return len(body)

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 
 from gitops.cluster.policy.bundle import Action
 from gitops.cluster.policy.decide import MAIN, AccessRequest
 from gitops.core.dataclass import dataclass
+from gitops.database.graph import WriteContext
 from gitops.serving.access import authorize
-from gitops.serving.generation import Generation, RuntimeState, ServedGraph
-from gitops.serving.http.answers import Answer
+from gitops.serving.answers import Answer, ApiCode, ApiProblem, ProblemError, StreamAnswer, bad_request
+from gitops.serving.generation import Generation, ServedGraph
 from gitops.serving.http.bodies import Model, read_json
-from gitops.serving.http.context import HttpContext
-from gitops.serving.http.matching import read_parameters
 from gitops.serving.http.openapi import ApiDocument
-from gitops.serving.http.route import Route
-from gitops.serving.http.work import Admission, StreamSlots, Workers
-from gitops.serving.operations.queries import QueryTexts
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request
+from gitops.serving.http.route import Route, read_parameters
+from gitops.serving.http.work import Admission, HttpContext, StreamSlots, Workers
+from gitops.serving.queries import QueryTexts
 
-__all__ = ["AgentDoor", "Call", "ClientGoneError", "Shared", "canonical_branch"]
+__all__ = [
+    "Call",
+    "ClientGoneError",
+    "PieceStream",
+    "Shared",
+    "canonical_branch",
+    "receive_aside",
+    "send_stream",
+]
 
 B = TypeVar("B")
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # Larger ones are read in a thread, so that other requests do not wait for it.
 _SMALL_BODY = 64 * 1024
 
@@ -36,17 +46,9 @@ class ClientGoneError(Exception):
     """The client went away before its request was complete."""
 
 
-class AgentDoor(Protocol):
-    """Answers agents by their protocol."""
-
-    async def answer(self, call: Call, message: bytes) -> Answer:
-        """The answer to one message of the protocol."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the requests of one process share."""
+    """What the requests of one process share; `agents` answers a message of an agent by their protocol."""
 
     context: HttpContext
     workers: Workers
@@ -54,86 +56,33 @@ class Shared:
     texts: QueryTexts
     streams: StreamSlots
     document: ApiDocument
-    tools: AgentDoor
-
-    @classmethod
-    def of(cls, context: HttpContext, routes: Sequence[Route], tools: AgentDoor) -> Shared:
-        """With nothing under way."""
-        limits = context.limits
-        document = ApiDocument(routes, secured=context.state is not RuntimeState.OPEN)
-        rejected = None if context.observer is None else context.observer.rejected
-        streams = StreamSlots(limits.streams, rejected)
-        admission = Admission(limits, rejected)
-        return cls(context, Workers(limits.threads), admission, QueryTexts(), streams, document, tools)
+    agents: Callable[[Call, bytes], Awaitable[Answer]]
 
 
 class Call:
-    """One request: matched, authenticated, and its graph resolved. `graph` raises for a route that is not about one.
+    """One request. `generation` stays the same for all of it, and `scope` is as the ASGI server gave it.
 
-    `generation` stays the same for the whole request. `actor` is None where no token is asked for. `values` are those of the
-    path. `body` is the document that was read for a route with a body, `body_bytes` what was
-    received of it. `stored_query` is the name of the stored query that the actor may invoke, once that is known.
+    What is found on the way: `actor`, None where no token is asked for; `route` and `graph`, which raise LookupError where the
+    request has none; `values`, those of the path; `body`, the document that was read for a route with a body, and `body_bytes`,
+    what was received of it; `stored_query`, the name of the stored query that the actor may invoke.
     """
 
     def __init__(self, shared: Shared, scope: Mapping[str, Any], receive: Receive, generation: Generation) -> None:
         """As it arrived; the application fills in the rest."""
-        self.generation, self.request_id = generation, ""
+        self.shared, self.context, self.scope, self.generation = shared, shared.context, scope, generation
+        self.method: str = scope["method"]
+        self.request_id = ""
         self.actor: str | None = None
         self.values: Mapping[str, str] = {}
-        self._query: Mapping[str, str] | None = None
         self.body: Any = None
         self.body_bytes = 0
         self.stored_query: str | None = None
-        self._shared, self._scope, self._receive = shared, scope, receive
+        self._receive = receive
+        self._query: Mapping[str, str] | None = None
         self._route: Route | None = None
         self._graph: ServedGraph | None = None
 
-    @property
-    def context(self) -> HttpContext:
-        """What the application was given."""
-        return self._shared.context
-
-    @property
-    def texts(self) -> QueryTexts:
-        """Compiles the texts of queries."""
-        return self._shared.texts
-
-    @property
-    def streams(self) -> StreamSlots:
-        """The places of answers in pieces."""
-        return self._shared.streams
-
-    @property
-    def document(self) -> ApiDocument:
-        """Describes the routes."""
-        return self._shared.document
-
-    @property
-    def stuck(self) -> int:
-        """How many threads of this process are held by queries that are past their time limit."""
-        return self._shared.workers.stuck
-
-    @property
-    def tools(self) -> AgentDoor:
-        """Answers agents."""
-        return self._shared.tools
-
-    # What was asked
-
-    @property
-    def scope(self) -> Mapping[str, Any]:
-        """The request as the ASGI server gave it, for a library that reads it."""
-        return self._scope
-
-    @property
-    def method(self) -> str:
-        """The method."""
-        return str(self._scope["method"])
-
-    @property
-    def raw_path(self) -> bytes:
-        """The path as it was sent."""
-        return bytes(self._scope["raw_path"])
+    # Where it leads
 
     @property
     def route(self) -> Route:
@@ -146,11 +95,6 @@ class Call:
     def operation(self) -> str | None:
         """The operation of the route; None where there is no route."""
         return None if self._route is None else self._route.operation
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether its answer gets a tag."""
-        return self._route is not None and self._route.cached
 
     @property
     def graph(self) -> ServedGraph:
@@ -168,10 +112,12 @@ class Call:
         """Where the request leads."""
         self._route, self.values, self._graph = route, values, graph
 
+    # Its head
+
     def headers(self, name: str) -> list[bytes]:
         """All headers of a name, in lower case."""
         wanted = name.encode()
-        return [value for key, value in self._scope["headers"] if key == wanted]
+        return [value for key, value in self.scope["headers"] if key == wanted]
 
     def header(self, name: str) -> str | None:
         """A header; `name` in lower case. Raises ProblemError 400 where it is given twice, or is not text."""
@@ -188,7 +134,7 @@ class Call:
     def query(self) -> Mapping[str, str]:
         """The query parameters. Raises ProblemError 400 for one that is unknown, given twice, or missing."""
         if self._query is None:
-            self._query = read_parameters(self._scope["query_string"], self.route.query)
+            self._query = read_parameters(self.scope["query_string"], self.route.query)
         return self._query
 
     # Its body
@@ -207,19 +153,21 @@ class Call:
         while True:
             try:
                 async with asyncio.timeout(self.context.limits.idle_s):
-                    message = await self._receive()
+                    arrived = await self._receive()
             except TimeoutError:
-                raise _too_slow() from None
-            if message["type"] == "http.disconnect":
+                message = "the rest of the body did not arrive in time"
+                headers = {"Connection": "close"}
+                raise ProblemError(ApiProblem(408, ApiCode.BAD_REQUEST, message, headers=headers)) from None
+            if arrived["type"] == "http.disconnect":
                 raise ClientGoneError
-            piece = message.get("body", b"")
+            piece = arrived.get("body", b"")
             taken += len(piece)
             self.body_bytes = taken
             if taken > limit:
                 raise _too_large(limit)
             if piece:
                 yield piece
-            if not message.get("more_body", False):
+            if not arrived.get("more_body", False):
                 return
 
     async def read_body(self) -> bytes:
@@ -270,14 +218,19 @@ class Call:
         count = None if observer is None else observer.decided
         authorize(self.generation, self._graph, wanted, self.request_id, count)
 
+    @property
+    def writing(self) -> WriteContext:
+        """What a write needs from outside; it is in the name of the actor."""
+        return WriteContext(self.context.clock, self.context.ids, self.actor)
+
     async def work(self, work: Callable[[], T]) -> T:
         """The result of work on graphs, which is done in a thread."""
-        return await self._shared.workers.run(work)
+        return await self.shared.workers.run(work)
 
     async def read(self, work: Callable[[], T]) -> T:
         """The result of a query, as `work`. Raises GitopsError `query_timeout` where it does not heed its time limit."""
         limits = self.context.limits
-        return await self._shared.workers.run(work, limits.query_s + limits.stuck_s, self._report_stuck)
+        return await self.shared.workers.run(work, limits.query_s + limits.stuck_s, self._report_stuck)
 
     def _report_stuck(self) -> None:
         context = self.context
@@ -294,7 +247,7 @@ class Call:
         if context.observer is not None:
             context.observer.stuck()
         # Once: at a second signal, a server no longer finishes what is under way.
-        if context.replace is not None and self.stuck == 1:
+        if context.replace is not None and self.shared.workers.stuck == 1:
             context.replace()
 
     async def change(self, branch: str, nbytes: int, work: Callable[[], T]) -> T:
@@ -302,21 +255,21 @@ class Call:
 
         It is finished also where the client goes away. Raises ProblemError 429.
         """
-        workers, uri = self._shared.workers, self.graph.uri
-        admitted = self._shared.admission.run(self.actor, nbytes, lambda: workers.run_alone(uri, branch, work))
+        workers, uri = self.shared.workers, self.graph.uri
+        admitted = self.shared.admission.run(self.actor, nbytes, lambda: workers.run_alone(uri, branch, work))
         return await workers.finish(admitted)
 
     async def change_of(
         self, branch: str, nbytes: int, body: AbstractAsyncContextManager[B], work: Callable[[B], T]
     ) -> T:
         """As `change`, with a body that is received once the change is admitted, and before its turn on the branch."""
-        workers, uri = self._shared.workers, self.graph.uri
+        workers, uri = self.shared.workers, self.graph.uri
 
         async def receive() -> T:
             async with body as received:
                 return await workers.run_alone(uri, branch, lambda: work(received))
 
-        return await workers.finish(self._shared.admission.run(self.actor, nbytes, receive))
+        return await workers.finish(self.shared.admission.run(self.actor, nbytes, receive))
 
 
 def canonical_branch(given: str | None) -> str:
@@ -342,10 +295,112 @@ def _too_large(limit: int) -> ProblemError:
     return ProblemError(problem)
 
 
-def _too_slow() -> ProblemError:
-    message = "the rest of the body did not arrive in time"
-    return ProblemError(ApiProblem(408, ApiCode.BAD_REQUEST, message, headers={"Connection": "close"}))
-
-
 def _unsupported(message: str) -> ProblemError:
     return ProblemError(ApiProblem(415, ApiCode.BAD_REQUEST, message))
+
+
+# Bodies that are longer than memory should hold: records that come in, and records that go out.
+#
+# 1. What goes out is made piece by piece, each when the one before it was taken, in a thread that is free in between: a slow
+#    reader costs a place among the streams, and no thread.
+# 2. What comes in is put aside on disk before any work begins: a slow sender costs neither a thread nor the turn of a branch,
+#    and one that stops leaves nothing.
+
+
+_IN_MEMORY = 2**20
+_TOO_LARGE = 413
+
+
+class PieceStream:
+    """Pieces that a generator makes in threads, one at a time. It has a place among the streams until it is closed."""
+
+    def __init__(self, call: Call, pieces: Generator[bytes, None, None]) -> None:
+        """The place is taken already."""
+        self._call, self._pieces = call, pieces
+        self._making: asyncio.Future[bytes | None] | None = None
+        self._open = True
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        self._making = asyncio.ensure_future(self._call.work(lambda: next(self._pieces, None)))
+        # Who waits for a piece may be cancelled; the thread that makes it is not.
+        piece = await asyncio.shield(self._making)
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
+
+    async def aclose(self) -> None:
+        """Make nothing more, once the piece in the making is done, and give the place back."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            if self._making is not None:
+                await asyncio.wait((self._making,))
+                if not self._making.cancelled():
+                    # Where the client went away, no one is left to see a failure.
+                    self._making.exception()
+            self._pieces.close()
+        finally:
+            self._call.shared.streams.free()
+
+
+async def send_stream(call: Call, answer: StreamAnswer, headers: list[tuple[bytes, bytes]], send: Send) -> int:
+    """Send an answer in pieces; how many bytes of it were sent.
+
+    It ends where the client goes away. Raises TimeoutError where the client takes nothing for `idle_s` seconds, and what making
+    a piece raises: the server then cuts the connection off, and the client sees that the body is not complete.
+    """
+    sent = 0
+
+    async def send_pieces() -> None:
+        nonlocal sent
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        async for piece in answer.pieces:
+            async with asyncio.timeout(call.context.limits.idle_s):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            sent += len(piece)
+        await send({"type": "http.response.body", "body": b""})
+
+    sending, gone = asyncio.ensure_future(send_pieces()), asyncio.ensure_future(call.until_gone())
+    try:
+        await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+        return sent
+    finally:
+        gone.cancel()
+        sending.cancel()
+        await asyncio.wait((sending, gone))
+        close = getattr(answer.pieces, "aclose", None)
+        if close is not None:
+            await close()
+
+
+@contextlib.asynccontextmanager
+async def receive_aside(call: Call) -> AsyncIterator[BinaryIO]:
+    """The body of a request as a file, which is gone afterwards.
+
+    Raises ProblemError 413 `graph_batch_request_bytes`, ClientGoneError.
+    """
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+        held = bytearray()
+        try:
+            async for piece in call.pieces():
+                held += piece
+                if len(held) >= _IN_MEMORY:
+                    await call.work(lambda data=bytes(held): file.write(data))  # type: ignore[misc]
+                    held.clear()
+        except ProblemError as error:
+            if error.problem.status != _TOO_LARGE:
+                raise
+            more = {"graph_batch_request_bytes": {"limit": call.route.limit}}
+            problem = error.problem
+            raise ProblemError(
+                ApiProblem(problem.status, problem.code, problem.message, more, problem.headers)
+            ) from None
+        file.write(held)
+        file.seek(0)
+        yield cast("BinaryIO", file)

@@ -1,64 +1,152 @@
-"""Routes on what changed, and on the cells of Blob properties."""
+"""Routes on what changed, of one commit and of a branch as a feed that a reader follows from page to page; and on Blob cells."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from gitops.cluster.policy.bundle import Action
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
 from gitops.database import graph
-from gitops.database.graph.results import FeedPosition
-from gitops.serving.http.answers import NDJSON, Answer, StreamAnswer, json_answer
-from gitops.serving.http.call import Call, canonical_branch
-from gitops.serving.http.data_routes import stream_export
-from gitops.serving.http.graph_bodies import CommitChangesAnswer, ExportBody, FeedAnswer
-from gitops.serving.http.graph_routes import BRANCH, GRAPH
+from gitops.database.graph.results import FeedPage
+from gitops.serving.answers import (
+    NDJSON,
+    Answer,
+    ApiProblem,
+    ProblemError,
+    StreamAnswer,
+    bad_request,
+    json_answer,
+    not_found,
+)
+from gitops.serving.blobs import find_part, find_precondition
+from gitops.serving.http.bodies import CommitChangesAnswer, ExportBody, FeedAnswer
+from gitops.serving.http.call import Call, PieceStream, canonical_branch
+from gitops.serving.http.graph_routes import BRANCH, GRAPH, find_commit, permit_commit, read_limit, stream_export
 from gitops.serving.http.route import Parameter, Route
-from gitops.serving.http.streams import PieceStream
-from gitops.serving.operations import blobs, changes, commits
-from gitops.serving.problem import bad_request
+from gitops.serving.queries import commit_form
 
 __all__ = ["ROUTES"]
 
 _OCTETS = "application/octet-stream"
 # A part up to this size goes out at once.
 _SMALL = 2**20
+_MOST_CHANGES = 1000
+_GAPS = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
 
 
 async def read_changes(call: Call) -> Answer:
-    """A page of the changes of a branch."""
+    """A page of the changes of a branch, after a cursor or token, or where it is begun: `now`, `beginning` or `after:COMMIT`.
+
+    Raises ProblemError 410 where versions since then are no longer kept.
+    """
     query = call.query()
     given = [name for name in ("cursor", "start", "page_token") if name in query]
     if len(given) != 1:
         raise bad_request("give one of cursor, start and page_token")
     (name,) = given
-    branch = canonical_branch(query.get("branch"))
-    start: FeedPosition | tuple[str, str] = (branch, query[name])
+    branch, position = canonical_branch(query.get("branch")), None
     if name != "start":
-        start = changes.parse_cursor(query[name], within=name == "page_token")
-        if "branch" in query and branch != start.branch:
-            raise bad_request(f"the {name} is of branch {start.branch}, not of {branch}")
-    read = changes.read_changes(call.graph, call.require, start, _types(query), _limit(query))
+        position = graph.parse_position(query[name])
+        if position.after is not None and name == "cursor":
+            raise bad_request("this is a page token and no cursor: give it as page_token")
+        if "branch" in query and branch != position.branch:
+            raise bad_request(f"the {name} is of branch {position.branch}, not of {branch}")
+        branch = position.branch
+    types, limit = _types(query), read_limit(query, _MOST_CHANGES)
+    call.require(Action.READ, branch=branch)
+
+    def read() -> dict[str, Any]:
+        served = call.graph
+        try:
+            begin = position or graph.feed_position(served.uri, branch, query["start"], served.cache)
+            page = graph.read_feed(served.uri, begin, types, graph.FeedLimits(changes=limit), memory=served.cache)
+        except GitopsError as error:
+            if error.code not in _GAPS:
+                raise
+            message = f"{error.detail}: begin again with POST changes/baseline"
+            raise ProblemError(ApiProblem(410, None, message, {"change_feed_gap": {"reason": error.code}})) from None
+        return {"graph_branch": begin.branch, "head_commit_id": page.head.commit, **_page_form(page)}
+
     return json_answer(await call.work(read))
 
 
 async def read_commit_changes(call: Call) -> Answer:
-    """What a commit changed."""
+    """What a commit changed of its first parent, page by page.
+
+    Raises ProblemError 404 as for a commit that does not exist where the actor may not read the branch that has it, and 400 for a
+    token that is not of this commit.
+    """
     query = call.query()
-    found = await call.work(lambda: commits.find_commit(call.graph, call.values["commit_id"]))
-    read = changes.commit_changes(call.graph, call.require, found, query.get("page_token"), _types(query))
+    found = await call.work(lambda: find_commit(call, call.values["commit_id"]))
+    n, position = found.manifest.n, None
+    if "page_token" in query:
+        position = graph.parse_position(query["page_token"])
+    permit_commit(call, found)
+    if position is not None and (position.n, position.branch) != (n - 1, found.branch):
+        raise bad_request("the page token is of another commit")
+
+    def read() -> dict[str, Any]:
+        form = {"commit": commit_form(found.manifest)}
+        if n == 1:
+            # The first version of a graph has no rows.
+            return {**form, "changes": [], "page_token": None}
+        begin = position or graph.position_of(call.graph.open(graph.ReadTarget(found.branch, version=n - 1)))
+        page = _page_form(graph.read_feed(call.graph.uri, begin, _types(query), last=n))
+        return {**form, "changes": page["changes"], "page_token": page["page_token"]}
+
     return json_answer(await call.work(read))
+
+
+def _page_form(page: FeedPage) -> dict[str, Any]:
+    changes = []
+    for commit, change in page.changes:
+        kind, _, name = change.table.partition(":")
+        form = change.to_json()
+        changes.append(
+            {
+                "graph_commit_id": commit,
+                "entity_kind": kind,
+                # A type that the newer version does not have is marked in the key of its table.
+                "type_name": name.partition(" ")[0],
+                "entity_id": change.id,
+                "kind": change.kind.value,
+                **{name: form[name] for name in ("fields", "before", "after")},
+            }
+        )
+    token = page.position.token
+    return {
+        "commits": [commit_form(each) for each in page.commits],
+        "changes": changes,
+        "cursor": token if page.position.after is None else None,
+        "page_token": None if page.complete else token,
+    }
 
 
 async def read_baseline(call: Call) -> StreamAnswer:
     """All records of a branch, and where its changes go on."""
-    return await stream_export(call, call.body or ExportBody(), baseline=True)
+    return await stream_export(call, baseline=True)
 
 
 async def read_blob(call: Call) -> Answer | StreamAnswer:
-    """One cell, or a part of it."""
+    """One cell, or a part of it.
+
+    Raises ProblemError 400 for a type or property that the version does not have, and 404 for a row or cell.
+    """
     query = call.query()
     snapshot = await _permitted_snapshot(call, query)
-    cell = await call.work(blobs.open_blob(snapshot, query["entity"], query["type"], query["id"], query["property"]))
+    kind, type_name, row_id, name = (query[each] for each in ("entity", "type", "id", "property"))
+    if kind not in ("node", "edge"):
+        raise bad_request("entity is node or edge")
+    try:
+        cell = await call.work(lambda: graph.open_blob(snapshot, f"{kind}:{type_name}", row_id, name))
+    except GitopsError as error:
+        if error.code == Code.GRAPH_TYPE_UNKNOWN:
+            raise bad_request(error.detail) from None
+        raise
+    if cell is None:
+        raise not_found(f"{type_name} '{row_id[:80]}' has no blob in '{name[:80]}'")
     headers = {
         "ETag": f'"{cell.tag}"',
         "Accept-Ranges": "bytes",
@@ -66,18 +154,18 @@ async def read_blob(call: Call) -> Answer | StreamAnswer:
         "Vary": "Authorization",
         "Omnigraph-Snapshot-Id": snapshot.manifest.txn_id,
     }
-    if blobs.find_precondition(cell, call.header("if-match"), call.header("if-none-match")):
+    if find_precondition(cell, call.header("if-match"), call.header("if-none-match")):
         return Answer(304, b"", _OCTETS, headers)
-    part = blobs.find_part(cell, call.header("range"), call.header("if-range"))
+    part = find_part(cell, call.header("range"), call.header("if-range"))
     status = 200 if part.whole else 206
     headers |= {} if part.whole else {"Content-Range": part.content_range}
     if call.method == "HEAD":
         return StreamAnswer(_nothing(), _OCTETS, status, {**headers, "Content-Length": str(part.length)})
     if part.length <= _SMALL:
         return Answer(status, await call.work(lambda: b"".join(part.pieces())), _OCTETS, headers)
-    await call.streams.take()
+    await call.shared.streams.take()
     headers["Content-Length"] = str(part.length)
-    return StreamAnswer(PieceStream(call, part.pieces(), call.streams), _OCTETS, status, headers)
+    return StreamAnswer(PieceStream(call, part.pieces()), _OCTETS, status, headers)
 
 
 async def _permitted_snapshot(call: Call, query: Mapping[str, str]) -> graph.Snapshot:
@@ -89,8 +177,8 @@ async def _permitted_snapshot(call: Call, query: Mapping[str, str]) -> graph.Sna
         return await call.work(lambda: call.graph.open(graph.ReadTarget(branch)))
     if "branch" in query:
         raise bad_request("give a branch or a snapshot, not both")
-    found = await call.work(lambda: commits.find_commit(call.graph, commit))
-    commits.permit_commit(call.require, found)
+    found = await call.work(lambda: find_commit(call, commit))
+    permit_commit(call, found)
     return found
 
 
@@ -102,14 +190,6 @@ async def _nothing() -> AsyncIterator[bytes]:
 
 def _types(query: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(filter(None, query.get("types", "").split(",")))
-
-
-def _limit(query: Mapping[str, str]) -> int:
-    text = query.get("limit", str(changes.MAX_CHANGES))
-    limit = int(text[:9]) if text.isascii() and text.isdecimal() else 0
-    if not 1 <= limit <= changes.MAX_CHANGES:
-        raise bad_request(f"limit is a number from 1 to {changes.MAX_CHANGES}")
-    return limit
 
 
 _TYPES = Parameter("types", "Only these types, separated by commas.")

@@ -1,12 +1,35 @@
-"""Routes on what a graph has: its tables, schema, branches and commits."""
+"""Routes on what a graph has: its tables, schema, branches and commits, and the records that are loaded and exported.
+
+A handler first says what it needs, which raises where that is denied, and only then begins work, which runs in a thread. So
+nothing is read, written or counted for an actor who may not do it.
+"""
 
 from __future__ import annotations
 
-from gitops.database.graph import WriteContext
-from gitops.serving.http.answers import Answer, json_answer
-from gitops.serving.http.bodies import ProblemBody
-from gitops.serving.http.call import Call, canonical_branch
-from gitops.serving.http.graph_bodies import (
+import io
+import re
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, BinaryIO
+
+from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.decide import MAIN
+from gitops.core.clock import is_ulid
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.database import graph
+from gitops.database.graph.results import MergeResult, MergeStatus
+from gitops.serving.answers import (
+    NDJSON,
+    Answer,
+    ApiCode,
+    ApiProblem,
+    ProblemError,
+    StreamAnswer,
+    bad_request,
+    json_answer,
+    not_found,
+)
+from gitops.serving.http.bodies import (
     BranchAnswer,
     BranchCreateBody,
     BranchCreatedAnswer,
@@ -15,93 +38,407 @@ from gitops.serving.http.graph_bodies import (
     BranchMergedAnswer,
     CommitForm,
     CommitsAnswer,
+    ExportBody,
+    LoadAnswer,
+    LoadBody,
+    ProblemBody,
     SchemaAnswer,
     SchemaApplyBody,
     SnapshotAnswer,
 )
-from gitops.serving.http.route import Parameter, Route
-from gitops.serving.operations import branches, commits, describe
-from gitops.serving.operations.permit import Write
-from gitops.serving.problem import bad_request
+from gitops.serving.http.call import Call, PieceStream, canonical_branch, receive_aside
+from gitops.serving.http.route import LOAD_BYTES, MIB, Parameter, Route
+from gitops.serving.queries import commit_form
 
-__all__ = ["BRANCH", "GRAPH", "ROUTES", "write_context"]
+__all__ = ["BRANCH", "GRAPH", "ROUTES", "cut_pieces", "find_commit", "permit_commit", "read_limit", "stream_export"]
 
 GRAPH = "/graphs/{graph_id}"
 BRANCH = Parameter("branch", "The branch, by default `main`.")
+STREAM_BYTES = 1024 * MIB
+"""How long a stream of records may be. It is never in memory, and it is one commit."""
+
 # What a change without a body counts in the share of an actor.
 _CHANGE_BYTES = 256
+_PIECE_BYTES = 64 * 1024
+_MOST_COMMITS = 10_000
+_CONFLICTS_SHOWN = 3
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
+_FORBIDDEN = 403
+_UNFINDABLE = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
+_OUTCOMES = {
+    MergeStatus.UP_TO_DATE: "already_up_to_date",
+    MergeStatus.FAST_FORWARD: "fast_forward",
+    MergeStatus.MERGED: "merged",
+}
 
 
-def write_context(call: Call) -> WriteContext:
-    """What a write needs from outside; it is in the name of the actor."""
-    return WriteContext(call.context.clock, call.context.ids, call.actor)
+# Tables and schema
 
 
 async def snapshot(call: Call) -> Answer:
-    """The head of a branch."""
+    """The tables at the head of a branch, edges first, each in order of names."""
     branch = canonical_branch(call.query().get("branch"))
-    return json_answer(await call.work(describe.describe_snapshot(call.graph, call.require, branch)))
+    call.require(Action.READ, branch=branch)
+
+    def read() -> dict[str, Any]:
+        head = call.graph.open(graph.ReadTarget(branch)).manifest
+        datasets = []
+        for key, entry in sorted(head.tables.items()):
+            kind, _, name = key.partition(":")
+            datasets.append(
+                {
+                    "entity_kind": kind,
+                    "type_name": name,
+                    "dataset_path": entry.path,
+                    "published_dataset_version": entry.version,
+                    # Branches share datasets here: what a branch has is said by its versions of them.
+                    "native_dataset_branch": None,
+                    "entity_count": entry.rows,
+                }
+            )
+        return {
+            "graph_branch": branch,
+            "graph_manifest_version": head.n,
+            "graph_commit_id": head.txn_id,
+            "internal_schema_version": graph.MANIFEST_FORMAT,
+            "datasets": datasets,
+        }
+
+    return json_answer(await call.work(read))
 
 
 async def schema(call: Call) -> Answer:
-    """The schema that is served."""
-    return json_answer(describe.read_schema(call.graph, call.require))
+    """The schema that is served; it is read as `main` is."""
+    call.require(Action.READ, branch=MAIN)
+    return json_answer({"schema_source": call.graph.schema_source.decode()})
 
 
 async def apply_schema(call: Call) -> Answer:
-    """Refused: the schema is applied from the cluster folder."""
-    raise describe.apply_schema(call.graph, call.require)
+    """Refused also for who may apply a schema: it comes from the cluster folder, or the ledger would not know of it."""
+    call.require(Action.SCHEMA_APPLY, target_branch=MAIN)
+    message = (
+        f"the schema of graph '{call.graph.graph_id}' is declared in the cluster folder and is not changed here: "
+        "change the schema file there, run `gitops apply`, and restart the server"
+    )
+    raise ProblemError(ApiProblem(409, ApiCode.CONFLICT, message))
+
+
+# Branches
 
 
 async def list_branches(call: Call) -> Answer:
-    """The branches."""
-    return json_answer(await call.work(branches.list_branches(call.graph, call.require)))
+    """The names of the branches; they are read as `main` is."""
+    call.require(Action.READ, branch=MAIN)
+    return json_answer(
+        await call.work(lambda: {"branches": sorted(each.name for each in graph.list_branches(call.graph.uri))})
+    )
 
 
 async def create_branch(call: Call) -> Answer:
-    """Make a branch."""
+    """Make a branch from the head of another one."""
     body: BranchCreateBody = call.body
     name, origin = canonical_branch(body.name), canonical_branch(body.origin)
-    return await _changed(call, name, branches.create_branch(call.graph, call.require, name, origin))
+    call.require(Action.BRANCH_CREATE, branch=origin, target_branch=name)
+    _refuse_main(name, "created")
+
+    def write(context: graph.WriteContext) -> dict[str, Any]:
+        graph.create_branch(call.graph.uri, name, context, graph.ReadTarget(origin))
+        return {"uri": call.graph.uri, "from": origin, "name": name, "actor_id": context.actor}
+
+    return await _changed(call, name, write)
 
 
 async def delete_branch(call: Call) -> Answer:
     """Delete a branch."""
     name = canonical_branch(call.values["branch"])
-    return await _changed(call, name, branches.delete_branch(call.graph, call.require, name))
+    call.require(Action.BRANCH_DELETE, target_branch=name)
+    _refuse_main(name, "deleted")
+
+    def write(context: graph.WriteContext) -> dict[str, Any]:
+        graph.delete_branch(call.graph.uri, name, context)
+        return {"uri": call.graph.uri, "name": name, "actor_id": context.actor}
+
+    return await _changed(call, name, write)
 
 
 async def merge_branches(call: Call) -> Answer:
-    """Merge a branch into another one."""
+    """Merge one branch into another, and then delete it if that is wanted and permitted.
+
+    A merge that has landed stays landed: why its source was not deleted is part of the answer. Raises ProblemError 409 with all
+    conflicts.
+    """
     body: BranchMergeBody = call.body
     source, target = canonical_branch(body.source), canonical_branch(body.target)
-    delete = bool(body.delete_branch)
-    write = branches.merge_branches(call.graph, call.require, source, target, delete_source=delete)
+    call.require(Action.BRANCH_MERGE, branch=source, target_branch=target)
+    refused = None
+    if body.delete_branch:
+        try:
+            call.require(Action.BRANCH_DELETE, target_branch=source)
+        except ProblemError as error:
+            refused = error.problem.message
+
+    def write(context: graph.WriteContext) -> dict[str, Any]:
+        result = graph.merge_branch(call.graph.uri, source, target, context)
+        if result.conflicts:
+            raise _conflict(result)
+        answer = {
+            "source": source,
+            "target": target,
+            "outcome": _OUTCOMES[result.status],
+            "actor_id": context.actor,
+            "commit": None if result.published is None else commit_form(result.published),
+        }
+        if not body.delete_branch:
+            return answer
+        problem = refused
+        if problem is None:
+            try:
+                graph.delete_merged_branch(call.graph.uri, source, target, context)
+            except GitopsError as error:
+                problem = error.detail
+        failed = {} if problem is None else {"branch_delete_error": problem}
+        return {**answer, "branch_deleted": problem is None, **failed}
+
     return await _changed(call, target, write)
 
 
+async def _changed(call: Call, branch: str, write: Callable[[graph.WriteContext], dict[str, Any]]) -> Answer:
+    return json_answer(await call.change(branch, _CHANGE_BYTES, lambda: write(call.writing)))
+
+
+def _refuse_main(name: str, verb: str) -> None:
+    if name == MAIN:
+        raise bad_request(f"branch {MAIN} is the graph itself: it cannot be {verb}")
+
+
+def _conflict(result: MergeResult) -> ProblemError:
+    conflicts = []
+    for problem in result.conflicts:
+        form = problem.to_json()
+        conflicts.append(
+            {
+                "entity_kind": form["type_kind"],
+                "type_name": form["type"],
+                "entity_id": form["id"],
+                "property": form["property"] or None,
+                "kind": _CAPITAL.sub("_", problem.kind).lower(),
+                "message": problem.detail,
+            }
+        )
+    named = [f"{each['type_name']} {each['entity_id']}: {each['message']}" for each in conflicts[:_CONFLICTS_SHOWN]]
+    rest = f" and {len(conflicts) - _CONFLICTS_SHOWN} more" if len(conflicts) > _CONFLICTS_SHOWN else ""
+    message = f"{result.source} and {result.into} conflict, and nothing was merged: {'; '.join(named)}{rest}"
+    return ProblemError(ApiProblem(409, ApiCode.CONFLICT, message, {"merge_conflicts": conflicts}))
+
+
+# Commits
+
+
 async def list_commits(call: Call) -> Answer:
-    """The commits of a branch."""
+    """The commits of a branch that are kept, newest first."""
     query = call.query()
-    branch, text = canonical_branch(query.get("branch")), query.get("limit")
-    limit = None
-    if text is not None:
-        limit = int(text[:9]) if text.isascii() and text.isdecimal() else 0
-        if not 1 <= limit <= commits.MAX_COMMITS:
-            raise bad_request(f"limit is a number from 1 to {commits.MAX_COMMITS}")
-    return json_answer(await call.work(commits.list_commits(call.graph, call.require, branch, limit)))
+    branch, limit = canonical_branch(query.get("branch")), read_limit(query, _MOST_COMMITS)
+    call.require(Action.READ, branch=branch)
+    return json_answer(
+        await call.work(
+            lambda: {"commits": [commit_form(each) for each in graph.read_log(call.graph.uri, branch, limit)]}
+        )
+    )
+
+
+def read_limit(query: Mapping[str, str], most: int) -> int:
+    """At most how many are wanted, by default and at most so many. Raises ProblemError 400."""
+    text = query.get("limit", str(most))
+    limit = int(text[:9]) if text.isascii() and text.isdecimal() else 0
+    if not 1 <= limit <= most:
+        raise bad_request(f"limit is a number from 1 to {most}")
+    return limit
 
 
 async def read_commit(call: Call) -> Answer:
-    """One commit."""
-    return json_answer(await call.work(commits.read_commit(call.graph, call.require, call.values["commit_id"])))
+    """One commit, which may be on any branch; it is read as `main` is, and as its own branch is."""
+    call.require(Action.READ, branch=MAIN)
+
+    def read() -> dict[str, Any]:
+        found = find_commit(call, call.values["commit_id"])
+        permit_commit(call, found)
+        return commit_form(found.manifest)
+
+    return json_answer(await call.work(read))
 
 
-async def _changed(call: Call, branch: str, write: Write) -> Answer:
-    return json_answer(await call.change(branch, _CHANGE_BYTES, lambda: write(write_context(call))))
+def find_commit(call: Call, commit: str) -> graph.Snapshot:
+    """The version with this commit id, on the branch that has it. Raises ProblemError 404; as `ServedGraph.open`."""
+    if not is_ulid(commit):
+        raise _missing(commit)
+    try:
+        return call.graph.open(graph.ReadTarget(commit=commit))
+    except GitopsError as error:
+        if error.code in _UNFINDABLE:
+            raise _missing(commit) from None
+        raise
+
+
+def permit_commit(call: Call, found: graph.Snapshot) -> None:
+    """Nothing, if the branch that has the commit may be read; else ProblemError 404, as for a commit that does not exist."""
+    try:
+        call.require(Action.READ, branch=found.branch)
+    except ProblemError as error:
+        raise _missing(found.manifest.txn_id) if error.problem.status == _FORBIDDEN else error from None
+
+
+def _missing(commit: str) -> ProblemError:
+    return not_found(f"commit '{commit[:80]}' not found")
+
+
+# Loads: into a branch, as one commit or not at all
+#
+# 1. The actor must be allowed to change the branch. A branch that does not exist is made only where the request says from which
+#    one, and the actor may create it.
+# 2. Only then the first byte of the records is read.
+# 3. Records that are refused leave nothing: no row, and no branch.
+
+
+async def load_document(call: Call) -> Answer:
+    """Load the records that are a text in the body."""
+    body: LoadBody = call.body
+    branch = canonical_branch(body.branch)
+    base = await _permit_load(call, branch, None if body.origin is None else canonical_branch(body.origin))
+    data = body.data.encode(errors="surrogatepass")
+    mode = graph.LoadMode(body.mode or graph.LoadMode.MERGE)
+    return json_answer(await call.change(branch, len(data), lambda: _load(call, branch, base, mode, io.BytesIO(data))))
+
+
+async def load_stream(call: Call) -> Answer:
+    """Load the records that are the body."""
+    call.require_media_type(NDJSON)
+    query = call.query()
+    branch, mode = canonical_branch(query.get("branch")), query.get("mode", graph.LoadMode.MERGE.value)
+    if mode not in tuple(graph.LoadMode):
+        raise bad_request(f"mode is one of {', '.join(graph.LoadMode)}")
+    base = await _permit_load(call, branch, canonical_branch(query["from"]) if "from" in query else None)
+    announced = call.header("content-length")
+    # How long a body without a length will be is not known.
+    size = int(announced[:20]) if announced and announced.isdecimal() else STREAM_BYTES
+    return json_answer(
+        await call.change_of(
+            branch, size, receive_aside(call), lambda records: _load(call, branch, base, graph.LoadMode(mode), records)
+        )
+    )
+
+
+async def _permit_load(call: Call, branch: str, origin: str | None) -> str | None:
+    """The branch that this one is made from, None if it exists or is not to be made. Raises as `Call.require`."""
+    if origin is not None:
+        known = await call.work(lambda: graph.list_branches(call.graph.uri))
+        if any(each.name == branch for each in known):
+            origin = None
+        else:
+            call.require(Action.BRANCH_CREATE, branch=origin, target_branch=branch)
+    call.require(Action.CHANGE, branch=branch)
+    return origin
+
+
+def _load(call: Call, branch: str, base: str | None, mode: graph.LoadMode, records: BinaryIO) -> dict[str, Any]:
+    """Load strict records, and give the receipt.
+
+    Raises ProblemError 400 with the first problems of the records, 409 for keys that exist already, and whatever reading raises.
+    """
+    uri, embedder = call.graph.uri, call.context.embedder
+    try:
+        result = graph.load_records(
+            graph.LoadRequest(uri, records, mode, branch, base, embedder=embedder), call.writing
+        )
+    except graph.LoadError as error:
+        problems = [
+            {
+                "line": None if each.source is None else each.source.line,
+                "code": each.code.value,
+                "message": each.message,
+            }
+            for each in error.problems
+        ]
+        more = {"problems": problems, "total_problems": error.total}
+        # All problems of a load are of one stage: where a key exists already, the records themselves are sound.
+        if all(each["code"] == Code.KEY_CONFLICT for each in problems):
+            more = {"key_conflict": True, **more}
+            raise ProblemError(ApiProblem(409, ApiCode.CONFLICT, error.detail, more)) from None
+        raise ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, error.detail, more)) from None
+    except GitopsError as error:
+        if error.code == Code.GRAPH_BRANCH_MISSING and base is None:
+            raise not_found(f"{error.detail}: name the branch to make it from as `from`, or create it first") from None
+        raise
+    return {
+        "uri": uri,
+        "branch": branch,
+        "base_branch": base,
+        "branch_created": base is not None and result.published is not None,
+        "mode": mode.value,
+        "nodes": _counts(result.rows, "node"),
+        "edges": _counts(result.rows, "edge"),
+        "total_entities": sum(result.rows.values()),
+        "commit": None if result.published is None else commit_form(result.published),
+        "actor_id": call.actor,
+    }
+
+
+def _counts(rows: Mapping[str, int], kind: str) -> list[dict[str, Any]]:
+    of_kind = {key.partition(":")[2]: count for key, count in rows.items() if key.startswith(f"{kind}:")}
+    return [{"name": name, "entities_loaded": of_kind[name]} for name in sorted(of_kind)]
+
+
+# Exports: in the format that a load reads
+
+
+async def export_records(call: Call) -> StreamAnswer:
+    """The records of a branch."""
+    return await stream_export(call)
+
+
+async def stream_export(call: Call, *, baseline: bool = False) -> StreamAnswer:
+    """The records of a branch, with their commit, and as a `baseline` with the cursor of what changes afterwards.
+
+    Whatever can be refused is refused before the first piece: the branch, the names of types, and tables that do not open. A
+    failure while pieces are made raises from the iterator: what was read until then is not the whole.
+    """
+    body: ExportBody = call.body or ExportBody()
+    branch = canonical_branch(body.branch)
+    call.require(Action.EXPORT, branch=branch)
+
+    def begin() -> tuple[dict[str, str], Generator[bytes, None, None]]:
+        found = call.graph.open(graph.ReadTarget(branch))
+        headers = {"Omnigraph-Snapshot-Id": found.manifest.txn_id}
+        if baseline:
+            headers["Omnigraph-Change-Cursor"] = graph.position_of(found).token
+        return headers, cut_pieces(graph.export_records(found, body.type_names or None))
+
+    slots = call.shared.streams
+    await slots.take()
+    try:
+        headers, pieces = await call.work(begin)
+    except BaseException:
+        slots.free()
+        raise
+    return StreamAnswer(PieceStream(call, pieces), f"{NDJSON}; charset=utf-8", headers=headers)
+
+
+def cut_pieces(lines: Iterable[str], size: int = _PIECE_BYTES) -> Generator[bytes, None, None]:
+    """The lines, each with its line end, in pieces of at most so many bytes, each made when it is asked for."""
+    piece = bytearray()
+    for line in lines:
+        piece += line.encode()
+        piece += b"\n"
+        while len(piece) >= size:
+            yield bytes(piece[:size])
+            del piece[:size]
+    if piece:
+        yield bytes(piece)
 
 
 _LIMIT = Parameter("limit", "At most so many, newest first.", schema={"type": "integer", "minimum": 1})
+_FROM = Parameter("from", "The branch to make the branch from, if it is missing.")
+_MODE = Parameter("mode", "What happens to rows that exist.", schema={"type": "string", "enum": list(graph.LoadMode)})
+_LOAD_PROBLEMS = (404, 409, 429)
 
 ROUTES = (
     Route(
@@ -171,5 +508,51 @@ ROUTES = (
         read_commit,
         CommitForm,
         problems=(404,),
+    ),
+    Route(
+        "POST",
+        f"{GRAPH}/load",
+        "load",
+        "Load records into a branch, as one commit",
+        load_document,
+        LoadAnswer,
+        LoadBody,
+        limit=LOAD_BYTES,
+        problems=_LOAD_PROBLEMS,
+    ),
+    Route(
+        "POST",
+        f"{GRAPH}/ingest",
+        "ingest",
+        "As load",
+        load_document,
+        LoadAnswer,
+        LoadBody,
+        limit=LOAD_BYTES,
+        successor="load",
+        problems=_LOAD_PROBLEMS,
+    ),
+    Route(
+        "POST",
+        f"{GRAPH}/load/ndjson",
+        "loadNdjson",
+        "Load a stream of records into a branch, as one commit",
+        load_stream,
+        LoadAnswer,
+        body_type=NDJSON,
+        limit=STREAM_BYTES,
+        query=(BRANCH, _FROM, _MODE),
+        problems=(*_LOAD_PROBLEMS, 415),
+    ),
+    Route(
+        "POST",
+        f"{GRAPH}/export",
+        "export",
+        "The records of a branch",
+        export_records,
+        NDJSON,
+        ExportBody,
+        body_optional=True,
+        problems=(404, 413),
     ),
 )

@@ -19,7 +19,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 
 from gitops import __version__
-from gitops.serving.http.answers import JSON, Answer
+from gitops.serving.answers import JSON, Answer
 from gitops.serving.http.call import Call
 from gitops.serving.http.tools import run_tool, tools_of
 
@@ -83,7 +83,13 @@ class ToolServer:
         """The answer to the message of a call. Raises what a tool raises."""
         if self._running is None:
             started = asyncio.Event()
-            self._running = asyncio.create_task(self._run(started))
+
+            async def run() -> None:
+                async with self._manager.run():
+                    started.set()
+                    await asyncio.Event().wait()
+
+            self._running = asyncio.create_task(run())
             await started.wait()
         exchange = _Exchange(call, message)
         scope = {**call.scope, _EXCHANGE: exchange}
@@ -91,11 +97,6 @@ class ToolServer:
         if exchange.failure is not None:
             raise exchange.failure
         return exchange.answer
-
-    async def _run(self, started: asyncio.Event) -> None:
-        async with self._manager.run():
-            started.set()
-            await asyncio.Event().wait()
 
 
 def _exchange(context: ServerRequestContext[Any, Any]) -> _Exchange:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gitops import __version__
-from gitops.serving.http.answers import JSON
+from gitops.serving.answers import JSON
 from gitops.serving.http.bodies import ProblemBody
 from gitops.serving.http.route import Parameter, Route
 
@@ -87,7 +87,7 @@ def _operation(route: Route, schemas: dict[str, Any], *, secured: bool) -> dict[
     parameters = [_parameter(each, "query") for each in route.query]
     parameters += [_parameter(each, "header") for each in (*route.headers, _EXPECTED, _REQUEST)]
     parameters += [_parameter(_KNOWN, "header")] if route.cached else []
-    names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+    names = [part[1:-1] for part in route.parts if part.startswith("{")]
     in_path = [
         {"name": name, "in": "path", "required": True, "schema": _GRAPH_ID if name == "graph_id" else _TEXT}
         for name in names

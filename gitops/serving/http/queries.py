@@ -17,7 +17,7 @@ from gitops.core.errors import GitopsError
 from gitops.database import graph
 from gitops.database.language.query import CheckedQuery, QueryEffect
 from gitops.serving.access import NO_SUCH_QUERY
-from gitops.serving.http.answers import Answer, json_answer
+from gitops.serving.answers import Answer, ProblemError, bad_request, json_answer
 from gitops.serving.http.bodies import (
     ChangeAnswer,
     InvokeBody,
@@ -30,8 +30,7 @@ from gitops.serving.http.bodies import (
 )
 from gitops.serving.http.call import Call, canonical_branch
 from gitops.serving.http.route import Parameter, Route
-from gitops.serving.operations.queries import Change, InlineQuery, describe_query, run_change, run_read
-from gitops.serving.problem import ProblemError, bad_request
+from gitops.serving.queries import Change, InlineQuery, describe_query, run_change, run_read
 
 if TYPE_CHECKING:
     from gitops.database.graph import Snapshot
@@ -85,7 +84,16 @@ async def run_mutation_if(call: Call) -> Answer:
 async def list_queries(call: Call) -> Answer:
     """The stored queries; where rules name queries, those that the actor may invoke."""
     call.require(Action.READ, branch=MAIN)
-    return await call.work(lambda: json_answer({"queries": [describe_query(each) for each in _listed(call)]}))
+    engine, queries = call.graph.engine, call.graph.queries.values()
+
+    def describe() -> Answer:
+        listed: Iterable[StoredQuery] = queries
+        if engine is not None and any(rule.queries for rule in engine.bundle.rules):
+            wanted = AccessRequest(call.actor or "", Action.INVOKE_QUERY)
+            listed = [each for each in queries if engine.decide(replace(wanted, query=each.name)).allowed]
+        return json_answer({"queries": [describe_query(each) for each in listed]})
+
+    return await call.work(describe)
 
 
 async def invoke_query(call: Call) -> Answer:
@@ -111,14 +119,6 @@ async def invoke_query_if(call: Call) -> Answer:
     if stored.checked.kind is not QueryEffect.MUTATION:
         raise bad_request(f"stored query '{stored.name}' only reads; use the route without if-graph-commit")
     return await _change(call, stored.checked, body.params, body.branch, expected)
-
-
-def _listed(call: Call) -> Iterable[StoredQuery]:
-    engine, queries = call.graph.engine, call.graph.queries.values()
-    if engine is None or not any(rule.queries for rule in engine.bundle.rules):
-        return queries
-    wanted = AccessRequest(call.actor or "", Action.INVOKE_QUERY)
-    return [each for each in queries if engine.decide(replace(wanted, query=each.name)).allowed]
 
 
 def _permitted_query(call: Call, name: str, body: InvokeBody) -> StoredQuery:
@@ -173,7 +173,7 @@ async def _read(
 
     def read() -> Answer:
         snapshot = target.open(served)
-        checked = call.texts.compile(served, snapshot, query) if isinstance(query, InlineQuery) else query
+        checked = call.shared.texts.compile(served, snapshot, query) if isinstance(query, InlineQuery) else query
         if checked.kind is QueryEffect.MUTATION and not former:
             raise bad_request(f"query '{checked.name}' is a mutation; send it to POST /mutate")
         found = run_read(served, snapshot, checked, params, options)
@@ -199,14 +199,13 @@ async def _change(
     context, served = call.context, call.graph
     name = canonical_branch(branch)
     call.require(Action.CHANGE, branch=name)
-    writing = graph.WriteContext(context.clock, context.ids, call.actor)
 
     def change() -> Answer:
         checked = query
         if isinstance(checked, InlineQuery):
-            checked = call.texts.compile(served, served.open(graph.ReadTarget(name)), checked)
+            checked = call.shared.texts.compile(served, served.open(graph.ReadTarget(name)), checked)
         wanted = Change(name, checked, params, expected)
-        return json_answer(run_change(served, wanted, writing, context.embedder))
+        return json_answer(run_change(served, wanted, call.writing, context.embedder))
 
     return await call.change(name, call.body_bytes, change)
 

@@ -1,17 +1,20 @@
-"""What a route is: the one declaration from which requests are matched and the OpenAPI document is made."""
+"""What a route is, the one declaration from which requests are matched and the OpenAPI document is made; and how it is found."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from gitops.core.dataclass import dataclass
+from gitops.serving.answers import bad_request
 
 if TYPE_CHECKING:
-    from gitops.serving.http.answers import Answer, StreamAnswer
+    from gitops.serving.answers import Answer, StreamAnswer
     from gitops.serving.http.bodies import Model
 
-__all__ = ["LOAD_BYTES", "MIB", "Handler", "Parameter", "Route"]
+__all__ = ["LOAD_BYTES", "MIB", "Handler", "Match", "Parameter", "Route", "RouteTable", "read_parameters"]
 
 MIB = 2**20
 LOAD_BYTES = 32 * MIB
@@ -62,6 +65,97 @@ class Route:
     partial: bool = False
 
     @property
+    def parts(self) -> Sequence[str]:
+        """The segments of the path."""
+        return self.path[1:].split("/")
+
+    @property
     def on_graph(self) -> bool:
         """Whether it is about one graph."""
         return self.path.startswith("/graphs/{graph_id}/")
+
+
+# From the address of a request to its route and its parameters.
+#
+# The path is taken as it was sent, since servers hand on a decoded one: an encoded slash is part of a name, and the id of a graph
+# is not decoded at all. The router of Starlette matches the decoded path, and one route after the other. A part that is written
+# out in a route goes before one in braces, unless the route lacks the method: a branch called `merge` can be deleted.
+
+_FIELDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a path leads to: a route, with the values of the path as they were sent, or none, and then the methods of the path.
+
+    `graph_id` is what stands in the place of a graph's id, also where no route follows.
+    """
+
+    route: Route | None
+    values: Mapping[str, bytes]
+    allowed: tuple[str, ...]
+    graph_id: str | None
+
+    def read_values(self) -> Mapping[str, str]:
+        """The values of the path. Raises ProblemError 400 for one that is not UTF-8."""
+        found = {}
+        for name, value in self.values.items():
+            try:
+                found[name] = value.decode("latin-1") if name == "graph_id" else unquote_to_bytes(value).decode()
+            except UnicodeDecodeError:
+                raise bad_request(f"the {name} in the path is not UTF-8") from None
+        return found
+
+
+class RouteTable:
+    """The routes, by their paths."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        """A `GET` route answers `HEAD`, too."""
+        # By length, and by which parts are in braces; then by those that are written out, and by method.
+        found: dict[int, dict[tuple[bool, ...], dict[tuple[bytes, ...], dict[str, Route]]]] = {}
+        for route in routes:
+            named = tuple(part.startswith("{") for part in route.parts)
+            written = tuple(part.encode() for part in route.parts if not part.startswith("{"))
+            methods = found.setdefault(len(named), {}).setdefault(named, {}).setdefault(written, {})
+            methods |= dict.fromkeys((route.method, *(["HEAD"] if route.method == "GET" else [])), route)
+        self._shapes = {length: sorted(shapes.items()) for length, shapes in found.items()}
+
+    def find(self, method: str, raw_path: bytes) -> Match:
+        """What a path leads to."""
+        parts = raw_path[1:].split(b"/") if raw_path.startswith(b"/") else [raw_path]
+        below = len(parts) > 2 and parts[0] == b"graphs"  # noqa: PLR2004 - /graphs/ID/..
+        graph_id = parts[1].decode("latin-1") if below else None
+        allowed: set[str] = set()
+        for named, routes in self._shapes.get(len(parts), ()):
+            methods = routes.get(tuple([part for part, free in zip(parts, named, strict=True) if not free]))
+            if methods is None or not all(compress(parts, named)):
+                continue
+            if method in methods:
+                route = methods[method]
+                names = [part[1:-1] for part in compress(route.parts, named)]
+                return Match(route, dict(zip(names, compress(parts, named), strict=True)), (), graph_id)
+            allowed |= methods.keys()
+        return Match(None, {}, tuple(sorted(allowed)), graph_id)
+
+
+def read_parameters(query_string: bytes, declared: Sequence[Parameter]) -> dict[str, str]:
+    """The parameters behind the path. Raises ProblemError 400 for one that is not declared, given twice, or missing."""
+    if not query_string and not declared:
+        return {}
+    try:
+        pairs = parse_qsl(query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
+    except ValueError:
+        raise bad_request("the query parameters are not UTF-8, or too many") from None
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if all(each.name != name for each in declared):
+            known = ", ".join(each.name for each in declared) or "none"
+            raise bad_request(f"unknown query parameter '{name[:80]}'; the parameters of this route: {known}")
+        if name in found:
+            raise bad_request(f"the query parameter '{name}' is given twice")
+        found[name] = value
+    for each in declared:
+        if each.required and each.name not in found:
+            raise bad_request(f"the query parameter '{each.name}' is missing")
+    return found

@@ -18,16 +18,13 @@ from gitops.core.dataclass import dataclass
 from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.core.errors import GitopsError
 from gitops.database.language.query import QueryEffect
-from gitops.serving.access import NO_SUCH_QUERY, decide_access
-from gitops.serving.http.answers import JSON, Answer, problem_answer
+from gitops.serving.access import NO_SUCH_QUERY, decide_access, refuse_other_sites
+from gitops.serving.answers import JSON, Answer, ApiCode, ProblemError, bad_request, problem_answer, problem_of
 from gitops.serving.http.bodies import InvokeBody
-from gitops.serving.http.browsers import refuse_other_sites
 from gitops.serving.http.call import Call
-from gitops.serving.http.errors import problem_of
 from gitops.serving.http.queries import run_stored
 from gitops.serving.http.route import Route
-from gitops.serving.operations.queries import describe_query
-from gitops.serving.problem import ApiCode, ProblemError, bad_request
+from gitops.serving.queries import describe_query
 
 __all__ = ["ROUTES", "Tool", "run_tool", "tools_of"]
 
@@ -63,7 +60,7 @@ async def serve_tools(call: Call) -> Answer:
         parse(body)
     except MalformedError as error:
         raise bad_request(f"the body is {error}") from None
-    return await call.tools.answer(call, body)
+    return await call.shared.agents(call, body)
 
 
 def tools_of(call: Call) -> list[Tool]:
@@ -74,11 +71,21 @@ def tools_of(call: Call) -> list[Tool]:
         return decide_access(call.generation, call.graph, wanted).decision.allowed
 
     inner = {effect: permitted(action, MAIN) for effect, action in _INNER.items()}
-    return [
-        _tool(describe_query(stored))
-        for stored in call.graph.queries.values()
-        if inner[stored.checked.kind] and permitted(Action.INVOKE_QUERY, query=stored.name)
-    ]
+    found = []
+    for stored in call.graph.queries.values():
+        if not inner[stored.checked.kind] or not permitted(Action.INVOKE_QUERY, query=stored.name):
+            continue
+        listed = describe_query(stored)
+        params = listed["params"]
+        schema = {
+            "type": "object",
+            "properties": {each["name"]: _schema(each) for each in params},
+            "required": [each["name"] for each in params if not each["nullable"]],
+            "additionalProperties": False,
+        }
+        texts = [listed[key] for key in ("description", "instruction") if key in listed]
+        found.append(Tool(listed["tool_name"], "\n\n".join(texts) or None, listed["mutation"], schema))
+    return found
 
 
 _INNER = {QueryEffect.READ: Action.READ, QueryEffect.MUTATION: Action.CHANGE}
@@ -99,18 +106,6 @@ async def run_tool(call: Call, name: str, arguments: Mapping[str, Any] | None) -
         if problem.code is ApiCode.INTERNAL:
             raise
         return problem_answer(problem)
-
-
-def _tool(listed: Mapping[str, Any]) -> Tool:
-    texts = [listed[key] for key in ("description", "instruction") if key in listed]
-    params = listed["params"]
-    schema = {
-        "type": "object",
-        "properties": {each["name"]: _schema(each) for each in params},
-        "required": [each["name"] for each in params if not each["nullable"]],
-        "additionalProperties": False,
-    }
-    return Tool(listed["tool_name"], "\n\n".join(texts) or None, listed["mutation"], schema)
 
 
 def _schema(param: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,17 +12,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from typing import Any, TypeVar
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.decide import AccessDecision
+from gitops.core.clock import Clock, IdSource
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
-from gitops.serving.http.context import HttpLimits
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
+from gitops.serving.access import BearerTokens
+from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
+from gitops.serving.generation import Generation, RuntimeState
 
-__all__ = ["Admission", "StreamSlots", "Workers"]
+if TYPE_CHECKING:
+    from gitops.database.graph import Embedder
+
+__all__ = [
+    "Admission",
+    "GenerationSource",
+    "HttpContext",
+    "HttpLimits",
+    "LogRecord",
+    "Observer",
+    "StreamSlots",
+    "Workers",
+    "read_limits",
+]
 
 T = TypeVar("T")
 ANONYMOUS = "anonymous"
@@ -59,10 +78,26 @@ class Workers:
             thread = self._idle.pop()
             running = thread.submit(work)
             ending = asyncio.wrap_future(running)
-            timer = None
-            if limit_s is not None:
-                timer = loop.call_later(limit_s, self._give_up, thread, running, late, exceeded)
-            ending.add_done_callback(partial(self._give_back, thread, timer))
+
+            def give_up() -> None:
+                if not running.done():
+                    self._stuck.add(thread)
+                    late.set_result(None)
+                    exceeded()
+
+            timer = None if limit_s is None else loop.call_later(limit_s, give_up)
+
+            def give_back(ended: asyncio.Future[T]) -> None:
+                if timer is not None:
+                    timer.cancel()
+                self._stuck.discard(thread)
+                self._idle.append(thread)
+                self._room.release()
+                if not ended.cancelled():
+                    # The caller may not be there to see an error.
+                    ended.exception()
+
+            ending.add_done_callback(give_back)
             await asyncio.wait((ending,), timeout=self._short_s)
         # Where the caller is cancelled, the thread goes on.
         if not ending.done():
@@ -70,30 +105,6 @@ class Workers:
         if not ending.done():
             raise GitopsError(Code.QUERY_TIMEOUT, f"the query did not end within {limit_s:g} s, and cannot be stopped")
         return ending.result()
-
-    def _give_up(
-        self,
-        thread: ThreadPoolExecutor,
-        running: Future[Any],
-        late: asyncio.Future[None],
-        exceeded: Callable[[], None],
-    ) -> None:
-        if not running.done():
-            self._stuck.add(thread)
-            late.set_result(None)
-            exceeded()
-
-    def _give_back(
-        self, thread: ThreadPoolExecutor, timer: asyncio.TimerHandle | None, ended: asyncio.Future[Any]
-    ) -> None:
-        if timer is not None:
-            timer.cancel()
-        self._stuck.discard(thread)
-        self._idle.append(thread)
-        self._room.release()
-        if not ended.cancelled():
-            # The caller may not be there to see an error.
-            ended.exception()
 
     async def run_alone(self, uri: str, branch: str, work: Callable[[], T]) -> T:
         """Its result, while nothing else is run alone on the branch of the graph."""
@@ -113,14 +124,15 @@ class Workers:
         """Its result; it goes on where the caller is cancelled."""
         task = asyncio.ensure_future(work)
         self._unfinished.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._unfinished.discard(task)
-        if not task.cancelled():
-            # Where the caller was cancelled, it is not there to see an error.
-            task.exception()
+        def ended(task: asyncio.Task[T]) -> None:
+            self._unfinished.discard(task)
+            if not task.cancelled():
+                # Where the caller was cancelled, it is not there to see an error.
+                task.exception()
+
+        task.add_done_callback(ended)
+        return await asyncio.shield(task)
 
     @property
     def waiting(self) -> int:
@@ -210,3 +222,102 @@ class StreamSlots:
         """Give the place back."""
         self._taken -= 1
         self._free.release()
+
+
+# What the application is given: generations, tokens, limits, time, ids and a log.
+
+LogRecord = Mapping[str, Any]
+_MIB = 2**20
+_VARIABLES = {
+    "OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX": "inflight",
+    "OMNIGRAPH_PER_ACTOR_BYTES_MAX": "inflight_bytes",
+    "OMNIGRAPH_MAX_CONNECTIONS": "connections",
+}
+_COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
+
+
+class GenerationSource(Protocol):
+    """Has the generation that new requests are answered from."""
+
+    def current(self) -> Generation:
+        """The newest one that was accepted. A request keeps what it got until its last byte."""
+        ...
+
+
+class Observer(Protocol):
+    """Counts what happens; safe between threads, and quick."""
+
+    def answered(self, record: LogRecord) -> None:
+        """A request, by its record in the log."""
+        ...
+
+    def decided(self, scope: str, action: Action, decision: AccessDecision | None) -> None:
+        """A decision about access on the server or a graph; None where the policy could not decide."""
+        ...
+
+    def stuck(self) -> None:
+        """A query that is past its time limit and still holds a thread."""
+        ...
+
+    def rejected(self, reason: str) -> None:
+        """A request that was refused for lack of room: `changes`, `bytes` or `exports`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds of one process.
+
+    `threads` work on graphs at the same time. A query has `query_s` seconds and `query_bytes` of memory; one that still holds its
+    thread `stuck_s` seconds later is stuck. An actor has at most
+    `inflight` changes under way at once, of `inflight_bytes` together. `hide_graphs` answers for graphs on which an actor is
+    permitted nothing as for graphs that are not served. `streams` answers in pieces are under way at once. A client that sends
+    or takes nothing for `idle_s` seconds in the middle of a body has given up. `connections` are open at the same time.
+    """
+
+    threads: int = 4
+    query_s: float = 60.0
+    stuck_s: float = 15.0
+    query_bytes: int = 1024 * _MIB
+    inflight: int = 16
+    inflight_bytes: int = 4096 * _MIB
+    hide_graphs: bool = False
+    streams: int = 8
+    idle_s: float = 60.0
+    connections: int = 10_000
+
+
+def read_limits(environ: Mapping[str, str], *, hide_graphs: bool = False) -> tuple[HttpLimits, tuple[str, ...]]:
+    """The limits that variables set, and what is wrong with those of which the default is used instead."""
+    found, problems = dict[str, Any](), list[str]()
+    for variable, name in _VARIABLES.items():
+        text = environ.get(variable, "").strip()
+        if _COUNT.fullmatch(text):
+            found[name] = int(text)
+        elif text:
+            problems.append(f"{variable} is not a whole number above 0; {getattr(HttpLimits(), name)} is used")
+    return HttpLimits(hide_graphs=hide_graphs, **found), tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpContext:
+    """All of it.
+
+    `reload` serves the newest revision, and gives the form of what became of it; None where the revision does not change.
+    `tokens` gives the tokens that are known now. `log` takes a record for each request and for each defect; it is called from the
+    thread of the event loop. `observer` is None where nothing is counted.
+    `replace` has another process take the place of this one, which has a stuck query; None where no process would.
+    """
+
+    generations: GenerationSource
+    state: RuntimeState
+    tokens: Callable[[], BearerTokens]
+    clock: Clock
+    ids: IdSource
+    log: Callable[[LogRecord], None]
+    limits: HttpLimits = HttpLimits()
+    embedder: Embedder | None = None
+    cache_dir: Path | None = None
+    reload: Callable[[], Mapping[str, Any]] | None = None
+    observer: Observer | None = None
+    replace: Callable[[], None] | None = None

@@ -10,7 +10,7 @@ import pytest
 from gitops.cli.main import main
 from gitops.cluster.policy.bundle import Action, Bundle, Rule
 from gitops.repository.wiring.query_server import open_query_server
-from gitops.serving.http.context import HttpLimits
+from gitops.serving.http.work import HttpLimits
 from tests.support.http_service import HttpService, Reply
 from tests.support.query_server import BundleEngine, generation, running, served, tokens, town_graph
 

@@ -15,8 +15,7 @@ import pytest
 from gitops.cli.served import webhook_format
 from gitops.core.redact import Redactor, Secret
 from gitops.server.deliveries import DeliveryReceiver, HttpAnswer, repository_key
-from gitops.server.documents import read_event
-from gitops.server.queue import EventQueue
+from gitops.server.queue import EventQueue, read_event
 from gitops.server.shared import ServerContext
 from tests.support.clock import FixedClock
 from tests.support.serving import REPOSITORY, SECRET, logger, moved, pushed, signed

@@ -17,8 +17,7 @@ from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent, HeadEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.forge.port import Account
 from gitops.repository.wiring.system import SystemClock
-from gitops.server.documents import read_event
-from gitops.server.queue import EnqueueResult, EventQueue, EventState
+from gitops.server.queue import EnqueueResult, EventQueue, EventState, read_event
 from tests.support.clock import FixedClock
 from tests.support.effort import cases
 from tests.support.pages import ROOT

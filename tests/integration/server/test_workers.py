@@ -16,8 +16,7 @@ from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event, HeadEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.repository.results import LogLine, RunResult
 from gitops.repository.wiring.system import SystemClock
-from gitops.server.documents import read_event
-from gitops.server.queue import EventQueue, EventState
+from gitops.server.queue import EventQueue, EventState, read_event
 from gitops.server.shared import ServerContext
 from gitops.server.workers import RetryPolicy, WorkerPool
 from tests.support.clock import FixedClock

@@ -27,13 +27,11 @@ from gitops.database.graph import ReadCache, open_snapshot
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from gitops.serving import metrics as module
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph
-from gitops.serving.http.admin import AdminApp
-from gitops.serving.http.context import HttpContext, HttpLimits
+from gitops.serving.http.admin import AdminApp, Asked, Load, StatusDoor, WorkerStatus, ask_workers
 from gitops.serving.http.routes import ROUTES
-from gitops.serving.http.status import Asked, Load, StatusDoor, WorkerStatus, ask_workers
+from gitops.serving.http.work import HttpContext, HttpLimits
 from gitops.serving.metrics import EXPORTS, ServingMetrics, exposition
-from gitops.serving.process import ServingGeneration
-from gitops.serving.reload import Reload, ReloadResult
+from gitops.serving.process import Reload, ReloadResult, ServingGeneration
 from tests.support.pages import ROOT
 from tests.support.query_server import BundleEngine, generation, running, served, serving, tokens, town_graph
 
@@ -215,7 +213,7 @@ def test_what_the_admin_address_does_not_have_is_refused_and_a_defect_is_logged(
 def test_workers_are_asked_at_their_sockets(run, tmp_path, monkeypatch):
     """One answers, one has ended, one never was, and one hangs: it holds its socket and does not answer."""
     monkeypatch.chdir(tmp_path)
-    patience = "gitops.serving.http.status._PATIENCE_S"
+    patience = "gitops.serving.http.admin._PATIENCE_S"
     monkeypatch.setattr(patience, 60)
     folder = Path()
 

@@ -10,7 +10,7 @@ import pytest
 
 from gitops import __version__
 from gitops.database.graph import ReadCache
-from gitops.serving.http.context import HttpLimits
+from gitops.serving.http.work import HttpLimits
 from tests.support.query_server import generation, running, served, tokens, town_graph
 
 TOWNS = {"query": "query q() { match { $t: Town } return { $t.key } }"}

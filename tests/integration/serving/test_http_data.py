@@ -16,13 +16,12 @@ import pytest
 
 from gitops.cluster.policy.bundle import Action, Bundle, Rule
 from gitops.database.graph import ReadTarget, export_records, list_branches, open_snapshot
-from gitops.serving.http.answers import StreamAnswer
+from gitops.serving.answers import StreamAnswer
 from gitops.serving.http.bodies import ProblemBody
-from gitops.serving.http.context import HttpLimits
-from gitops.serving.http.matching import RouteTable
-from gitops.serving.http.route import Route
+from gitops.serving.http.call import PieceStream
+from gitops.serving.http.route import Route, RouteTable
 from gitops.serving.http.routes import ROUTES
-from gitops.serving.http.streams import PieceStream
+from gitops.serving.http.work import HttpLimits
 from tests.support.query_graphs import road, town
 from tests.support.query_server import BundleEngine, Running, generation, running, served, tokens, town_graph
 
@@ -279,8 +278,8 @@ class Endless:
             self.closed.set()
 
     async def answer(self, call: Any) -> StreamAnswer:
-        await call.streams.take()
-        return StreamAnswer(PieceStream(call, self.pieces(), call.streams), "text/plain")
+        await call.shared.streams.take()
+        return StreamAnswer(PieceStream(call, self.pieces()), "text/plain")
 
     @property
     def route(self) -> Route:

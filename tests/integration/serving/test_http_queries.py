@@ -8,7 +8,7 @@ import pytest
 
 from gitops.cluster.policy.bundle import Action, BranchScope, Bundle, Rule
 from gitops.cluster.policy.cedar import CedarEngine
-from gitops.serving.http.context import HttpLimits
+from gitops.serving.http.work import HttpLimits
 from tests.support.pages import ROOT
 from tests.support.query_server import QUERIES, BundleEngine, generation, running, served, tokens, town_graph
 

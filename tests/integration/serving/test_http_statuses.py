@@ -20,11 +20,11 @@ import pytest
 from gitops.cluster.policy.bundle import SERVER_ACTIONS, Action, Bundle, Rule
 from gitops.database.graph import open_snapshot
 from gitops.database.storage.local import LocalStore
+from gitops.serving.answers import ApiCode
 from gitops.serving.http.bodies import ProblemBody
-from gitops.serving.http.context import HttpLimits
 from gitops.serving.http.openapi import make_document
 from gitops.serving.http.routes import ROUTES
-from gitops.serving.problem import ApiCode
+from gitops.serving.http.work import HttpLimits
 from tests.support.pages import ROOT
 from tests.support.query_graphs import TOWNS, create, put, road, town
 from tests.support.query_server import BundleEngine, Running, generation, running, served, tokens

@@ -17,10 +17,8 @@ from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.faults import NoFaults
 from gitops.database.graph import ReadCache
 from gitops.serving.boot import BootRules
-from gitops.serving.generation import Generation
-from gitops.serving.process import BootInputs, ServingGeneration, boot_process
-from gitops.serving.reload import Reload, Reloader, ReloadResult, Watch
-from gitops.serving.texts import Compiled
+from gitops.serving.generation import Compiled, Generation
+from gitops.serving.process import BootInputs, Reload, Reloader, ReloadResult, ServingGeneration, Watch, boot_process
 from tests.support.cluster import QUERY, WIDER, Cluster, FailAt
 from tests.support.query_server import BundleEngine, generation, running, tokens
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gitops.core.diagnostics import Diagnostics
-from gitops.serving.tokens import BearerTokens, load_tokens
+from gitops.serving.access import BearerTokens, load_tokens
 
 PREFIX = "OMNIGRAPH_SERVER_BEARER_TOKEN"
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from gitops.core.diagnostics import Severity
 from gitops.core.redact import Secret
 from gitops.forge.client import WebClient, forge_service
-from gitops.forge.github.forge import GitHubForge
+from gitops.forge.github import GitHubForge
 from gitops.forge.port import (
     Account,
     Annotation,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gitops.forge.gitea.forge import GiteaDialect
-from gitops.forge.github.requests import GitHubDialect
-from gitops.forge.gitlab.requests import GitLabDialect
+from gitops.forge.gitea import GiteaDialect
+from gitops.forge.github import GitHubDialect
+from gitops.forge.gitlab.forge import GitLabDialect
 from gitops.forge.hosted import HostedForge
 from gitops.forge.json_object import answer_object
 from gitops.forge.port import Account, Comment

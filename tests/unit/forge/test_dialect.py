@@ -6,7 +6,7 @@ import pytest
 
 from gitops.core.errors import BugError
 from gitops.forge.dialect import Dialect
-from gitops.forge.gitea.forge import GiteaDialect
+from gitops.forge.gitea import GiteaDialect
 from gitops.forge.port import Account
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forge.gitea.forge import GiteaDialect, GiteaForge
+from gitops.forge.gitea import GiteaDialect, GiteaForge
 from gitops.forge.port import (
     Account,
     CheckState,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gitops.core.errors import GitopsError
 from gitops.forge.actions import MAX_EVENT
 from gitops.forge.events import CommentEvent, Delivery, IgnoredEvent, TimerEvent
-from gitops.forge.gitea.events import check_signature, decode, decode_file
+from gitops.forge.gitea import check_signature, decode, decode_file
 from tests.support.gitea import contract
 from tests.support.pages import ROOT
 

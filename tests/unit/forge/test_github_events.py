@@ -27,7 +27,7 @@ from gitops.forge.events import (
     ReviewEvent,
     TimerEvent,
 )
-from gitops.forge.github.events import check_signature, decode, decode_file
+from gitops.forge.github import check_signature, decode, decode_file
 from gitops.forge.port import Account
 from gitops.git.port import ZERO
 from tests.support.pages import ROOT

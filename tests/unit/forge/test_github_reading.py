@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forge.github.forge import GitHubForge
-from gitops.forge.github.requests import GitHubDialect
+from gitops.forge.github import GitHubDialect, GitHubForge
 from gitops.forge.json_object import answer_object
 from gitops.forge.port import (
     UNPROTECTED,

@@ -11,7 +11,7 @@ import pytest
 
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forge.github.requests import GitHubDialect
+from gitops.forge.github import GitHubDialect
 from gitops.forge.port import (
     Account,
     Annotation,

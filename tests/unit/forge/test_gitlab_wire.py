@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forge.gitlab.forge import branch_rules, files_of, review_decision, reviews, rows
-from gitops.forge.gitlab.requests import GitLabDialect
+from gitops.forge.gitlab.forge import GitLabDialect, branch_rules, files_of, review_decision, reviews, rows
 from gitops.forge.json_object import answer_object
 from gitops.forge.port import (
     Account,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.forge.pace import Pace
+from gitops.forge.client import Pace
 
 NOON = datetime(2026, 7, 2, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -24,7 +24,7 @@ from gitops.forge.events import (
     TimerEvent,
 )
 from gitops.forge.port import Account
-from gitops.server.documents import event_subject, read_event, write_event
+from gitops.server.queue import event_subject, read_event, write_event
 
 NUMBERS = st.integers(0, 2**53)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -14,11 +14,9 @@ from gitops.cluster.policy.decide import AccessDecision, AccessRequest, decide
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-from gitops.serving.access import DECISIONS, authenticate, authorize, classify
+from gitops.serving.access import DECISIONS, BearerTokens, authenticate, authorize, classify, is_loopback, load_tokens
+from gitops.serving.answers import ProblemError
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph
-from gitops.serving.http.browsers import is_loopback
-from gitops.serving.problem import ProblemError
-from gitops.serving.tokens import BearerTokens, load_tokens
 
 
 class Engine:

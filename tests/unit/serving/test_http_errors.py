@@ -8,8 +8,7 @@ import pytest
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.serving.http.errors import ANSWERS, problem_of
-from gitops.serving.problem import ApiCode
+from gitops.serving.answers import ANSWERS, ApiCode, problem_of
 from tests.support.code_texts import modules
 
 # The statuses of specifications; the codes of those without one are told apart by their additive members.

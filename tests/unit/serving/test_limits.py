@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.serving.http.context import HttpLimits, read_limits
+from gitops.serving.http.work import HttpLimits, read_limits
 
 COUNT, BYTES = "OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", "OMNIGRAPH_PER_ACTOR_BYTES_MAX"
 

@@ -13,7 +13,7 @@ from gitops.cluster.model.served import Follows, RevisionIdentity, ServerReport,
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.database.storage.port import ObjectStore
-from gitops.serving.reload import Reload, ReloadResult
+from gitops.serving.process import Reload, ReloadResult
 from gitops.serving.report import (
     EVERY_S,
     TTL_S,

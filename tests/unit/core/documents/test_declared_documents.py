@@ -36,13 +36,13 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         2: ("plan_record_2.json",),
         3: ("plan_record_3.json",),
     },
-    "gitops.forge.refs.documents.CHECK": {1: ("forge/check_1.json",)},
-    "gitops.forge.refs.documents.COMMENT": {1: ("forge/comment_1.json", "forge/comment_1.marked.json")},
-    "gitops.forge.refs.documents.DEPLOYMENT": {1: ("forge/deployment_1.json",)},
-    "gitops.forge.refs.documents.ISSUE": {1: ("forge/issue_1.json",)},
-    "gitops.forge.refs.documents.REACTIONS": {1: ("forge/reactions_1.json",)},
-    "gitops.forge.refs.documents.REQUEST": {1: ("forge/request_1.json",), 2: ("forge/request_2.json",)},
-    "gitops.forge.refs.documents.STATUS": {1: ("forge/status_1.json", "forge/status_1.described.json")},
+    "gitops.forge.refs.records.CHECK": {1: ("forge/check_1.json",)},
+    "gitops.forge.refs.records.COMMENT": {1: ("forge/comment_1.json", "forge/comment_1.marked.json")},
+    "gitops.forge.refs.records.DEPLOYMENT": {1: ("forge/deployment_1.json",)},
+    "gitops.forge.refs.records.ISSUE": {1: ("forge/issue_1.json",)},
+    "gitops.forge.refs.records.REACTIONS": {1: ("forge/reactions_1.json",)},
+    "gitops.forge.refs.records.REQUEST": {1: ("forge/request_1.json",), 2: ("forge/request_2.json",)},
+    "gitops.forge.refs.records.STATUS": {1: ("forge/status_1.json", "forge/status_1.described.json")},
     "gitops.cluster.approvals.pushes.PUSH_RECORD": {1: ("push_1.json", "push_1.login.json")},
     "gitops.database.graph.delete.DELETION": {1: ("graph/deletion_1.json",)},
     "gitops.database.graph.history.leases.LEASE": {1: ("graph/lease_1.json",)},
@@ -102,7 +102,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
             "strategy_1.idle_suspend.json",
         )
     },
-    "gitops.server.documents.EVENT": {
+    "gitops.server.queue.EVENT": {
         1: (
             "queue/event_1.comment.json",
             "queue/event_1.head.json",

@@ -21,7 +21,7 @@ from gitops.forge.port import (
     Reaction,
     RequestState,
 )
-from gitops.forge.refs import documents as report
+from gitops.forge.refs import records as report
 from tests.support.pages import ROOT
 
 DOCUMENTS = ROOT / "tests" / "data" / "documents" / "forge"

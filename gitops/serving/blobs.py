@@ -1,47 +1,21 @@
-"""One cell of a Blob property, whole or in part."""
+"""One cell of a Blob property, whole or in part: of what an answer has, and of what a command writes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import GitopsError
-from gitops.database import graph
-from gitops.serving.problem import ApiProblem, ProblemError, bad_request, not_found
+from gitops.serving.answers import ApiProblem, ProblemError
 
 if TYPE_CHECKING:
-    from gitops.database.graph import BlobCell, Snapshot
+    from gitops.database.graph import BlobCell
 
-__all__ = ["BlobPart", "find_part", "find_precondition", "open_blob"]
+__all__ = ["BlobPart", "find_part", "find_precondition"]
 
 PIECE_BYTES = 64 * 1024
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
-
-
-def open_blob(snapshot: Snapshot, kind: str, type_name: str, row_id: str, name: str) -> Callable[[], BlobCell]:
-    """The cell of a row of a node or edge type.
-
-    Raises ProblemError 400 for a kind that is neither; the work 400 for a type or property that the version does not have, and
-    404 for a row or cell.
-    """
-    if kind not in ("node", "edge"):
-        raise bad_request("entity is node or edge")
-
-    def read() -> BlobCell:
-        try:
-            found = graph.open_blob(snapshot, f"{kind}:{type_name}", row_id, name)
-        except GitopsError as error:
-            if error.code == Code.GRAPH_TYPE_UNKNOWN:
-                raise bad_request(error.detail) from None
-            raise
-        if found is None:
-            raise not_found(f"{type_name} '{row_id[:80]}' has no blob in '{name[:80]}'")
-        return found
-
-    return read
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,18 +13,18 @@ import pytest
 from gitops.cluster.policy.bundle import Action
 from gitops.core.errors import GitopsError
 from gitops.database import graph
+from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.generation import ServedGraph
-from gitops.serving.operations.branches import create_branch, delete_branch, list_branches, merge_branches
-from gitops.serving.operations.commits import list_commits, read_commit
-from gitops.serving.operations.describe import apply_schema, describe_snapshot, read_schema
-from gitops.serving.operations.export import PIECE_BYTES, cut_pieces, export_records
-from gitops.serving.operations.load import find_place, load_records, permit_load
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
+from gitops.serving.http import graph_routes
+from gitops.serving.http.bodies import BranchCreateBody, BranchMergeBody, ExportBody, LoadBody
+from gitops.serving.http.graph_routes import cut_pieces
+from tests.support.calls import DirectCall, answer
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.query_graphs import NOW, TOWNS, create, road, town
 
 Asked = tuple[Action, str | None, str | None]
+PIECE_BYTES = 64 * 1024
 
 
 class Gate:
@@ -34,7 +34,7 @@ class Gate:
         self.denied = denied
         self.asked: list[Asked] = []
 
-    def __call__(self, action: Action, *, branch: str | None = None, target_branch: str | None = None) -> None:
+    def __call__(self, action: Action, branch: str | None, target_branch: str | None) -> None:
         self.asked.append((action, branch, target_branch))
         if action in self.denied:
             raise ProblemError(ApiProblem(403, ApiCode.FORBIDDEN, f"no rule permits {action}"))
@@ -46,18 +46,43 @@ class Place:
     def __init__(self, uri: str) -> None:
         schema = graph.open_snapshot(uri).schema()
         self.served = ServedGraph("towns", uri, schema, TOWNS, "0" * 64, {}, None, graph.ReadCache())
-        self.context = graph.WriteContext(FixedClock(NOW), SequentialIds(5_000), "act-ann")
+        self.context = SimpleNamespace(clock=FixedClock(NOW), ids=SequentialIds(5_000), embedder=None)
 
-    def load(self, *records: Any, branch: str = "main", origin: str | None = None, mode: str = "merge") -> Any:
-        place = find_place(self.served, branch, origin)
+    def ask(self, name: str, gate: Gate | None = None, **given: Any) -> Any:
+        """The answer of the handler of this name."""
+        call = DirectCall(self.served, gate or Gate(), context=self.context, **given)
+        return answer(getattr(graph_routes, name), call)
+
+    def load(
+        self, *records: Any, branch: str = "main", origin: str | None = None, mode: Any = "merge", gate: Any = None
+    ) -> Any:
         data = b"\n".join(each if isinstance(each, bytes) else json.dumps(each).encode() for each in records)
-        return load_records(self.served, place, mode, io.BytesIO(data))(self.context)
+        body = LoadBody(data=data.decode(), branch=branch, mode=mode, **{"from": origin})
+        return self.ask("load_document", gate, body=body)
+
+    def create(self, name: str, gate: Gate | None = None) -> Any:
+        return self.ask("create_branch", gate, body=BranchCreateBody(name=name, **{"from": "main"}))
+
+    def delete(self, name: str, gate: Gate | None = None) -> Any:
+        return self.ask("delete_branch", gate, values={"branch": name})
+
+    def merge(self, gate: Gate | None = None, *, delete_source: bool = False) -> Any:
+        body = BranchMergeBody(source="dev", target="main", delete_branch=delete_source)
+        return self.ask("merge_branches", gate, body=body)
+
+    def commits(self, **query: str) -> Any:
+        return self.ask("list_commits", query=query)["commits"]
+
+    def export(self, *types: str, branch: str = "main", gate: Gate | None = None) -> tuple[str, list[bytes]]:
+        """The commit, and the pieces."""
+        found = self.ask("export_records", gate, body=ExportBody(branch=branch, type_names=list(types)))
+        return found.headers["Omnigraph-Snapshot-Id"], list(found.pieces._pieces)
 
     def lines(self, branch: str = "main") -> list[str]:
         return list(graph.export_records(graph.open_snapshot(self.served.uri, graph.ReadTarget(branch))))
 
     def branches(self) -> list[str]:
-        return list(list_branches(self.served, Gate())()["branches"])
+        return list(self.ask("list_branches")["branches"])
 
 
 @pytest.fixture
@@ -72,75 +97,75 @@ def problem_of(run: Callable[[], object]) -> ApiProblem:
 
 
 def test_each_operation_asks_before_it_works(place: Place) -> None:
-    served = place.served
     cases: dict[Asked, Callable[[Gate], object]] = {
-        (Action.READ, "dev", None): lambda gate: describe_snapshot(served, gate, "dev"),
-        (Action.READ, "main", None): lambda gate: read_schema(served, gate),
-        (Action.SCHEMA_APPLY, None, "main"): lambda gate: apply_schema(served, gate),
-        (Action.BRANCH_CREATE, "main", "dev"): lambda gate: create_branch(served, gate, "dev", "main"),
-        (Action.BRANCH_DELETE, None, "dev"): lambda gate: delete_branch(served, gate, "dev"),
-        (Action.BRANCH_MERGE, "dev", "main"): lambda gate: merge_branches(served, gate, "dev", "main"),
-        (Action.EXPORT, "dev", None): lambda gate: export_records(served, gate, "dev"),
+        (Action.READ, "dev", None): lambda gate: place.ask("snapshot", gate, query={"branch": "dev"}),
+        (Action.READ, "main", None): lambda gate: place.ask("schema", gate),
+        (Action.SCHEMA_APPLY, None, "main"): lambda gate: place.ask("apply_schema", gate),
+        (Action.BRANCH_CREATE, "main", "dev"): lambda gate: place.create("dev", gate),
+        (Action.BRANCH_DELETE, None, "dev"): lambda gate: place.delete("dev", gate),
+        (Action.BRANCH_MERGE, "dev", "main"): place.merge,
+        (Action.EXPORT, "dev", None): lambda gate: place.export(branch="dev", gate=gate),
+        (Action.CHANGE, "dev", None): lambda gate: place.load(town("a"), branch="dev", gate=gate),
     }
     for asked, run in cases.items():
         gate = Gate(asked[0])
         assert problem_of(lambda run=run, gate=gate: run(gate)).status == 403  # type: ignore[misc]
         assert gate.asked == [asked]
-    for read in (
-        list_branches(served, gate := Gate()),
-        read_commit(served, gate, "x"),
-        list_commits(served, gate, "b"),
-    ):
-        assert callable(read)
-    assert [asked[:2] for asked in gate.asked] == [(Action.READ, "main"), (Action.READ, "main"), (Action.READ, "b")]
+    reads: dict[str, dict[str, Any]] = {
+        "list_branches": {},
+        "read_commit": {"values": {"commit_id": "x"}},
+        "list_commits": {"query": {"branch": "b"}},
+    }
+    for name, given in reads.items():
+        gate = Gate(Action.READ)
+        assert problem_of(lambda name=name, gate=gate, given=given: place.ask(name, gate, **given)).status == 403  # type: ignore[misc]
+        assert gate.asked == [(Action.READ, "b" if name == "list_commits" else "main", None)]
     assert place.branches() == ["main"]
 
 
 def test_a_snapshot_names_the_datasets_of_the_head(place: Place) -> None:
     commit = place.load(town("a"), town("b"), road("a", "b"))["commit"]
-    answer = describe_snapshot(place.served, Gate(), "main")()
+    answer = place.ask("snapshot")
     rows = [(each["entity_kind"], each["type_name"], each["entity_count"]) for each in answer["datasets"]]
     assert rows == [("edge", "Road", 1), ("node", "Town", 2)]
     assert (answer["graph_branch"], answer["graph_manifest_version"]) == ("main", 2)
     assert answer["graph_commit_id"] == commit["graph_commit_id"]
     with pytest.raises(GitopsError, match="no branch 'dev'"):
-        describe_snapshot(place.served, Gate(), "dev")()
+        place.ask("snapshot", query={"branch": "dev"})
 
 
 def test_a_schema_is_read_and_never_applied_here(place: Place) -> None:
-    assert read_schema(place.served, Gate()) == {"schema_source": TOWNS.decode()}
-    refused = apply_schema(place.served, Gate()).problem
+    assert place.ask("schema") == {"schema_source": TOWNS.decode()}
+    refused = problem_of(lambda: place.ask("apply_schema"))
     assert (refused.status, refused.code) == (409, ApiCode.CONFLICT)
     assert "gitops apply" in refused.message
 
 
 def test_a_commit_is_the_receipt_of_a_load_and_is_found_again(place: Place) -> None:
     commit = place.load(town("a"))["commit"]
-    history = list_commits(place.served, Gate(), "main")()["commits"]
-    assert history[0] == commit == read_commit(place.served, Gate(), commit["graph_commit_id"])()
+    history = place.commits()
+    assert history[0] == commit == place.ask("read_commit", values={"commit_id": commit["graph_commit_id"]})
     assert commit["parent_commit_id"] == history[1]["graph_commit_id"]
     assert (commit["actor_id"], commit["created_at"]) == ("act-ann", int(NOW.timestamp()) * 1_000_000)
-    assert len(list_commits(place.served, Gate(), "main", 1)()["commits"]) == 1
+    assert len(place.commits(limit="1")) == 1
     for unknown in ("x", "0" * 26):
-        assert problem_of(read_commit(place.served, Gate(), unknown)).status == 404
+        assert problem_of(lambda unknown=unknown: place.ask("read_commit", values={"commit_id": unknown})).status == 404
 
 
 def test_a_branch_called_merge_comes_and_goes(place: Place) -> None:
-    answer = create_branch(place.served, Gate(), "merge", "main")(place.context)
+    answer = place.create("merge")
     assert answer == {"uri": place.served.uri, "from": "main", "name": "merge", "actor_id": "act-ann"}
     assert place.branches() == ["main", "merge"]
-    deleted = delete_branch(place.served, Gate(), "merge")(place.context)
+    deleted = place.delete("merge")
     assert (deleted["name"], place.branches()) == ("merge", ["main"])
-    for run in (create_branch(place.served, Gate(), "a", "main"), delete_branch(place.served, Gate(), "b")):
-        assert callable(run)
-    assert problem_of(lambda: delete_branch(place.served, Gate(), "main")).status == 400
-    assert problem_of(lambda: create_branch(place.served, Gate(), "main", "main")).status == 400
+    assert problem_of(lambda: place.delete("main")).status == 400
+    assert problem_of(lambda: place.create("main")).status == 400
 
 
 def test_a_merge_answers_with_its_commit_and_deletes_what_it_merged(place: Place) -> None:
     place.load(town("a"), branch="dev", origin="main")
-    merged = merge_branches(place.served, Gate(), "dev", "main", delete_source=True)(place.context)
-    head = list_commits(place.served, Gate(), "main")()["commits"][0]
+    merged = place.merge(delete_source=True)
+    head = place.commits()[0]
     assert merged == {
         "source": "dev",
         "target": "main",
@@ -155,23 +180,25 @@ def test_a_merge_answers_with_its_commit_and_deletes_what_it_merged(place: Place
 def test_a_refused_delete_leaves_the_merge(place: Place) -> None:
     place.load(town("a"), branch="dev", origin="main")
     gate = Gate(Action.BRANCH_DELETE)
-    merged = merge_branches(place.served, gate, "dev", "main", delete_source=True)(place.context)
+    merged = place.merge(gate, delete_source=True)
     assert (merged["outcome"], merged["branch_deleted"]) == ("fast_forward", False)
     assert merged["branch_delete_error"] == "no rule permits branch_delete"
-    again = merge_branches(place.served, Gate(), "dev", "main")(place.context)
+    again = place.merge()
     assert (again["outcome"], again["commit"], "branch_deleted" in again) == ("already_up_to_date", None, False)
 
 
 def test_a_branch_without_changes_is_deleted_after_a_merge_of_nothing(place: Place) -> None:
-    create_branch(place.served, Gate(), "dev", "main")(place.context)
-    merged = merge_branches(place.served, Gate(), "dev", "main", delete_source=True)(place.context)
+    place.create("dev")
+    merged = place.merge(delete_source=True)
     assert (merged["outcome"], merged["branch_deleted"], place.branches()) == ("already_up_to_date", True, ["main"])
 
 
 def test_a_branch_that_went_on_is_not_deleted_as_merged(place: Place) -> None:
     place.load(town("a"), branch="dev", origin="main")
     with pytest.raises(GitopsError, match="branch dev has changes that main does not include"):
-        graph.delete_merged_branch(place.served.uri, "dev", "main", place.context)
+        graph.delete_merged_branch(
+            place.served.uri, "dev", "main", graph.WriteContext(FixedClock(NOW), SequentialIds(9_000))
+        )
     assert place.branches() == ["dev", "main"]
 
 
@@ -180,7 +207,7 @@ def test_49_a_conflict_names_each_row_and_leaves_the_target(place: Place) -> Non
     place.load(*(town(key, size=1) for key in "abcde"), branch="dev", origin="main")
     place.load(*(town(key, size=2) for key in "abcde"))
     before = place.lines()
-    refused = problem_of(lambda: merge_branches(place.served, Gate(), "dev", "main")(place.context))
+    refused = problem_of(place.merge)
     assert (refused.status, refused.code, place.lines()) == (409, ApiCode.CONFLICT, before)
     assert refused.message.endswith(" and 2 more")
     conflicts = refused.more["merge_conflicts"]
@@ -196,13 +223,12 @@ def test_49_a_conflict_names_each_row_and_leaves_the_target(place: Place) -> Non
 
 
 def test_47_a_load_makes_a_branch_only_for_whoever_may_create_it(place: Place) -> None:
-    missing = find_place(place.served, "dev", "main")
     gate = Gate(Action.BRANCH_CREATE)
-    assert problem_of(lambda: permit_load(gate, missing)).status == 403
+    assert problem_of(lambda: place.load(town("a"), branch="dev", origin="main", gate=gate)).status == 403
     assert (gate.asked, place.branches()) == ([(Action.BRANCH_CREATE, "main", "dev")], ["main"])
     place.load(town("a"), branch="dev", origin="main")
-    permit_load(gate := Gate(Action.BRANCH_CREATE), find_place(place.served, "dev", "main"))
-    assert gate.asked == [(Action.CHANGE, "dev", None)]
+    place.load(town("b"), branch="dev", origin="main", gate=(again := Gate(Action.BRANCH_CREATE)))
+    assert again.asked == [(Action.CHANGE, "dev", None)]
 
 
 def test_a_load_counts_what_it_took(place: Place) -> None:
@@ -231,24 +257,22 @@ def test_a_key_that_exists_already_is_a_conflict_of_an_append(place: Place) -> N
 
 def test_46_an_export_is_that_of_the_engine_in_small_pieces(place: Place) -> None:
     place.load(*(town(f"t{n}", name="x" * 500) for n in range(400)), town("wide", name="y" * 200_000))
-    export = export_records(place.served, Gate(), "main")()
-    pieces = list(export.pieces)
+    commit, pieces = place.export()
     assert max(map(len, pieces)) <= PIECE_BYTES
     assert b"".join(pieces).decode().splitlines() == place.lines()
-    assert export.commit == list_commits(place.served, Gate(), "main")()["commits"][0]["graph_commit_id"]
-    named = export_records(place.served, Gate(), "main", ["Road"])()
-    assert list(named.pieces) == []
+    assert commit == place.commits()[0]["graph_commit_id"]
+    assert place.export("Road")[1] == []
 
 
 def test_46_an_export_refuses_before_its_first_piece(place: Place) -> None:
     place.load(town("a"))
     for branch, types, text in (("dev", [], "no branch"), ("main", ["Twon"], "no type 'Twon'")):
         with pytest.raises(GitopsError, match=text):
-            export_records(place.served, Gate(), branch, types)()
+            place.export(*types, branch=branch)
     table = graph.open_snapshot(place.served.uri).manifest.tables["node:Town"]
     (Path(place.served.uri) / table.path).rename(Path(place.served.uri) / "moved")
     with pytest.raises(GitopsError, match="does not open"):
-        export_records(place.served, Gate(), "main")()
+        place.export()
 
 
 def test_pieces_are_made_when_they_are_asked_for() -> None:

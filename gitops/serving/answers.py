@@ -1,21 +1,136 @@
-"""What an answer says of each failure of the graph database: one table.
+"""What is answered: a whole body, or pieces; and what an answer says that reports a problem, one envelope for all of them.
 
-Tests hold it to the codes that the graph database, its storage and the languages can raise. What is not the caller's business,
-such as where files are, is said by the fixed summary of the code; the log of the server has the whole message.
+`{"error": text, "code": one of a closed list, ...}`; a program distinguishes outcomes by status, code and the additive members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.serving.problem import ApiCode, ApiProblem
 
-__all__ = ["ANSWERS", "problem_of"]
+__all__ = [
+    "ANSWERS",
+    "JSON",
+    "NDJSON",
+    "Answer",
+    "ApiCode",
+    "ApiProblem",
+    "ProblemError",
+    "StreamAnswer",
+    "bad_request",
+    "encode_headers",
+    "json_answer",
+    "not_found",
+    "problem_answer",
+    "problem_of",
+]
+
+
+class ApiCode(StrEnum):
+    """The closed list of codes of answers."""
+
+    BAD_REQUEST = "bad_request"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    CONFLICT = "conflict"
+    TOO_MANY_REQUESTS = "too_many_requests"
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiProblem:
+    """A problem with its HTTP status. `code` is None where only the additive members of `more` say what it is."""
+
+    status: int
+    code: ApiCode | None
+    message: str
+    more: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """The envelope."""
+        code = {} if self.code is None else {"code": self.code.value}
+        return {"error": self.message, **code, **self.more}
+
+
+class ProblemError(Exception):
+    """Ends a request with a problem."""
+
+    def __init__(self, problem: ApiProblem) -> None:
+        """The exception's text is that of the problem."""
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+def bad_request(message: str) -> ProblemError:
+    """A request that cannot be understood or carried out as it is."""
+    return ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, message))
+
+
+def not_found(message: str) -> ProblemError:
+    """A name that leads nowhere."""
+    return ProblemError(ApiProblem(404, ApiCode.NOT_FOUND, message))
+
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A body of known length; `headers` are sent beside those of the application."""
+
+    status: int
+    body: bytes
+    media_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAnswer:
+    """A body in pieces, taken one by one as the client reads them.
+
+    If the iterator raises, the connection is cut off: a client never takes a part for the whole. Where the client goes away, the
+    iterator is closed.
+    """
+
+    pieces: AsyncIterator[bytes]
+    media_type: str
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def json_answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """An answer with a JSON document."""
+    data = json.dumps(form, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return Answer(status, data, JSON, headers or {})
+
+
+def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Headers as an ASGI server takes them."""
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+
+def problem_answer(problem: ApiProblem) -> Answer:
+    """The envelope of a problem."""
+    return json_answer(problem.form, problem.status, problem.headers)
+
+
+# What an answer says of each failure of the graph database: one table.
+#
+# Tests hold it to the codes that the graph database, its storage and the languages can raise. What is not the caller's business,
+# such as where files are, is said by the fixed summary of the code; the log of the server has the whole message.
 
 
 @dataclass(frozen=True, slots=True)

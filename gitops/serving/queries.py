@@ -9,9 +9,10 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gitops.core.clock import is_ulid
+from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError
@@ -20,18 +21,19 @@ from gitops.database.language.query import CheckedQuery, QueryEffect, ResultColu
 from gitops.database.language.query.codes import QUERY_CODES
 from gitops.database.language.suggest import choices
 from gitops.database.language.text import LanguageError, SourceText
-from gitops.serving.operations.commits import commit_form
-from gitops.serving.problem import ApiProblem, ProblemError, bad_request
+from gitops.serving.answers import ApiProblem, ProblemError, bad_request
 
 if TYPE_CHECKING:
     from gitops.database.graph import QueryOptions, Snapshot, WriteContext
     from gitops.serving.generation import ServedGraph, StoredQuery
 
-__all__ = ["Change", "InlineQuery", "QueryTexts", "describe_query", "run_change", "run_read"]
+__all__ = ["Change", "InlineQuery", "QueryTexts", "commit_form", "describe_query", "run_change", "run_read"]
 
 _KEPT = 512
 # A longer text is compiled each time it comes.
 _KEPT_BYTES = 16 * 1024
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,31 +61,28 @@ class QueryTexts:
                 self._kept.move_to_end(key)
                 return found
         place = ("catalog", snapshot.identity.graph_id, snapshot.manifest.schema_ir)
-        checked = _compiled(query, served.cache.value(place, lambda: snapshot.schema().catalog))
+        catalog = served.cache.value(place, lambda: snapshot.schema().catalog)
+        source = query.text.encode()
+        try:
+            declared = {each.name.text: each for each in reversed(parse_queries(source))}
+            name = query.name or (next(iter(declared)) if len(declared) == 1 else None)
+            if name is None:
+                raise bad_request(f"the text declares {len(declared)} queries; name the one to run")
+            if name not in declared:
+                raise bad_request(f"the text declares no query '{name[:80]}'{choices(name, declared)}")
+            checked = check_query(declared[name], catalog)
+        except LanguageError as error:
+            first = error.problems[0]
+            line, column = SourceText(source).position(first.span.start)
+            fix = f"; {first.fix}" if first.fix else ""
+            detail = f"query: line {line}, column {column}: {first.rendered()}{fix}"
+            raise GitopsError(QUERY_CODES[first.stage], detail) from None
         if len(query.text) <= _KEPT_BYTES:
             with self._lock:
                 self._kept[key] = checked
                 while len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
         return checked
-
-
-def _compiled(query: InlineQuery, catalog: Any) -> CheckedQuery:
-    try:
-        source = query.text.encode()
-        declared = {each.name.text: each for each in reversed(parse_queries(source))}
-        name = query.name or (next(iter(declared)) if len(declared) == 1 else None)
-        if name is None:
-            raise bad_request(f"the text declares {len(declared)} queries; name the one to run")
-        if name not in declared:
-            raise bad_request(f"the text declares no query '{name[:80]}'{choices(name, declared)}")
-        return check_query(declared[name], catalog)
-    except LanguageError as error:
-        first = error.problems[0]
-        line, column = SourceText(source).position(first.span.start)
-        fix = f"; {first.fix}" if first.fix else ""
-        detail = f"query: line {line}, column {column}: {first.rendered()}{fix}"
-        raise GitopsError(QUERY_CODES[first.stage], detail) from None
 
 
 def run_read(
@@ -132,7 +131,11 @@ def run_change(
     except ConflictError as error:
         if error.code is not Code.HEAD_MOVED:
             raise
-        raise _moved(served, change) from None
+        precondition = {"expected": change.expected}
+        with contextlib.suppress(GitopsError):
+            precondition["actual"] = served.open(graph.ReadTarget(branch)).manifest.txn_id
+        message = f"branch '{branch}' is at another commit"
+        raise ProblemError(ApiProblem(412, None, message, {"precondition_failure": precondition})) from None
     return {
         "branch": branch,
         "query_name": query.name,
@@ -140,6 +143,20 @@ def run_change(
         "affected_edges": result.affected_edges,
         "actor_id": context.actor,
         "commit": None if result.published is None else commit_form(result.published),
+    }
+
+
+def commit_form(version: graph.Manifest) -> dict[str, Any]:
+    """A version as a commit. A parent that was recorded without its id is null, as one that there is not."""
+    made, parent, merged = parse_timestamp(version.ts), version.parent, version.merge_parent
+    return {
+        "graph_commit_id": version.txn_id,
+        "graph_branch": version.branch,
+        "graph_manifest_version": version.n,
+        "parent_commit_id": None if parent is None else parent.commit,
+        "merged_parent_commit_id": None if merged is None else merged.commit,
+        "actor_id": version.actor,
+        "created_at": 0 if made is None else (made - _EPOCH) // _MICROSECOND,
     }
 
 
@@ -161,12 +178,3 @@ def _require_declared(query: CheckedQuery, params: Mapping[str, Any] | None) -> 
         if name not in query.params:
             known = ", ".join(query.params) or "none"
             raise bad_request(f"query '{query.name}' has no parameter '{name[:80]}'; its parameters: {known}")
-
-
-def _moved(served: ServedGraph, change: Change) -> ProblemError:
-    """The refusal of a change whose branch is at another commit, which is named if it can be read."""
-    precondition = {"expected": change.expected}
-    with contextlib.suppress(GitopsError):
-        precondition["actual"] = served.open(graph.ReadTarget(change.branch)).manifest.txn_id
-    message = f"branch '{change.branch}' is at another commit"
-    return ProblemError(ApiProblem(412, None, message, {"precondition_failure": precondition}))

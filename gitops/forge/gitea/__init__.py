@@ -1,1 +1,0 @@
-"""Gitea and Forgejo: the dialect, the events and the adapter."""

@@ -1,0 +1,581 @@
+"""GitHub: the dialect, the forge, and its events.
+
+The dialect says how GitHub is asked, one method for each request, and how its answers are read. Pure.
+
+https://docs.github.com/en/rest?apiVersion=2022-11-28
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from gitops.core.clock import Clock
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Severity
+from gitops.core.errors import RemoteError
+from gitops.forge import actions
+from gitops.forge.dialect import GONE
+from gitops.forge.events import Delivery, Event, QueueEvent, ReviewEvent
+from gitops.forge.hosted import HostedForge, no_request
+from gitops.forge.json_object import JsonObject, answer_object
+from gitops.forge.port import (
+    UNPROTECTED,
+    Account,
+    Annotation,
+    BranchRules,
+    ChangeRequest,
+    CheckState,
+    CheckStatus,
+    CommitCheck,
+    Deployment,
+    DeploymentState,
+    Features,
+    MergedRequests,
+    Push,
+    RequestState,
+    ReviewDecision,
+)
+from gitops.forge.pulls_api import PullsDialect, repository_path, segment
+from gitops.forge.text import cut, cut_markdown
+from gitops.forge.web import WebAnswer, WebRequest, WebSender, read_list
+
+__all__ = ["MAX_FILES", "GitHubDialect", "GitHubForge", "check_signature", "decode", "decode_file", "graphql_data"]
+
+MAX_FILES = 3000
+"""Files of one request that GitHub lists at most: https://docs.github.com/en/rest/pulls/pulls#list-pull-requests-files"""
+
+# The task of the bot's deployments, which distinguishes them from others.
+_TASK = "gitops"
+
+_HEADERS = {
+    # The second form is what GitHub's own description calls its answers; see the media types of the REST interface.
+    "Accept": "application/vnd.github+json, application/json",
+    "X-GitHub-Api-Version": "2022-11-28",
+}
+_NO_SUCH_COMMIT = frozenset({404, 422})
+_NOT_FOUND = 404
+_HIDDEN = frozenset({403, 404})
+_LIMITED = frozenset({"RATE_LIMIT", "RATE_LIMITED"})
+
+# Limits: https://docs.github.com/en/rest/checks/runs#create-a-check-run and .../commits/statuses#create-a-commit-status
+_MAX_DESCRIPTION = 140
+_MAX_SUMMARY = 65_535
+_ANNOTATIONS_A_REQUEST = 50
+_MAX_ANNOTATIONS = 500
+_MAX_MESSAGE = 16_000
+_MAX_TITLE = 255
+
+_LEVELS = {Severity.ERROR: "failure", Severity.WARNING: "warning"}
+_CONCLUSIONS = {CheckState.SUCCESS: "success", CheckState.FAILURE: "failure", CheckState.ERROR: "failure"}
+_DEPLOYMENT_STATES = {
+    DeploymentState.RUNNING: "in_progress",
+    DeploymentState.SUCCESS: "success",
+    DeploymentState.FAILURE: "failure",
+}
+
+
+class GitHubDialect(PullsDialect):
+    """One repository on GitHub."""
+
+    forge = "github"
+    features = Features(
+        reviews=True,
+        review_decisions=True,
+        checks=True,
+        deployments=True,
+        labels=True,
+        reactions=True,
+        issues=True,
+        permissions=True,
+        branch_rules=True,
+        queue=True,
+        pushes=True,
+    )
+    longest_title = 256
+    longest_description = _MAX_DESCRIPTION
+    headers = _HEADERS
+    page = (("per_page", "100"),)
+
+    def __init__(self, project: str, base: str) -> None:
+        """`project` is `owner/name`, `base` the address of the service: `https://api.github.com`, or `https://HOST/api`.
+
+        Below the latter, REST is at `v3/` and GraphQL at `graphql`. Raises UsageError `usage_error`.
+        """
+        super().__init__(project, "/v3" if base.endswith("/api") else "")
+
+    # The account of the bot, and the decision about reviews
+
+    def viewer(self) -> WebRequest:
+        """Whose token it is. In GraphQL, since tokens of apps and jobs have no REST `user`.
+
+        https://docs.github.com/en/graphql/reference/queries
+        """
+        return _graphql("query { viewer { login databaseId } }")
+
+    def user(self) -> WebRequest:
+        """The same in REST, for tokens of people where GraphQL is not offered.
+
+        https://docs.github.com/en/rest/users/users#get-the-authenticated-user
+        """
+        return WebRequest("GET", f"{self._start}/user", headers=_HEADERS)
+
+    def review_decision(self, number: int) -> WebRequest:
+        """What the rules of the target branch, code owners included, say about the reviews of a request.
+
+        https://docs.github.com/en/graphql/reference/enums#pullrequestreviewdecision
+        """
+        owner, _, name = self._project.partition("/")
+        document = (
+            "query($owner: String!, $name: String!, $number: Int!) "
+            "{ repository(owner: $owner, name: $name) { pullRequest(number: $number) { reviewDecision } } }"
+        )
+        return _graphql(document, owner=owner, name=name, number=number)
+
+    # Requests
+
+    def list_requests(
+        self, state: RequestState | None = None, target: str | None = None, source: str | None = None
+    ) -> WebRequest:
+        """Change requests; GitHub looks for `source` among the branches of this repository only."""
+        kind = {None: "all", RequestState.OPEN: "open"}.get(state, "closed")
+        query = [("state", kind), ("sort", "created"), ("direction", "asc")]
+        if target is not None:
+            query.append(("base", target))
+        if source is not None:
+            query.append(("head", f"{self._project.partition('/')[0]}:{source}"))
+        return self._list("/pulls", *query)
+
+    def requests_of(self, commit: str) -> WebRequest:
+        """Change requests that contain or merged a commit."""
+        return self._list(f"/commits/{segment(commit)}/pulls", quiet=_NO_SUCH_COMMIT)
+
+    def list_ended(self) -> WebRequest:
+        """Closed requests, those that changed last first."""
+        return self._list("/pulls", ("state", "closed"), ("sort", "updated"), ("direction", "desc"))
+
+    def activities(self, branch: str, project: str = "") -> WebRequest:
+        """Moves of a branch (full ref name) of this repository or of a fork, newest first.
+
+        https://docs.github.com/en/rest/repos/repos#list-repository-activities
+        """
+        path = f"{self._start}{repository_path(project or self._project)}/activity"
+        return WebRequest("GET", path, (("ref", branch), *self.page), headers=_HEADERS, quiet=_NO_SUCH_COMMIT)
+
+    def newest_activities(self) -> WebRequest:
+        """The newest moves of all branches, with the kind of each."""
+        return self._list("/activity", quiet=_NO_SUCH_COMMIT)
+
+    # Checks, deployments, issues
+
+    def check(self, check: CommitCheck) -> tuple[WebRequest, tuple[Mapping[str, Any], ...]]:
+        """The request that writes a check, and the outputs that `add_to_check` adds to it.
+
+        A newer check of the same name replaces the one before. The conclusion is in the first request, so that it counts even if
+        the others fail.
+        """
+        found = [_annotation(annotation) for annotation in check.annotations[:_MAX_ANNOTATIONS]]
+        summary, left_out = check.summary, len(check.annotations) - len(found)
+        if left_out:
+            summary = cut_markdown(summary, _MAX_SUMMARY - 100) + f"\n\n{left_out} more annotations are left out here."
+        output = {"title": cut(check.title, _MAX_TITLE), "summary": cut_markdown(summary, _MAX_SUMMARY)}
+        at_once = _ANNOTATIONS_A_REQUEST
+        first, *others = (
+            {**output, "annotations": found[start : start + at_once]} for start in range(0, len(found) or 1, at_once)
+        )
+        form: dict[str, Any] = {"name": check.name, "head_sha": check.commit, "output": first}
+        if check.state is CheckState.PENDING:
+            form |= {"status": "in_progress"}
+        else:
+            form |= {"status": "completed", "conclusion": _CONCLUSIONS[check.state]}
+        return self._send("POST", "/check-runs", form, repeatable=True), tuple(others)
+
+    def add_to_check(self, check: int, output: Mapping[str, Any]) -> WebRequest:
+        """Add annotations to a check. GitHub appends them: sent twice, they would be there twice."""
+        return self._send("PATCH", f"/check-runs/{check}", {"output": output}, repeatable=False)
+
+    def deployments(self, deployment: Deployment) -> WebRequest:
+        """The bot's deployments of a commit to an environment, newest first."""
+        query = (("sha", deployment.commit), ("environment", deployment.environment), ("task", _TASK))
+        return self._list("/deployments", *query)
+
+    def open_deployment(self, deployment: Deployment) -> WebRequest:
+        """A new deployment; GitHub does not merge branches or wait for checks."""
+        form = {
+            "ref": deployment.commit,
+            "task": _TASK,
+            "auto_merge": False,
+            "required_contexts": [],
+            "environment": deployment.environment,
+            "description": cut(deployment.description, _MAX_DESCRIPTION),
+        }
+        return self._send("POST", "/deployments", form)
+
+    def set_deployment(self, identifier: int, deployment: Deployment) -> WebRequest:
+        """The state of a deployment; earlier ones in its environment become inactive when it succeeds."""
+        form: dict[str, Any] = {
+            "state": _DEPLOYMENT_STATES[deployment.state],
+            "description": cut(deployment.description, _MAX_DESCRIPTION),
+            "auto_inactive": True,
+        }
+        if deployment.url:
+            form["log_url"] = deployment.url
+        return self._send("POST", f"/deployments/{identifier}/statuses", form, repeatable=True)
+
+    def list_issues(self, author: Account) -> WebRequest:
+        """Open issues that an account wrote, oldest first."""
+        return self._list("/issues", ("state", "open"), ("creator", author.login), ("direction", "asc"))
+
+    def close_issue(self, number: int) -> WebRequest:
+        """Close an issue as completed."""
+        form = {"state": "closed", "state_reason": "completed"}
+        return self._send("PATCH", f"/issues/{number}", form, quiet=GONE)
+
+    # Permissions and rules
+
+    def rules(self, branch: str) -> WebRequest:
+        """Rules of all rulesets that are in force for a branch."""
+        return self._list(f"/rules/branches/{segment(branch)}", quiet=_HIDDEN)
+
+    def protection(self, branch: str) -> WebRequest:
+        """The older branch protection, which only administrators may read."""
+        return self._get(f"/branches/{segment(branch)}/protection", quiet=_HIDDEN)
+
+    # Answers
+
+    @staticmethod
+    def read_account(data: JsonObject, /) -> Account:
+        """An account."""
+        return Account(str(data.number("id")), data.text("login", 100), data.text_or("type") == "Bot")
+
+    def read_viewer(self, answer: WebAnswer, /) -> Account:
+        """Whose token it is. Raises RemoteError `forge_refused` for what GraphQL refuses, and for a token without an account."""
+        data = graphql_data(answer).part("viewer")
+        login = data.text("login", 100)
+        if not data.has("databaseId"):
+            raise RemoteError(Code.FORGE_REFUSED, f"GitHub does not say which account {login} is")
+        return Account(str(data.number("databaseId")), login, login.endswith("[bot]"))
+
+
+def graphql_data(answer: WebAnswer) -> JsonObject:
+    """The data of an answer without errors.
+
+    Raises RemoteError: `forge_unavailable` for a limit, else `forge_refused`, with status 404 for what is not there.
+    https://docs.github.com/en/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
+    """
+    data = answer_object(answer.body, "the answer")
+    for error in data.parts("errors"):
+        kind, message = error.text_or("type"), error.line("message", 300)
+        if kind in _LIMITED:
+            raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitHub answers: {message}", retryable=True)
+        status = _NOT_FOUND if kind == "NOT_FOUND" else None
+        raise RemoteError(Code.FORGE_REFUSED, f"GitHub answers: {message}", status=status)
+    return data.part("data")
+
+
+def _graphql(document: str, **variables: Any) -> WebRequest:
+    return WebRequest("POST", "/graphql", body={"query": document, "variables": variables}, headers=_HEADERS)
+
+
+def _annotation(annotation: Annotation) -> dict[str, Any]:
+    start = max(1, annotation.line)
+    form: dict[str, Any] = {
+        "path": annotation.path,
+        "start_line": start,
+        "end_line": max(start, annotation.end_line or start),
+        "annotation_level": _LEVELS[annotation.severity],
+        "message": cut(annotation.message, _MAX_MESSAGE) or "-",
+    }
+    if annotation.title:
+        form["title"] = cut(annotation.title, _MAX_TITLE)
+    return form
+
+
+# Change requests on GitHub, github.com or Enterprise: what only GitHub has, over what is common to hosted forges.
+#
+# A plan needs whose token it is, the list of open requests, a status, the list of comments, a comment and a check, six requests
+# in all; and the moves of its branch where an approval opens a gate.
+#
+# The REST address of Enterprise is `https://HOST/api/v3`, its GraphQL address `https://HOST/api/graphql`: a sender for it has
+# the base `https://HOST/api`, which `gitops.forge.client.forge_service` makes of the first.
+
+_MOST_PUSHES = 3
+_MOST_ACTIVITIES = 100
+_MERGES = frozenset({"pr_merge", "merge_queue_merge"})
+_INDEX_PAUSES_S = (2.0, 4.0, 8.0, 16.0, 16.0)
+_COMMIT_PAUSES_S = (1.0, 3.0, 9.0)
+_NO_COMMIT = "No commit found"
+_UNPROCESSABLE = 422
+_OK = 200
+_NOT_PROTECTED = "Branch not protected"
+_SWITCHES = ("allow_force_pushes", "allow_deletions")
+_DECISIONS = {
+    "APPROVED": ReviewDecision.APPROVED,
+    "CHANGES_REQUESTED": ReviewDecision.CHANGES_REQUESTED,
+    "REVIEW_REQUIRED": ReviewDecision.REQUIRED,
+}
+
+
+class GitHubForge(HostedForge):
+    """Implements Forge with every feature."""
+
+    def __init__(self, sender: WebSender, project: str, clock: Clock) -> None:
+        """`project` is `owner/name`. Raises UsageError `usage_error` for anything else."""
+        self._api = GitHubDialect(project, sender.base)
+        super().__init__(sender, self._api, clock)
+        # Labels as they were last read, so that labels that are right already cost no request.
+        self._labels: dict[int, frozenset[str]] = {}
+
+    def me(self) -> Account:
+        """The account of the bot's token. Raises as every forge does; a refusal of GraphQL if REST refuses to say it as well."""
+        try:
+            return super().me()
+        except RemoteError as error:
+            # An answer of GraphQL has no status of a failure: it is offered, and what it says counts.
+            if error.code != Code.FORGE_REFUSED or error.status is None:
+                raise
+            with suppress(RemoteError):
+                user = self._sender.send(self._api.user())
+                self._me = self._api.read_account(answer_object(user.body, "the user"))
+                return self._me
+            raise
+
+    def pushes(self, branch: str, project: str = "") -> Iterator[Push]:
+        """The moves of a branch, newest first, at most 300; none of a repository that does not exist or cannot be seen."""
+        for move in read_list(self._sender, self._api.activities(branch, project), most=_MOST_PUSHES):
+            # A merge, and any other move, is a push by the account that did it.
+            actor = move.optional("actor")
+            pusher = "" if actor is None else f"github:{self._api.read_account(actor).id}"
+            yield Push(old=move.commit("before"), new=move.commit("after"), pusher=pusher)
+
+    def merged_by(self, commits: Sequence[str]) -> MergedRequests:
+        """The requests that any of these commits brought in.
+
+        A commit that GitHub lists as a merge, without saying of which request, is asked for again for three quarters of a minute.
+        Raises RemoteError `pushers_pending` after that: the account that merged is not the author.
+        """
+        for pause in (*_INDEX_PAUSES_S, None):
+            found, left = self._find_merged(commits)
+            if not left:
+                return found
+            # The commits to which merges of requests moved a branch, as far as the newest page of GitHub's list goes.
+            moves = islice(self._list(self._api.newest_activities()), _MOST_ACTIVITIES)
+            merges = {move.commit("after") for move in moves if move.text_or("activity_type") in _MERGES}
+            pending = left & merges
+            if not pending:
+                return found
+            if pause is not None:
+                self._sender.wait(pause)
+        detail = f"GitHub does not say yet which change request commit {min(pending)[:12]} merged"
+        raise RemoteError(Code.PUSHERS_PENDING, detail, retryable=True)
+
+    def set_status(self, status: CheckStatus) -> None:
+        """Set the status of a commit in a context; GitHub does not know a new head of a fork for some seconds."""
+        for pause in (*_COMMIT_PAUSES_S, None):
+            try:
+                return super().set_status(status)
+            except RemoteError as error:
+                if pause is None or error.status != _UNPROCESSABLE or _NO_COMMIT not in error.detail:
+                    raise
+            self._sender.wait(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def files(self, number: int) -> tuple[str, ...]:
+        """Paths that a request changes, sorted, old names included.
+
+        Raises GitopsError `request_not_found`, RemoteError `forge_limit` for as many as GitHub does not list.
+        """
+        entries = list(self._list(self._api.list_files(number), about=number))
+        if len(entries) >= MAX_FILES:
+            detail = f"request {number} changes {MAX_FILES} files or more: GitHub lists no more"
+            raise RemoteError(Code.FORGE_LIMIT, detail)
+        return self._paths(entries)
+
+    def review_decision(self, number: int) -> ReviewDecision:
+        """What the rules of the target branch decide, code owners included. Raises GitopsError `request_not_found`."""
+        try:
+            data = graphql_data(self._sender.send(self._api.review_decision(number)))
+        except RemoteError as error:
+            if error.status == _NOT_FOUND:
+                raise no_request(number) from error
+            raise
+        said = data.part("repository").part("pullRequest").text_or("reviewDecision")
+        return _DECISIONS.get(said, ReviewDecision.UNKNOWN)
+
+    def branch_rules(self, branch: str) -> BranchRules:
+        """What rulesets enforce on a branch (short name), and its older protection as far as the token may see it."""
+        by_type: dict[str, list[JsonObject]] = {}
+        for rule in self._list(self._api.rules(branch)):
+            by_type.setdefault(rule.text("type"), []).append(rule)
+        return branch_rules(by_type, self._sender.send(self._api.protection(branch)))
+
+    def set_check(self, check: CommitCheck) -> None:
+        """Write the check of a commit with this name; the newest of a name counts. Only tokens of apps and jobs may."""
+        first, others = self._api.check(check)
+        answer = self._sender.send(first)
+        identifier = answer_object(answer.body, "the check").number("id")
+        for output in others:
+            self._sender.send(self._api.add_to_check(identifier, output))
+
+    def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
+        """Add labels to a request and remove labels. Only a difference to what was last read costs a request."""
+        if number not in self._labels:
+            entries = self._list(self._api.labels(number), about=number)
+            self._labels[number] = frozenset(label.text("name") for label in entries)
+        # GitHub does not distinguish capitals and small letters in labels.
+        has = {label.lower() for label in self._labels[number]}
+        missing = [label for label in dict.fromkeys(add) if label.lower() not in has]
+        extra = [label for label in dict.fromkeys(remove) if label.lower() in has]
+        # What was read is out of date from the first of these requests on, also if one of the others fails.
+        self._labels.pop(number)
+        # First what is wrong now: a token that may not create labels may remove them.
+        for label in extra:
+            self._sender.send(self._api.remove_label(number, label))
+        if missing:
+            self._sender.send(self._api.add_labels(number, missing))
+        self._labels[number] = frozenset((has | {m.lower() for m in missing}) - {e.lower() for e in extra})
+
+    def record_deployment(self, deployment: Deployment) -> None:
+        """Record the state of a deployment, in the bot's one deployment of that commit to that environment."""
+
+        def find() -> int | None:
+            me = self.me().id
+            for found in self._list(self._api.deployments(deployment)):
+                creator = found.optional("creator")
+                if creator is not None and self._api.read_account(creator).id == me:
+                    return found.number("id")
+            return None
+
+        def read(answer: WebAnswer) -> int:
+            return answer_object(answer.body, "the deployment").number("id")
+
+        identifier = find() or self._create(self._api.open_deployment(deployment), find, read)
+        self._sender.send(self._api.set_deployment(identifier, deployment))
+
+    def _read_request(self, found: JsonObject) -> ChangeRequest:
+        request = self._api.read_request(found)
+        self._labels[request.number] = frozenset(request.labels)
+        return request
+
+
+def branch_rules(by_type: Mapping[str, Sequence[JsonObject]], protection: WebAnswer) -> BranchRules:
+    """What rulesets, as rules by their type, and the older protection enforce together.
+
+    The older protection is unknown where the token may not read it.
+    https://docs.github.com/en/rest/repos/rules#get-rules-for-a-branch
+    https://docs.github.com/en/rest/branches/branch-protection#get-branch-protection
+    """
+    checks = {
+        check.text("context")
+        for rule in by_type.get("required_status_checks", ())
+        for check in rule.part("parameters").parts("required_status_checks")
+    }
+    old = _older_rules(protection)
+    return BranchRules(
+        protected=True if by_type else old.protected,
+        request_needed=True if "pull_request" in by_type else old.request_needed,
+        force_push=False if "non_fast_forward" in by_type else old.force_push,
+        deletion=False if "deletion" in by_type else old.deletion,
+        required_checks=tuple(sorted(checks.union(old.required_checks or ()))) if checks else old.required_checks,
+        # A ruleset that restricts updates names no accounts: those who bypass it push, and only administrators see them.
+        pushers=() if "update" in by_type else old.pushers,
+        # The older protection has no queue.
+        queue="merge_queue" in by_type or None,
+        notes=old.notes,
+    )
+
+
+def _older_rules(answer: WebAnswer) -> BranchRules:
+    """What the older protection enforces."""
+    data = answer_object(answer.body, "the protection") if isinstance(answer.body, dict) else None
+    if data is not None and answer.status == _NOT_FOUND and data.text_or("message") == _NOT_PROTECTED:
+        return UNPROTECTED
+    if data is None or answer.status != _OK:
+        return BranchRules(notes=("branch protection cannot be read with this token; rules of rulesets can",))
+    enabled = {name: data.has(name) and data.part(name).flag("enabled") for name in _SWITCHES}
+    checks, restricted = data.optional("required_status_checks"), data.optional("restrictions")
+    contexts = [] if checks is None else [text for text in checks.values("contexts") if isinstance(text, str)]
+    pushers = None
+    if restricted is not None:
+        users = [user.text("login", 100) for user in restricted.parts("users")]
+        groups = [group.text("slug") for kind in ("teams", "apps") for group in restricted.parts(kind)]
+        pushers = tuple(sorted([*users, *groups]))
+    return BranchRules(
+        protected=True,
+        request_needed=data.has("required_pull_request_reviews"),
+        force_push=enabled["allow_force_pushes"],
+        deletion=enabled["allow_deletions"],
+        required_checks=tuple(sorted(set(contexts))),
+        pushers=pushers,
+    )
+
+
+# Webhooks of GitHub and the event files of its jobs, as neutral events: functions of bytes, pure.
+#
+# The rules are those of `gitops.forge.actions`.
+# https://docs.github.com/en/webhooks/webhook-events-and-payloads
+
+_SIGNATURE = re.compile(r"sha256=([0-9a-f]{64})")
+
+
+def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> bool:
+    """Whether `X-Hub-Signature-256` is the HMAC of the raw body; an empty secret is never good.
+
+    The older `X-Hub-Signature`, of SHA-1, is not looked at.
+    https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries
+    """
+    found = _SIGNATURE.fullmatch(headers.get("x-hub-signature-256", ""))
+    expected = hmac.new(secret, body, hashlib.sha256).hexdigest()
+    return found is not None and bool(secret) and hmac.compare_digest(found[1], expected)
+
+
+def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
+    """A webhook; its id is that of the delivery, the same when it is sent again. Raises GitopsError `event_invalid`."""
+    kind, delivery = headers.get("x-github-event", ""), headers.get("x-github-delivery", "")
+    return actions.decode_webhook(kind, delivery, headers, body, _READERS)
+
+
+def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
+    """The event file of a job, whose variables are `environ`. Raises GitopsError `event_invalid`."""
+    return actions.decode_job(environ, body, _READERS)
+
+
+def _issue_comment(data: JsonObject) -> Event:
+    body = data.part("comment").text_or("body", most=actions.MAX_BODY)
+    return actions.comment_event(
+        data, GitHubDialect.read_account, body, on_request=data.part("issue").has("pull_request")
+    )
+
+
+def _review(data: JsonObject) -> Event:
+    if data.text("action", 100) not in ("submitted", "edited", "dismissed"):
+        return actions.ignored_event("pull_request_review", data)
+    return ReviewEvent(data.part("pull_request").number("number"))
+
+
+def _merge_group(data: JsonObject) -> Event:
+    if data.text("action", 100) != "checks_requested":
+        return actions.ignored_event("merge_group", data)
+    group = data.part("merge_group")
+    target = actions.ref_of(group, "base_ref")
+    return QueueEvent(head=group.commit("head_sha"), base=group.commit("base_sha"), target=target)
+
+
+_request_event = partial(actions.request_event, target_field="base")
+_READERS: actions.Readers = {
+    "pull_request": _request_event,
+    "pull_request_target": _request_event,
+    "issue_comment": _issue_comment,
+    "pull_request_review": _review,
+    "push": partial(actions.push_event, forge="github", account=GitHubDialect.read_account, pusher="sender"),
+    "merge_group": _merge_group,
+    # A dispatch through the API: its payload comes from the holder of a token that may write.
+    "repository_dispatch": partial(actions.manual_event, field="client_payload"),
+    **actions.JOB_READERS,
+}

@@ -1,1 +1,0 @@
-"""GitHub, github.com or Enterprise: the dialect, the events and the adapter."""
