@@ -11,8 +11,7 @@ from enum import StrEnum
 from gitops.cluster.model.address import Address, Kind, graph_address
 from gitops.cluster.model.outcome import StateObservations, VerbOutcome
 from gitops.cluster.plan.probe import probe_graph
-from gitops.cluster.session.observations import RECOVERIES, VANISHED, verify_catalog
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import RECOVERIES, VANISHED, Session, StateNeed, in_session, verify_catalog
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.canonical import digest
 from gitops.core.codes import Code

@@ -36,8 +36,7 @@ from gitops.cluster.plan.open_changesets import graphs_of_changesets
 from gitops.cluster.plan.plan import plan_session
 from gitops.cluster.plan.recovery_rules import Sweep
 from gitops.cluster.session.gate import AcceptedApprovals
-from gitops.cluster.session.observations import warn_of_intents
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import Session, StateNeed, in_session, warn_of_intents
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code, remedy
 from gitops.core.dataclass import dataclass

@@ -21,8 +21,7 @@ from gitops.cluster.plan.draft import StateDraft, graph_observation, recorded_da
 from gitops.cluster.plan.planner import diff
 from gitops.cluster.plan.probe import GraphProbe, probe_graph
 from gitops.cluster.session.gate import report_debts
-from gitops.cluster.session.observations import VANISHED, verify_catalog
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import VANISHED, Session, StateNeed, in_session, verify_catalog
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.canonical import digest
 from gitops.core.codes import Code

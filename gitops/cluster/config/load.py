@@ -29,27 +29,37 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gitops.cluster.config.cache import CompileCache, SoundPairs
-from gitops.cluster.config.configuration import Configuration
-from gitops.cluster.config.declaration import Header, config_digest, read_config
-from gitops.cluster.config.index import (
+from gitops.cluster.config.cache import (
     NO_INDEX,
+    CompileCache,
     GraphRecord,
     Index,
     IndexColumns,
     RecordedTree,
+    SoundPairs,
     addresses_of,
     read_index,
     write_index,
 )
-from gitops.cluster.config.loader import ResourceLoader
-from gitops.cluster.config.policies import Judgement, judge
+from gitops.cluster.config.declaration import (
+    DeclaredCluster,
+    DeclaredGraph,
+    DeclaredPolicy,
+    Header,
+    config_digest,
+    config_form,
+    graph_from_form,
+    policy_from_form,
+    read_config,
+    texts_of,
+)
+from gitops.cluster.config.loader import LoadedPolicy, ResourceLoader
 from gitops.cluster.config.reader import MAX_QUERIES, MAX_QUERY_BYTES, SourceFile, SourceReader
 from gitops.cluster.config.sound import SoundGraph, VouchedGraph, VouchedGraphs
 from gitops.cluster.config.source import SourceError, SourceLimits, SourceMovedError, SourceTree, StampedTree, parents
-from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.address import Address, Kind, graph_address, is_name, is_servable
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.resource import (
     Dependencies,
@@ -61,11 +71,214 @@ from gitops.cluster.model.resource import (
     digests_of,
 )
 from gitops.cluster.model.restore import restore_resources
+from gitops.cluster.policy.bind import BoundBundle, Enforced, bind, check_kinds, conflicts, kind_of
+from gitops.cluster.policy.bundle import Bundle
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.collector import paused_collector
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostics
+from gitops.core.diagnostics import Diagnostics, Severity, SourceRef
+
+if TYPE_CHECKING:
+    from gitops.database.language.yaml import YamlNode
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+# Step 8 of a load: whether the policies of a folder can be enforced, and decide what is expected of them. Each policy file is
+# read, and held against what it is bound to; a scope has one policy. Then the cases are decided that lie beside `cluster.yaml`
+# and beside the policy files, in `*.test.yaml` and `policy.tests.yaml`. A file that an earlier load found without problems,
+# bound to the same kinds of scopes, is not read again: only soundness is kept, as for queries.
+
+
+_CASES = (".test.yaml", "policy.tests.yaml")
+
+
+class Judgement(NamedTuple):
+    """The policies that were judged, and how many cases the folder has."""
+
+    policies: tuple[LoadedPolicy, ...] = ()
+    cases: int = 0
+
+
+def check_bundle(policy: LoadedPolicy, found: Diagnostics, sound: SoundPairs | None) -> None:
+    """Report the problems of a policy file, as it is bound."""
+    pair = "policy " + " ".join(sorted({kind_of(scope) for scope in policy.scopes})), policy.file.digest
+    if sound is not None and sound.names(*pair) is not None:
+        return
+    _, problems = read_policy(policy)
+    found.extend(problems)
+    if sound is not None and not len(problems):
+        sound.add(*pair, ())
+
+
+def read_policy(policy: LoadedPolicy) -> tuple[Bundle | None, Diagnostics]:
+    """The bundle of a policy file, None if it has errors; and its problems as it is bound."""
+    # A load that finds everything known to be sound does not import the reader.
+    from gitops.cluster.policy.read import read_bundle
+
+    at = f"{policy.at}.file"
+    bundle, problems = read_bundle(policy.file.data, policy.file.path, at)
+    if bundle is not None:
+        bound = BoundBundle(policy.declared.name.value, bundle, policy.scopes, policy.file.path)
+        problems.extend(check_kinds(bound, at))
+    return None if problems.has_errors else bundle, problems
+
+
+def check_bindings(policies: Collection[LoadedPolicy], found: Diagnostics) -> None:
+    """Report each further policy of a scope that has one."""
+    named = {policy.declared.name.value: policy for policy in policies}
+    for scope, names in conflicts({name: policy.scopes for name, policy in named.items()}).items():
+        for name in names[1:]:
+            policy = named[name]
+            message = f"{scope} has the policy {names[0]} already"
+            found.add(
+                Code.DUPLICATE_POLICY_BINDING, f"{policy.at}.applies_to", message, source=policy.declared.name.source
+            )
+
+
+def enforced_by(policies: Collection[LoadedPolicy]) -> Mapping[str, Enforced]:
+    """What is enforced on each scope; a policy that has errors is left out."""
+    bundles = ((policy, read_policy(policy)[0]) for policy in policies)
+    bound = (BoundBundle(p.declared.name.value, b, p.scopes, p.file.path) for p, b in bundles if b is not None)
+    return bind(bound)[0]
+
+
+def case_files(policies: Collection[LoadedPolicy], reader: SourceReader) -> Iterator[SourceFile]:
+    """The files beside the configuration and the policies that have cases; one that cannot be read is reported."""
+    folders = {".", *(policy.file.path.rpartition("/")[0] or "." for policy in policies)} if policies else set()
+    for folder in sorted(folders):
+        try:
+            names = reader.tree.names(folder)
+        except SourceError as error:
+            message = f"the folder is not searched for cases: {error.detail}"
+            reader.found.add(error.code, folder, message, severity=Severity.WARNING)
+            continue
+        for name in names:
+            if name.endswith(_CASES):
+                path = name if folder == "." else f"{folder}/{name}"
+                file = reader.file(path, path, SourceRef(path), missing=Code.POLICY_TESTS_INVALID)
+                if file is not None and b"cases" in file.data:
+                    yield file
+
+
+def judge(
+    config: Configuration,
+    policies: Collection[LoadedPolicy],
+    reader: SourceReader,
+    sound: SoundPairs | None,
+    compiled: Callable[[str], GraphDeclaration],
+) -> Judgement:
+    """Take step 8; problems go to the reader. `compiled` gives a graph of a folder without errors."""
+    found, graphs = reader.found, config.form["graphs"]
+    for policy in policies:
+        check_bundle(policy, found, sound)
+    check_bindings(policies, found)
+    for graph in graphs:
+        if is_name(graph) and not is_servable(graph):
+            message = f"no server can serve a graph with the id '{graph}'"
+            place = config.graph(graph).id.source
+            found.add(Code.GRAPH_ID_UNSERVABLE, graph_address(graph), message, source=place)
+    files = tuple(case_files(policies, reader))
+    if not files:
+        return Judgement(tuple(policies))
+    from gitops.cluster.policy.cases import Guarded, failures, read_cases
+
+    def writes(scope: str, query: str) -> bool | None:
+        checked = compiled(Address(scope).graph or "").queries.get(query)
+        return None if checked is None else bool(checked.writes)
+
+    cases = [(file, *read_cases(file.data, file.path)) for file in files]
+    for _, _, problems in cases:
+        found.extend(problems)
+    if not found.has_errors:
+        guarded = Guarded(enforced_by(policies), graphs, writes)
+        for file, read, _ in cases:
+            for case in read:
+                found.extend(failures(case, file.path, guarded))
+    return Judgement(tuple(policies), sum(len(read) for _, read, _ in cases))
+
+
+# -- cluster.yaml of a load --------------------------------------------------------------------------------------------
+# `cluster.yaml` for one load: parsed, or as an index records it.
+
+
+class Configuration:
+    """`cluster.yaml`, parsed or as an index records it. `form` is as in `config_form`."""
+
+    def __init__(
+        self, data: bytes, form: Mapping[str, Any], header: Header | None, parsed: DeclaredCluster | None
+    ) -> None:
+        self._data = data
+        self.digest, self.size = digest(data), len(data)
+        self.form = form
+        self.header = header
+        self.is_recorded = parsed is None
+        if parsed is not None:
+            self.parsed = parsed
+
+    @classmethod
+    def parse(cls, data: bytes, found: Diagnostics) -> Configuration | None:
+        """Steps 3 to 5; None if 3 or 4 failed. Problems go to `found`."""
+        # Neither the parser nor the languages are imported by a load that does not need them.
+        from gitops.cluster.config.cluster_yaml import header_of, parse_cluster
+
+        cluster, problems = parse_cluster(data)
+        found.extend(problems)
+        return None if cluster is None else cls(data, config_form(cluster), header_of(cluster, found), cluster)
+
+    @classmethod
+    def recorded(cls, data: bytes, index: Index | None) -> Configuration | None:
+        """The content as recorded, None if the index is about another file.
+
+        Which ledger is read and locked must not depend on what a cache says of the file: a storage root must stand there
+        literally, on one line.
+        """
+        if index is None or index.config != digest(data):
+            return None
+        if index.header[1] is not None:
+            lines = [line.rstrip() for line in data.splitlines() if line.startswith(b"storage")]
+            text = index.header[1].encode("utf-8", "surrogatepass")
+            if lines not in ([b"storage: %b" % text], [b'storage: "%b"' % text], [b"storage: '%b'" % text]):
+                return None
+        return cls(data, index.form, Header(*index.header), None)
+
+    @functools.cached_property
+    def parsed(self) -> DeclaredCluster:
+        """The document, with the places of all texts. Raises SourceMovedError if it is not what the index says."""
+        from gitops.cluster.config.cluster_yaml import parse_cluster
+
+        cluster, _ = parse_cluster(self._data)
+        if cluster is None:
+            raise SourceMovedError
+        return cluster
+
+    @functools.cached_property
+    def _graphs(self) -> Mapping[str, DeclaredGraph]:
+        return {graph.id.value: graph for graph in self.parsed.graphs}
+
+    @functools.cached_property
+    def _policies(self) -> Mapping[str, DeclaredPolicy]:
+        return {policy.name.value: policy for policy in self.parsed.policies}
+
+    @property
+    def compute(self) -> YamlNode:
+        """The section `compute` of the document. Raises SourceMovedError where there is none."""
+        if self.parsed.compute is None:
+            raise SourceMovedError
+        return self.parsed.compute.section
+
+    def graph(self, name: str) -> DeclaredGraph:
+        """The declaration of a graph."""
+        if not self.is_recorded:
+            return self._graphs[name]
+        return graph_from_form(name, self.form["graphs"][name], lambda: texts_of(self._graphs.get(name)))
+
+    def policy(self, name: str) -> DeclaredPolicy:
+        """The declaration of a policy."""
+        if not self.is_recorded:
+            return self._policies[name]
+        return policy_from_form(name, self.form["policies"][name], lambda: texts_of(self._policies.get(name)))
+
 
 # An index that is a little out of date is still useful: up to this many files and folders are simply looked at again.
 _WORTH_RECORDING = 64

@@ -48,21 +48,6 @@ from gitops.core.documents.forms import (
 from gitops.core.documents.json_bytes import MalformedError
 from gitops.core.errors import IntegrityError
 
-__all__ = [
-    "ChangesetIndex",
-    "event_type",
-    "read_archive",
-    "read_ended",
-    "read_events",
-    "read_index",
-    "read_record",
-    "write_archive",
-    "write_ended",
-    "write_events",
-    "write_index",
-    "write_record",
-]
-
 T = TypeVar("T")
 
 _ADDRESS = Form(lambda value: Address(LINE.read(value)))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from gitops.cluster.ledger.documents import write_lock
-from gitops.cluster.ledger.readings import lock_held_message, lock_observation
+from gitops.cluster.ledger.files import lock_held_message, lock_observation
 from gitops.cluster.model.ledger import LockInfo, LockObservation
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code

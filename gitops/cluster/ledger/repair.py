@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from gitops.cluster.ledger.branch import BranchLedger
 from gitops.cluster.ledger.chain import VerifiedEntry, is_continuation, quarantine_ref, split_chain, verify_chain
+from gitops.cluster.ledger.files import following, next_entry
 from gitops.cluster.ledger.git_lock import push_own
 from gitops.cluster.ledger.port import LedgerView
-from gitops.cluster.ledger.writings import following, next_entry
 from gitops.cluster.model.ledger import EntryKind
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

@@ -37,8 +37,7 @@ from gitops.cluster.plan.planner import describe, diff, make_plan
 from gitops.cluster.plan.recorded import kept_data, recorded_graphs
 from gitops.cluster.plan.texts import changed_texts
 from gitops.cluster.session.gate import AcceptedApprovals, accept_approvals, report_debts
-from gitops.cluster.session.observations import RECOVERIES, STATE_FILE, warn_of_intents
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import RECOVERIES, STATE_FILE, Session, StateNeed, in_session, warn_of_intents
 from gitops.cluster.session.validate import load_advice
 from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.codes import Code

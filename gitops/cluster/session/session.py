@@ -7,26 +7,195 @@ from contextlib import suppress
 from dataclasses import field, replace
 from datetime import datetime
 from enum import Enum, auto
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from gitops.cluster.approvals.revocations import find_revocations, with_revocations
 from gitops.cluster.config.load import LoadResult, load_desired
 from gitops.cluster.config.source import SourceMovedError
-from gitops.cluster.ledger.port import LedgerView
-from gitops.cluster.ledger.readings import lock_held_message
+from gitops.cluster.ledger.files import MISSING_BLOB, following, lock_held_message
+from gitops.cluster.ledger.port import BlobCondition, IntentListing, LedgerReader, LedgerStore, LedgerView, LedgerWrite
 from gitops.cluster.model.address import Kind, is_servable, of_kind
-from gitops.cluster.model.ledger import LedgerState, LockInfo, LockObservation
+from gitops.cluster.model.approval import ClusterTarget
+from gitops.cluster.model.kinds import rules_of
+from gitops.cluster.model.ledger import (
+    EntryKind,
+    LedgerState,
+    LockInfo,
+    LockObservation,
+    RecordedRevocation,
+    Status,
+    StatusRecord,
+)
 from gitops.cluster.model.outcome import StateObservations, VerbOutcome
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.trust import DataGrowth
-from gitops.cluster.session.observations import LOCK_FILE, STATE_FILE, observe
-from gitops.cluster.session.revocations import RevocationContext, record_revocations
 from gitops.cluster.session.workspace import Stores, Workspace
-from gitops.core.clock import timestamp
+from gitops.core.clock import Clock, IdSource, parse_timestamp, timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
-from gitops.core.errors import GitopsError
+from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.storage.address import StorageRootError
+from gitops.database.storage.parallel import in_parallel
+
+# -- observations ------------------------------------------------------------------------------------------------------
+# What a verb observes of ledger, lock and catalog.
+
+
+# Problems name places relative to the storage root, whatever the store is; the paths of the envelope are for people.
+STATE_FILE = "__cluster/state.json"
+LOCK_FILE = "__cluster/lock.json"
+RECOVERIES = "__cluster/recoveries"
+
+VANISHED = "the graph root does not exist, and no delete was applied"
+"""What is observed of an applied graph that is gone."""
+RECORD_LIVE = "record what is live: gitops refresh; then bring it to what is declared: gitops apply"
+"""What helps where a person changed a live schema."""
+
+_UNREAD = "payload_read_error"
+_BLOB_FINDINGS = {
+    BlobCondition.MISSING: (Code.CATALOG_PAYLOAD_MISSING, "payload_missing", MISSING_BLOB),
+    BlobCondition.MISMATCH: (Code.CATALOG_PAYLOAD_MISMATCH, "payload_mismatch", "the blob does not have its digest"),
+    BlobCondition.UNREADABLE: (Code.CATALOG_PAYLOAD_READ_ERROR, _UNREAD, "the blob cannot be read"),
+}
+
+
+def observe(
+    ledger: LedgerReader, view: LedgerView, held: LockObservation, now: datetime, *, acquired: str | None = None
+) -> StateObservations:
+    """The observations block of an envelope."""
+    state = view.state
+    created = None if held.info is None else parse_timestamp(held.info.created_at)
+    return StateObservations(
+        state_path=ledger.state_path,
+        lock_path=ledger.lock_path,
+        state_found=view.found,
+        applied_config_digest=None if state is None else state.config_digest,
+        state_revision=0 if state is None else state.revision,
+        state_cas=view.cas,
+        resource_count=0 if state is None else len(state.resources),
+        held=held,
+        lock_age_seconds=None if created is None else max(0, int((now - created).total_seconds())),
+        acquired_lock_id=acquired,
+    )
+
+
+def read_at_once(ledger: LedgerReader) -> tuple[LockObservation, IntentListing, LedgerView]:
+    """Lock, sidecars and state for who holds no lock: where answers are slow, all are asked for at the same time.
+
+    Raises RemoteError as `LedgerReader.view`.
+    """
+    reads: tuple[Callable[[], Any], ...] = (ledger.observe_lock, ledger.intents, ledger.view)
+    held, listing, view = in_parallel(lambda read: read(), reads, ledger.parallel)
+    return held, listing, view
+
+
+def warn_of_intents(listing: IntentListing, problems: Diagnostics, message: str) -> None:
+    """Add a warning for each operation that is not settled, in the order of their files, with this message."""
+    if listing.problem is not None:
+        problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
+    for name in sorted([i.operation_id + ".json" for i in listing.intents] + [u.name for u in listing.unreadable]):
+        problems.add(Code.CLUSTER_RECOVERY_PENDING, f"{RECOVERIES}/{name}", message)
+
+
+def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnostics) -> LedgerState:
+    """Report every catalog blob that is not OK, and return the state as a refresh records it.
+
+    A missing or corrupt blob drops the digest, so that the next apply publishes it again; an unreadable blob
+    keeps its digest, until it can be read again. `status` uses only the reports.
+    """
+    resources, statuses = dict(state.resources), dict(state.statuses)
+    listed = [address for address in sorted(state.resources) if rules_of(address).catalog_suffix]
+    readings = in_parallel(lambda a: ledger.blob(a, state.resources[a].digest), listed, ledger.parallel)
+    for address, reading in zip(listed, readings, strict=True):
+        if reading.condition is BlobCondition.OK:
+            if address in statuses and _UNREAD in statuses[address].conditions:
+                statuses[address] = StatusRecord(Status.APPLIED)
+            continue
+        code, condition, message = _BLOB_FINDINGS[reading.condition]
+        detail = f"{message}: {reading.detail}" if reading.detail not in ("", message) else message
+        problems.add(code, address, detail)
+        unreadable = reading.condition is BlobCondition.UNREADABLE
+        statuses[address] = StatusRecord(Status.ERROR if unreadable else Status.DRIFTED, (condition,), message)
+        if not unreadable:
+            del resources[address]
+    return replace(state, resources=resources, statuses=statuses)
+
+
+# -- revocations -------------------------------------------------------------------------------------------------------
+# Take the revocations that count into the ledger, in an entry of their own.
+# The entry repeats the source of the one before: nothing of the cluster folder is read, so a broken folder does not keep an
+# approval valid that was revoked.
+
+
+REVOKING = "revoke"
+"""The operation in the lock of a command that revokes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationContext:
+    """The ledger of a target, and who writes entries of it, at what time."""
+
+    ledger: LedgerStore
+    target: ClusterTarget
+    clock: Clock
+    ids: IdSource
+    actor: str | None
+
+
+def record_under_lock(context: RevocationContext) -> tuple[RecordedRevocation, ...]:
+    """Record what is not recorded yet, and return it; the lock is taken only if there is something.
+
+    The lock of a command that revokes does not stop it: that command still waits for the answer to its push, and writes no entry
+    that the compare-and-swap would not stop. Raises GitopsError `state_lock_held`, and as `record_revocations`.
+    """
+    ledger = context.ledger
+    if not _find(context, ledger.view()):
+        return ()
+    info = LockInfo(context.ids.ulid(), REVOKING, timestamp(context.clock.now()), 0)
+    try:
+        ledger.acquire(info)
+    except ConflictError:
+        holder = ledger.observe_lock().info
+        if holder is None or holder.operation != REVOKING:
+            raise
+    try:
+        before = ledger.view()
+        after = record_revocations(context, before)
+    finally:
+        ledger.release(info.lock_id)
+    return () if after.entry is None or after is before else after.entry.revoked
+
+
+def record_revocations(context: RevocationContext, view: LedgerView) -> LedgerView:
+    """The view after the entry that takes in all revocations that count and are not recorded yet; `view` if there are none.
+
+    The caller holds the lock. Raises GitopsError as `LedgerStore.commit` does.
+    """
+    revoked = _find(context, view)
+    if not revoked or view.entry is None or view.state is None or view.trust is None:
+        return view
+    at = timestamp(view.time(context.clock.now()))
+    state = replace(with_revocations(view.state, revoked, at), revision=view.state.next_revision)
+    entry = following(
+        view.entry,
+        EntryKind.REVOKE,
+        operation=context.ids.ulid(),
+        at=at,
+        actor=context.actor,
+        trust_digest=view.trust.digest,
+    )
+    entry = replace(entry, state_revision=state.revision, revoked=revoked)
+    return context.ledger.commit(view, LedgerWrite(state, entry))
+
+
+def _find(context: RevocationContext, view: LedgerView) -> tuple[RecordedRevocation, ...]:
+    """The revocations that count and are not recorded yet. Without a ledger there is nothing to revoke."""
+    if view.entry is None or view.state is None or view.trust is None or view.entry.former is not None:
+        return ()
+    listing, at = context.ledger.approvals(), view.time(context.clock.now())
+    return find_revocations(view.state, listing.evidence, listing.decisions, view.trust, target=context.target, at=at)
+
 
 T = TypeVar("T", bound=VerbOutcome)
 

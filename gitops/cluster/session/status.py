@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
 from gitops.cluster.ledger.port import LedgerView
+from gitops.cluster.ledger.served import ServingReports
 from gitops.cluster.model.address import Address, Kind, trust_address
 from gitops.cluster.model.ledger import LedgerState, LockObservation, Status
 from gitops.cluster.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
+from gitops.cluster.model.served import Replica, RevisionIdentity, live_replicas
 from gitops.cluster.session.gate import report_debts
-from gitops.cluster.session.observations import (
+from gitops.cluster.session.session import (
     LOCK_FILE,
     STATE_FILE,
     observe,
@@ -26,7 +29,6 @@ from gitops.cluster.session.observations import (
     verify_catalog,
     warn_of_intents,
 )
-from gitops.cluster.session.serving import revision_of, servers
 from gitops.cluster.session.validate import load_advice
 from gitops.cluster.session.workspace import Workspace
 from gitops.cluster.targets.projection import pending_rows, place_of
@@ -35,6 +37,28 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.database.storage.address import StorageRootError
 from gitops.database.storage.parallel import in_parallel
+
+# -- servers -----------------------------------------------------------------------------------------------------------
+# Which revision the servers of a cluster answer from, by their reports.
+
+
+def servers(
+    reports: ServingReports, applied: RevisionIdentity, now: datetime, problems: Diagnostics
+) -> tuple[Replica, ...]:
+    """The live servers in order of their names; what cannot be read of the reports is a warning."""
+    try:
+        listing = reports.read()
+    except GitopsError as error:
+        problems.add(Code.SERVING_REPORTS_UNREADABLE, error.path or "serving", f"{error.code}: {error.detail}")
+        return ()
+    for each in listing.unread:
+        problems.add(Code.SERVING_REPORT_INVALID, each.place, each.detail)
+    return live_replicas(listing.reports, applied, now)
+
+
+def revision_of(cas: str | None, state_revision: int) -> RevisionIdentity | None:
+    """The applied revision as reports name it, by the compare-and-swap digest and the number of its state."""
+    return None if cas is None else RevisionIdentity(cas.rpartition(":")[2], state_revision, None)
 
 
 def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
