@@ -33,6 +33,24 @@ class CompileCache(Protocol):
         """Keep an entry, in place of an older one of its name."""
 
 
+class Hints(NamedTuple):
+    """What lets commands that only advise load faster: a tree of the folder, and a cache.
+
+    A cache is not evidence. No verb that permits, applies or checks a change request uses it.
+    """
+
+    tree: StampedTree
+    cache: CompileCache
+
+    def recall(self) -> Index | None:
+        """What an earlier load has kept of the folder."""
+        return read_index(self.cache.load(f"index {self.tree.identity}"))
+
+    def keep(self, index: Index) -> None:
+        """Keep it for the next load."""
+        self.cache.save(f"index {self.tree.identity}", write_index(index))
+
+
 class MemoryCache:
     """A CompileCache in a dictionary."""
 

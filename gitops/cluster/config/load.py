@@ -33,15 +33,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gitops.cluster.config.cache import (
     NO_INDEX,
-    CompileCache,
     GraphRecord,
+    Hints,
     Index,
     IndexColumns,
     RecordedTree,
     SoundPairs,
     addresses_of,
-    read_index,
-    write_index,
 )
 from gitops.cluster.config.declaration import (
     DeclaredCluster,
@@ -83,21 +81,413 @@ if TYPE_CHECKING:
     from gitops.database.language.yaml import YamlNode
 
 
-# -- policies ----------------------------------------------------------------------------------------------------------
-# Step 8 of a load: whether the policies of a folder can be enforced, and decide what is expected of them. Each policy file is
+class Judgement(NamedTuple):
+    """The policies that were judged, and how many cases the folder has."""
+
+    policies: tuple[LoadedPolicy, ...] = ()
+    cases: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a full load found.
+
+    `desired` and `header` are None when there is an error that concerns them. `resources` (in address order) and
+    `dependencies` hold what could be loaded even then: for reports, never to plan from. `sound` are the graphs without problems,
+    by their ids, where the load was given what a ledger vouches for. `judgement` is of step 8.
+    """
+
+    desired: DesiredState | None
+    header: Header | None
+    resources: Mapping[Address, Resource]
+    dependencies: Collection[Dependency]
+    diagnostics: Diagnostics
+    sound: Mapping[str, SoundGraph] = field(default_factory=dict)
+    judgement: Judgement = Judgement()
+
+    def digests(self) -> Mapping[Address, str]:
+        """Address to digest of the resources, in address order."""
+        return digests_of(self.resources)
+
+
+@paused_collector()
+def load_desired(
+    tree: SourceTree, vouched: VouchedGraphs | None = None, hints: Hints | None = None, *, applied: bool = False
+) -> Loaded:
+    """Take the steps, but for what is known already: by the ledger that vouches for graphs of the folder, and by a cache.
+
+    Each file is read at most once, and nothing but the cache is written; without either, everything is read. `vouched` and the
+    tree of `hints`, which is read in place of `tree`, are about the same folder. `applied` says that the folder is one that was
+    applied, perhaps by a release that took more: step 8 is left out.
+
+    Raises nothing for any content of the tree. Resources and compiled graphs of the result that were not read may be made when
+    they are asked for. That raises SourceMovedError if they are not what was believed of them: load again from the files alone.
+    """
+    index = None if hints is None else hints.recall()
+    tree = tree if hints is None else hints.tree
+    data, found = read_config(tree)
+    config = None if data is None else Configuration.recorded(data, index) or Configuration.parse(data, found)
+    if config is None:
+        return Loaded(None, None, MappingProxyType({}), (), found)
+    recorded = None if hints is None or index is None else RecordedTree(hints.tree, index)
+    reader = SourceReader(tree, found, None if recorded is None else recorded.facts)
+    sound = None if hints is None else SoundPairs(hints.cache)
+    load = _Load(config, ResourceLoader(reader, sound), recorded, vouched)
+    believed = hints or vouched
+    try:
+        load.resolve()
+        if not applied:
+            load.judge()
+        is_certain = believed is None or not load.is_near_a_limit(believed.tree.limits)
+    except SourceMovedError:
+        is_certain = False
+    if believed is not None and not is_certain:
+        return load_desired(believed.tree.reopened(), applied=applied)
+    if hints is not None and sound is not None:
+        sound.save()
+        if load.is_worth_recording():
+            hints.keep(load.new_index(hints.tree))
+    return load.result(lambda: tree if believed is None else believed.tree.reopened())
+
+
+def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None:
+    """The schema text that the folder declares for a graph, if its digest is the expected one; reads two files."""
+    from gitops.cluster.config.cluster_yaml import read_cluster
+
+    cluster, _ = read_cluster(tree)
+    declared = None if cluster is None else next((g for g in cluster.graphs if g.id.value == graph), None)
+    if declared is None:
+        return None
+    try:
+        content = tree.read(declared.schema.value)
+    except SourceError:
+        return None
+    return content if digest(content) == expected else None
+
+
+# -- steps 3 to 5  --------------------------------------------------------------------------------------------
+
+
+class Configuration:
+    """`cluster.yaml`, parsed or as an index records it. `form` is as in `config_form`."""
+
+    def __init__(
+        self, data: bytes, form: Mapping[str, Any], header: Header | None, parsed: DeclaredCluster | None
+    ) -> None:
+        self._data = data
+        self.digest, self.size = digest(data), len(data)
+        self.form = form
+        self.header = header
+        self.is_recorded = parsed is None
+        if parsed is not None:
+            self.parsed = parsed
+
+    @classmethod
+    def parse(cls, data: bytes, found: Diagnostics) -> Configuration | None:
+        """Steps 3 to 5; None if 3 or 4 failed. Problems go to `found`."""
+        # Neither the parser nor the languages are imported by a load that does not need them.
+        from gitops.cluster.config.cluster_yaml import header_of, parse_cluster
+
+        cluster, problems = parse_cluster(data)
+        found.extend(problems)
+        return None if cluster is None else cls(data, config_form(cluster), header_of(cluster, found), cluster)
+
+    @classmethod
+    def recorded(cls, data: bytes, index: Index | None) -> Configuration | None:
+        """The content as recorded, None if the index is about another file.
+
+        Which ledger is read and locked must not depend on what a cache says of the file: a storage root must stand there
+        literally, on one line.
+        """
+        if index is None or index.config != digest(data):
+            return None
+        if index.header[1] is not None:
+            lines = [line.rstrip() for line in data.splitlines() if line.startswith(b"storage")]
+            text = index.header[1].encode("utf-8", "surrogatepass")
+            if lines not in ([b"storage: %b" % text], [b'storage: "%b"' % text], [b"storage: '%b'" % text]):
+                return None
+        return cls(data, index.form, Header(*index.header), None)
+
+    @functools.cached_property
+    def parsed(self) -> DeclaredCluster:
+        """The document, with the places of all texts. Raises SourceMovedError if it is not what the index says."""
+        from gitops.cluster.config.cluster_yaml import parse_cluster
+
+        cluster, _ = parse_cluster(self._data)
+        if cluster is None:
+            raise SourceMovedError
+        return cluster
+
+    @functools.cached_property
+    def _graphs(self) -> Mapping[str, DeclaredGraph]:
+        return {graph.id.value: graph for graph in self.parsed.graphs}
+
+    @functools.cached_property
+    def _policies(self) -> Mapping[str, DeclaredPolicy]:
+        return {policy.name.value: policy for policy in self.parsed.policies}
+
+    @property
+    def compute(self) -> YamlNode:
+        """The section `compute` of the document. Raises SourceMovedError where there is none."""
+        if self.parsed.compute is None:
+            raise SourceMovedError
+        return self.parsed.compute.section
+
+    def graph(self, name: str) -> DeclaredGraph:
+        """The declaration of a graph."""
+        if not self.is_recorded:
+            return self._graphs[name]
+        return graph_from_form(name, self.form["graphs"][name], lambda: texts_of(self._graphs.get(name)))
+
+    def policy(self, name: str) -> DeclaredPolicy:
+        """The declaration of a policy."""
+        if not self.is_recorded:
+            return self._policies[name]
+        return policy_from_form(name, self.form["policies"][name], lambda: texts_of(self._policies.get(name)))
+
+
+# -- steps 6 and 7 -----------------------------------------------------------------------------------------------------
+
+
+# An index that is a little out of date is still useful: up to this many files and folders are simply looked at again.
+_WORTH_RECORDING = 64
+
+
+class _Load:
+    """Steps 6 to 8: graphs are `kept` as the index records them, are vouched for, or go to the loader."""
+
+    def __init__(
+        self,
+        config: Configuration,
+        loader: ResourceLoader,
+        recorded: RecordedTree | None = None,
+        vouched: VouchedGraphs | None = None,
+    ) -> None:
+        self._config = config
+        self._loader = loader
+        self._reader = loader.reader
+        self._found = loader.reader.found
+        self._recorded = recorded
+        self._index = NO_INDEX if recorded is None else recorded.index
+        self._kept: dict[str, GraphRecord] = {}
+        self._ledger = vouched
+        self._vouched: dict[str, VouchedGraph] = {}
+        self.judgement = Judgement()
+
+    def resolve(self) -> None:
+        """Steps 6 and 7: all graphs, then all policies, in the order of their names: that of the problems."""
+        if self._recorded is not None:
+            self._recorded.compare_files(self._reader)
+        form = self._config.form
+        for graph, declared in form["graphs"].items():
+            record = self._index.graphs.get(graph)
+            if (
+                self._recorded is not None
+                and record is not None
+                and self._recorded.is_unchanged(record)
+                and (self._config.is_recorded or self._index.form["graphs"][graph] == declared)
+            ):
+                self._kept[graph] = record
+            elif self._ledger is not None and (known := self._ledger.find(graph, declared)) is not None:
+                self._vouched[graph] = known
+            else:
+                self._loader.graph(self._config.graph(graph))
+        for policy in form["policies"]:
+            self._loader.policy(self._config.policy(policy), form["graphs"])
+        self._loader.resources |= restore_resources(form.get("restores", {}))
+        if "compute" in form:
+            # Most folders have no compute clusters, and need none of this.
+            from gitops.cluster.config.compute import check_compute, compute_resources, read_compute
+
+            section = read_compute(form["compute"])
+            check_compute(section, lambda: self._config.compute, self._found)
+            self._loader.resources |= compute_resources(section)
+
+    def judge(self) -> None:
+        """Step 8."""
+        loader = self._loader
+
+        def compiled(graph: str) -> GraphDeclaration:
+            known = loader.compiled.get(graph)
+            return known or self._load_again(graph, self._reader.tree, self._digests()).compiled[graph]
+
+        self.judgement = judge(self._config, loader.policies.values(), self._reader, loader.sound, compiled)
+
+    def is_near_a_limit(self, limits: SourceLimits) -> bool:
+        """Whether a limit was met, or might have been by reading everything."""
+        files = self._index.files
+        kept = {files.places[n]: files.sizes[n] for record in self._kept.values() for n in record.files}
+        # A file that was kept may have been read as well, to compare it.
+        sizes = kept | {path: file.size for path, file in self._reader.files.items() if isinstance(file, SourceFile)}
+        queries = self._reader.queries + sum(len(record.queries) for record in self._kept.values())
+        kept_bytes = sum(files.sizes[n] for record in self._kept.values() for n in record.files)
+        # A file of several graphs counts more than once here.
+        known = [each.record for each in self._vouched.values()]
+        known_files, known_bytes = sum(each.files for each in known), sum(each.size for each in known)
+        queries += sum(len(each.digests) for each in self._vouched.values())
+        return (
+            Code.SOURCE_TOO_LARGE in self._found.codes()
+            or len(sizes.keys() | self._reader.files.keys()) + known_files + 1 > limits.files
+            or self._config.size + sum(sizes.values()) + known_bytes > limits.total_bytes
+            or max(files.sizes, default=0) > limits.file_bytes
+            or queries > MAX_QUERIES
+            or self._reader.query_bytes + kept_bytes + known_bytes > MAX_QUERY_BYTES
+        )
+
+    def is_worth_recording(self) -> bool:
+        """Whether the next load would gain from a new index."""
+        if self._config.header is None:
+            return False
+        if self._recorded is None or not self._config.is_recorded:
+            return True
+        loaded = sum(len(graph.files) for graph in self._loader.without_problems.values())
+        return self._recorded.stale + loaded >= _WORTH_RECORDING
+
+    def new_index(self, tree: StampedTree) -> Index:
+        """What the next load may start from: the graphs that were kept, and those that were loaded without problems."""
+        columns, header, form = IndexColumns(), self._config.header or Header(), self._config.form
+        files, folders = self._index.files, self._index.folders
+        graphs: dict[str, GraphRecord] = {}
+        for graph, record in self._kept.items():
+            graphs[graph] = columns.add(
+                [(files.places[n], files.digests[n], files.sizes[n]) for n in record.files],
+                {folders.places[n]: folders.listings[n] for n in record.folders},
+                record.queries,
+            )
+        for graph, loaded in self._loader.without_problems.items():
+            passed = {above: "" for place in loaded.files for above in parents(place)}
+            made_of = [(file.path, file.digest, file.size) for file in loaded.files.values()]
+            graphs[graph] = columns.add(made_of, {**passed, **loaded.listings}, loaded.queries)
+        for policy in form["policies"].values():
+            file = self._reader.read(policy["file"])
+            if isinstance(file, SourceFile):
+                columns.add([(file.path, file.digest, file.size)], dict.fromkeys(parents(file.path), ""), {})
+        known = self._digests()
+        digests = {
+            each: known[each] for graph, record in graphs.items() for each in addresses_of(graph, record.queries)
+        }
+        facts = (header.name, header.storage, header.lock)
+        return Index(self._config.digest, form, facts, graphs, digests, *columns.stamped(tree))
+
+    def result(self, reopen: Callable[[], SourceTree]) -> Loaded:
+        """The result; `reopen` gives the tree again, to compile what was not compiled."""
+        header, found, loaded, digests = self._config.header, self._found, self._loader.resources, self._digests()
+        resources: Mapping[Address, Resource]
+        edges: Collection[Dependency]
+        bindings = {address: r.applies_to for address, r in loaded.items() if r.applies_to}
+        again = functools.cache(lambda graph: self._load_again(graph, reopen(), digests))
+        if not self._kept and not self._vouched:
+            resources = MappingProxyType({address: loaded[address] for address in digests})
+            edges = _dependencies(digests, bindings)
+        else:
+            resources = OnDemand(
+                digests, lambda address: loaded.get(address) or self._known_resource(address, digests[address], again)
+            )
+            edges = Dependencies(
+                lambda: _dependencies(digests, bindings), lambda graphs: _dependencies(self._near(graphs), bindings)
+            )
+        if header is None or found.has_errors:
+            return Loaded(None, header, resources, edges, found, judgement=self.judgement)
+        sound = self._sound()
+        compiled = self._loader.compiled
+        declared = self._config.form["graphs"]
+        graphs: Mapping[str, GraphDeclaration] = MappingProxyType(compiled)
+        if len(compiled) < len(declared):
+            graphs = OnDemand(declared, lambda graph: compiled.get(graph) or again(graph).compiled[graph])
+        desired = DesiredState(
+            config_digest=config_digest(self._config.form, digests),
+            resources=resources,
+            dependencies=edges,
+            graphs=graphs,
+            name=header.name,
+            storage=header.storage,
+            lock=header.lock,
+        )
+        return Loaded(desired, header, resources, edges, found, sound, self.judgement)
+
+    def _sound(self) -> dict[str, SoundGraph]:
+        """The graphs that the next entry of the ledger can vouch for."""
+        ledger = self._ledger
+        found = {graph: known.record for graph, known in self._vouched.items()}
+        for graph, loaded in () if ledger is None else self._loader.without_problems.items():
+            digests = {a: self._loader.resources[a].digest for a in addresses_of(graph, loaded.queries)}
+            made_of = None if ledger is None else ledger.digest(graph, self._config.form["graphs"][graph], digests)
+            if made_of is not None:
+                size = sum(file.size for file in loaded.files.values())
+                found[graph] = SoundGraph(made_of, len(loaded.files), size)
+        return dict(sorted(found.items()))
+
+    def _digests(self) -> dict[Address, str]:
+        """Address to digest of all resources, in order."""
+        digests = dict(self._index.digests)
+        for graph in self._index.graphs.keys() - self._kept.keys():
+            for address in addresses_of(graph, self._index.graphs[graph].queries):
+                del digests[address]
+        for vouched in self._vouched.values():
+            digests.update(vouched.digests)
+        digests.update((address, resource.digest) for address, resource in self._loader.resources.items())
+        return dict(sorted(digests.items()))
+
+    def _near(self, graphs: Collection[str]) -> Iterator[Address]:
+        """The addresses of all policies, and of what belongs to the graphs."""
+        for address in self._loader.resources:
+            if address.kind is Kind.POLICY or address.graph in graphs:
+                yield address
+        for graph in graphs:
+            if graph in self._kept:
+                yield from addresses_of(graph, self._kept[graph].queries)
+            elif graph in self._vouched:
+                yield from self._vouched[graph].digests
+
+    def _known_resource(self, address: Address, expected: str, again: Callable[[str], ResourceLoader]) -> Resource:
+        """A resource of a graph that was not loaded."""
+        if address.kind is Kind.GRAPH:
+            return Resource(address, expected)
+        graph = address.graph or ""
+        if graph in self._vouched:
+            return again(graph).resources[address]
+        if address.kind is Kind.SCHEMA:
+            path = self._config.form["graphs"][graph]["schema"]
+        else:
+            path = self._kept[graph].queries[address.name]
+
+        def content() -> bytes:
+            file = self._reader.read(path)
+            if not isinstance(file, SourceFile) or file.digest != expected:
+                raise SourceMovedError
+            return file.data
+
+        return Resource(address, expected, path, content)
+
+    def _load_again(self, graph: str, tree: SourceTree, digests: Mapping[Address, str]) -> ResourceLoader:
+        """A graph that was not read, or not compiled. Raises SourceMovedError if it is not what the load was based on."""
+        found = Diagnostics()
+        loader = ResourceLoader(SourceReader(tree, found))
+        loader.graph(self._config.graph(graph))
+        if found.has_errors or any(digests.get(text) != resource.digest for text, resource in loader.resources.items()):
+            raise SourceMovedError
+        return loader
+
+
+def _dependencies(addresses: Iterable[Address], bindings: Mapping[Address, Sequence[str]]) -> tuple[Dependency, ...]:
+    """What each resource needs by the rules of its kind: each pair once, sorted.
+
+    `addresses` are those of all resources, `bindings` those of each policy that has any.
+    """
+    edges: list[Dependency] = []
+    for address in addresses:
+        edges += (Dependency(address, target) for target in rules_of(address).needs(address, bindings.get(address, ())))
+    return tuple(sorted(edges))
+
+
+# -- step 8 ----------------------------------------------------------------------------------------------------------
+# Whether the policies of a folder can be enforced, and decide what is expected of them. Each policy file is
 # read, and held against what it is bound to; a scope has one policy. Then the cases are decided that lie beside `cluster.yaml`
 # and beside the policy files, in `*.test.yaml` and `policy.tests.yaml`. A file that an earlier load found without problems,
 # bound to the same kinds of scopes, is not read again: only soundness is kept, as for queries.
 
 
 _CASES = (".test.yaml", "policy.tests.yaml")
-
-
-class Judgement(NamedTuple):
-    """The policies that were judged, and how many cases the folder has."""
-
-    policies: tuple[LoadedPolicy, ...] = ()
-    cases: int = 0
 
 
 def check_bundle(policy: LoadedPolicy, found: Diagnostics, sound: SoundPairs | None) -> None:
@@ -196,409 +586,3 @@ def judge(
             for case in read:
                 found.extend(failures(case, file.path, guarded))
     return Judgement(tuple(policies), sum(len(read) for _, read, _ in cases))
-
-
-# -- cluster.yaml of a load --------------------------------------------------------------------------------------------
-# `cluster.yaml` for one load: parsed, or as an index records it.
-
-
-class Configuration:
-    """`cluster.yaml`, parsed or as an index records it. `form` is as in `config_form`."""
-
-    def __init__(
-        self, data: bytes, form: Mapping[str, Any], header: Header | None, parsed: DeclaredCluster | None
-    ) -> None:
-        self._data = data
-        self.digest, self.size = digest(data), len(data)
-        self.form = form
-        self.header = header
-        self.is_recorded = parsed is None
-        if parsed is not None:
-            self.parsed = parsed
-
-    @classmethod
-    def parse(cls, data: bytes, found: Diagnostics) -> Configuration | None:
-        """Steps 3 to 5; None if 3 or 4 failed. Problems go to `found`."""
-        # Neither the parser nor the languages are imported by a load that does not need them.
-        from gitops.cluster.config.cluster_yaml import header_of, parse_cluster
-
-        cluster, problems = parse_cluster(data)
-        found.extend(problems)
-        return None if cluster is None else cls(data, config_form(cluster), header_of(cluster, found), cluster)
-
-    @classmethod
-    def recorded(cls, data: bytes, index: Index | None) -> Configuration | None:
-        """The content as recorded, None if the index is about another file.
-
-        Which ledger is read and locked must not depend on what a cache says of the file: a storage root must stand there
-        literally, on one line.
-        """
-        if index is None or index.config != digest(data):
-            return None
-        if index.header[1] is not None:
-            lines = [line.rstrip() for line in data.splitlines() if line.startswith(b"storage")]
-            text = index.header[1].encode("utf-8", "surrogatepass")
-            if lines not in ([b"storage: %b" % text], [b'storage: "%b"' % text], [b"storage: '%b'" % text]):
-                return None
-        return cls(data, index.form, Header(*index.header), None)
-
-    @functools.cached_property
-    def parsed(self) -> DeclaredCluster:
-        """The document, with the places of all texts. Raises SourceMovedError if it is not what the index says."""
-        from gitops.cluster.config.cluster_yaml import parse_cluster
-
-        cluster, _ = parse_cluster(self._data)
-        if cluster is None:
-            raise SourceMovedError
-        return cluster
-
-    @functools.cached_property
-    def _graphs(self) -> Mapping[str, DeclaredGraph]:
-        return {graph.id.value: graph for graph in self.parsed.graphs}
-
-    @functools.cached_property
-    def _policies(self) -> Mapping[str, DeclaredPolicy]:
-        return {policy.name.value: policy for policy in self.parsed.policies}
-
-    @property
-    def compute(self) -> YamlNode:
-        """The section `compute` of the document. Raises SourceMovedError where there is none."""
-        if self.parsed.compute is None:
-            raise SourceMovedError
-        return self.parsed.compute.section
-
-    def graph(self, name: str) -> DeclaredGraph:
-        """The declaration of a graph."""
-        if not self.is_recorded:
-            return self._graphs[name]
-        return graph_from_form(name, self.form["graphs"][name], lambda: texts_of(self._graphs.get(name)))
-
-    def policy(self, name: str) -> DeclaredPolicy:
-        """The declaration of a policy."""
-        if not self.is_recorded:
-            return self._policies[name]
-        return policy_from_form(name, self.form["policies"][name], lambda: texts_of(self._policies.get(name)))
-
-
-# An index that is a little out of date is still useful: up to this many files and folders are simply looked at again.
-_WORTH_RECORDING = 64
-
-
-@dataclass(frozen=True, slots=True)
-class LoadResult:
-    """What a full load found.
-
-    `desired` and `header` are None when there is an error that concerns them. `resources` (in address order) and
-    `dependencies` hold what could be loaded even then: for reports, never to plan from. `sound` are the graphs without problems,
-    by their ids, where the load was given what a ledger vouches for. `judgement` is of step 8.
-    """
-
-    desired: DesiredState | None
-    header: Header | None
-    resources: Mapping[Address, Resource]
-    dependencies: Collection[Dependency]
-    diagnostics: Diagnostics
-    sound: Mapping[str, SoundGraph] = field(default_factory=dict)
-    judgement: Judgement = Judgement()
-
-    def digests(self) -> Mapping[Address, str]:
-        """Address to digest of the resources, in address order."""
-        return digests_of(self.resources)
-
-
-@paused_collector()
-def load_desired(tree: SourceTree, vouched: VouchedGraphs | None = None, *, applied: bool = False) -> LoadResult:
-    """Load from the files, but for the graphs that a ledger vouches for. Reads each file once and writes nothing.
-
-    `applied` says that the folder is one that was applied, perhaps by a release that took more: step 8 is left out.
-    `vouched` is about the folder of `tree`; without it everything is read. Raises nothing for any content of the tree. To ask the
-    result for a graph that was not read raises SourceMovedError if the ledger vouched for other resources than the files give.
-    """
-    data, found = read_config(tree)
-    config = None if data is None else Configuration.parse(data, found)
-    if config is None:
-        return LoadResult(None, None, MappingProxyType({}), (), found)
-    load = _Load(config, ResourceLoader(SourceReader(tree, found)), vouched=vouched)
-    load.run()
-    if not applied:
-        load.judge()
-    if vouched is not None and load.is_near_a_limit(vouched.tree.limits):
-        return load_desired(vouched.tree.reopened(), applied=applied)
-    return load.result(lambda: tree if vouched is None else vouched.tree.reopened())
-
-
-@paused_collector()
-def load_cached(tree: StampedTree, cache: CompileCache, vouched: VouchedGraphs | None = None) -> LoadResult:
-    """Load with the help of a cache, and keep there what was found out.
-
-    Resources and compiled graphs of the result may be made when they are asked for. That raises SourceMovedError if the files
-    have changed since, or are not what the cache says: load again from the files alone.
-    """
-    data, found = read_config(tree)
-    if data is None:
-        return LoadResult(None, None, MappingProxyType({}), (), found)
-    name = f"index {tree.identity}"
-    index = read_index(cache.load(name))
-    config = Configuration.recorded(data, index) or Configuration.parse(data, found)
-    if config is None:
-        return LoadResult(None, None, MappingProxyType({}), (), found)
-    recorded = None if index is None else RecordedTree(tree, index)
-    reader = SourceReader(tree, found, None if recorded is None else recorded.facts)
-    sound = SoundPairs(cache)
-    load = _Load(config, ResourceLoader(reader, sound), recorded, vouched)
-    try:
-        load.run()
-        load.judge()
-    except SourceMovedError:
-        return load_desired(tree.reopened())
-    if load.is_near_a_limit(tree.limits):
-        return load_desired(tree.reopened())
-    sound.save()
-    if load.is_worth_recording():
-        cache.save(name, write_index(load.new_index(tree)))
-    return load.result(tree.reopened)
-
-
-def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None:
-    """The schema text that the folder declares for a graph, if its digest is the expected one; reads two files."""
-    from gitops.cluster.config.cluster_yaml import read_cluster
-
-    cluster, _ = read_cluster(tree)
-    declared = None if cluster is None else next((g for g in cluster.graphs if g.id.value == graph), None)
-    if declared is None:
-        return None
-    try:
-        content = tree.read(declared.schema.value)
-    except SourceError:
-        return None
-    return content if digest(content) == expected else None
-
-
-class _Load:
-    """Steps 6 to 8: graphs are `kept` as the index records them, are vouched for, or go to the loader."""
-
-    def __init__(
-        self,
-        config: Configuration,
-        loader: ResourceLoader,
-        recorded: RecordedTree | None = None,
-        vouched: VouchedGraphs | None = None,
-    ) -> None:
-        self._config = config
-        self._loader = loader
-        self._reader = loader.reader
-        self._found = loader.reader.found
-        self._recorded = recorded
-        self._index = NO_INDEX if recorded is None else recorded.index
-        self._kept: dict[str, GraphRecord] = {}
-        self._ledger = vouched
-        self._vouched: dict[str, VouchedGraph] = {}
-        self.judgement = Judgement()
-
-    def run(self) -> None:
-        """All graphs, then all policies, in the order of their names: that of the problems."""
-        if self._recorded is not None:
-            self._recorded.compare_files(self._reader)
-        form = self._config.form
-        for graph, declared in form["graphs"].items():
-            record = self._index.graphs.get(graph)
-            if (
-                self._recorded is not None
-                and record is not None
-                and self._recorded.is_unchanged(record)
-                and (self._config.is_recorded or self._index.form["graphs"][graph] == declared)
-            ):
-                self._kept[graph] = record
-            elif self._ledger is not None and (known := self._ledger.find(graph, declared)) is not None:
-                self._vouched[graph] = known
-            else:
-                self._loader.graph(self._config.graph(graph))
-        for policy in form["policies"]:
-            self._loader.policy(self._config.policy(policy), form["graphs"])
-        self._loader.resources |= restore_resources(form.get("restores", {}))
-        if "compute" in form:
-            self._load_compute(form["compute"])
-
-    def _load_compute(self, form: Mapping[str, Any]) -> None:
-        # Most folders have no compute clusters, and need none of this.
-        from gitops.cluster.config.compute import check_compute, compute_resources, read_compute
-
-        declared = read_compute(form)
-        check_compute(declared, lambda: self._config.compute, self._found)
-        self._loader.resources |= compute_resources(declared)
-
-    def judge(self) -> None:
-        """Step 8."""
-        loader = self._loader
-        self.judgement = judge(self._config, loader.policies.values(), self._reader, loader.sound, self._compiled)
-
-    def _compiled(self, graph: str) -> GraphDeclaration:
-        """A graph of a folder without errors, also if it was not loaded."""
-        known = self._loader.compiled.get(graph)
-        return known or self._load_again(graph, self._reader.tree, self._digests()).compiled[graph]
-
-    def is_near_a_limit(self, limits: SourceLimits) -> bool:
-        """Whether a limit was met, or might have been by reading everything."""
-        files = self._index.files
-        kept = {files.places[n]: files.sizes[n] for record in self._kept.values() for n in record.files}
-        # A file that was kept may have been read as well, to compare it.
-        sizes = kept | {path: file.size for path, file in self._reader.files.items() if isinstance(file, SourceFile)}
-        queries = self._reader.queries + sum(len(record.queries) for record in self._kept.values())
-        kept_bytes = sum(files.sizes[n] for record in self._kept.values() for n in record.files)
-        # A file of several graphs counts more than once here.
-        known = [each.record for each in self._vouched.values()]
-        known_files, known_bytes = sum(each.files for each in known), sum(each.size for each in known)
-        queries += sum(len(each.digests) for each in self._vouched.values())
-        return (
-            Code.SOURCE_TOO_LARGE in self._found.codes()
-            or len(sizes.keys() | self._reader.files.keys()) + known_files + 1 > limits.files
-            or self._config.size + sum(sizes.values()) + known_bytes > limits.total_bytes
-            or max(files.sizes, default=0) > limits.file_bytes
-            or queries > MAX_QUERIES
-            or self._reader.query_bytes + kept_bytes + known_bytes > MAX_QUERY_BYTES
-        )
-
-    def is_worth_recording(self) -> bool:
-        """Whether the next load would gain from a new index."""
-        if self._config.header is None:
-            return False
-        if self._recorded is None or not self._config.is_recorded:
-            return True
-        loaded = sum(len(graph.files) for graph in self._loader.without_problems.values())
-        return self._recorded.stale + loaded >= _WORTH_RECORDING
-
-    def new_index(self, tree: StampedTree) -> Index:
-        """What the next load may start from: the graphs that were kept, and those that were loaded without problems."""
-        columns, header, form = IndexColumns(), self._config.header or Header(), self._config.form
-        files, folders = self._index.files, self._index.folders
-        graphs: dict[str, GraphRecord] = {}
-        for graph, record in self._kept.items():
-            graphs[graph] = columns.add(
-                [(files.places[n], files.digests[n], files.sizes[n]) for n in record.files],
-                {folders.places[n]: folders.listings[n] for n in record.folders},
-                record.queries,
-            )
-        for graph, loaded in self._loader.without_problems.items():
-            passed = {above: "" for place in loaded.files for above in parents(place)}
-            made_of = [(file.path, file.digest, file.size) for file in loaded.files.values()]
-            graphs[graph] = columns.add(made_of, {**passed, **loaded.listings}, loaded.queries)
-        for policy in form["policies"].values():
-            file = self._reader.read(policy["file"])
-            if isinstance(file, SourceFile):
-                columns.add([(file.path, file.digest, file.size)], dict.fromkeys(parents(file.path), ""), {})
-        known = self._digests()
-        digests = {
-            each: known[each] for graph, record in graphs.items() for each in addresses_of(graph, record.queries)
-        }
-        facts = (header.name, header.storage, header.lock)
-        return Index(self._config.digest, form, facts, graphs, digests, *columns.stamped(tree))
-
-    def result(self, reopen: Callable[[], SourceTree]) -> LoadResult:
-        """The result; `reopen` gives the tree again, to compile what was not compiled."""
-        header, found, loaded, digests = self._config.header, self._found, self._loader.resources, self._digests()
-        resources: Mapping[Address, Resource]
-        edges: Collection[Dependency]
-        bindings = {address: r.applies_to for address, r in loaded.items() if r.applies_to}
-        again = functools.cache(lambda graph: self._load_again(graph, reopen(), digests))
-        if not self._kept and not self._vouched:
-            resources = MappingProxyType({address: loaded[address] for address in digests})
-            edges = _dependencies(digests, bindings)
-        else:
-            resources = OnDemand(
-                digests, lambda address: loaded.get(address) or self._known_resource(address, digests[address], again)
-            )
-            edges = Dependencies(
-                lambda: _dependencies(digests, bindings), lambda graphs: _dependencies(self._near(graphs), bindings)
-            )
-        if header is None or found.has_errors:
-            return LoadResult(None, header, resources, edges, found, judgement=self.judgement)
-        sound = self._sound()
-        compiled = self._loader.compiled
-        declared = self._config.form["graphs"]
-        graphs: Mapping[str, GraphDeclaration] = MappingProxyType(compiled)
-        if len(compiled) < len(declared):
-            graphs = OnDemand(declared, lambda graph: compiled.get(graph) or again(graph).compiled[graph])
-        desired = DesiredState(
-            config_digest=config_digest(self._config.form, digests),
-            resources=resources,
-            dependencies=edges,
-            graphs=graphs,
-            name=header.name,
-            storage=header.storage,
-            lock=header.lock,
-        )
-        return LoadResult(desired, header, resources, edges, found, sound, self.judgement)
-
-    def _sound(self) -> dict[str, SoundGraph]:
-        """The graphs that the next entry of the ledger can vouch for."""
-        ledger = self._ledger
-        found = {graph: known.record for graph, known in self._vouched.items()}
-        for graph, loaded in () if ledger is None else self._loader.without_problems.items():
-            digests = {a: self._loader.resources[a].digest for a in addresses_of(graph, loaded.queries)}
-            made_of = None if ledger is None else ledger.digest(graph, self._config.form["graphs"][graph], digests)
-            if made_of is not None:
-                size = sum(file.size for file in loaded.files.values())
-                found[graph] = SoundGraph(made_of, len(loaded.files), size)
-        return dict(sorted(found.items()))
-
-    def _digests(self) -> dict[Address, str]:
-        """Address to digest of all resources, in order."""
-        digests = dict(self._index.digests)
-        for graph in self._index.graphs.keys() - self._kept.keys():
-            for address in addresses_of(graph, self._index.graphs[graph].queries):
-                del digests[address]
-        for vouched in self._vouched.values():
-            digests.update(vouched.digests)
-        digests.update((address, resource.digest) for address, resource in self._loader.resources.items())
-        return dict(sorted(digests.items()))
-
-    def _near(self, graphs: Collection[str]) -> Iterator[Address]:
-        """The addresses of all policies, and of what belongs to the graphs."""
-        for address in self._loader.resources:
-            if address.kind is Kind.POLICY or address.graph in graphs:
-                yield address
-        for graph in graphs:
-            if graph in self._kept:
-                yield from addresses_of(graph, self._kept[graph].queries)
-            elif graph in self._vouched:
-                yield from self._vouched[graph].digests
-
-    def _known_resource(self, address: Address, expected: str, again: Callable[[str], ResourceLoader]) -> Resource:
-        """A resource of a graph that was not loaded."""
-        if address.kind is Kind.GRAPH:
-            return Resource(address, expected)
-        graph = address.graph or ""
-        if graph in self._vouched:
-            return again(graph).resources[address]
-        if address.kind is Kind.SCHEMA:
-            path = self._config.form["graphs"][graph]["schema"]
-        else:
-            path = self._kept[graph].queries[address.name]
-
-        def content() -> bytes:
-            file = self._reader.read(path)
-            if not isinstance(file, SourceFile) or file.digest != expected:
-                raise SourceMovedError
-            return file.data
-
-        return Resource(address, expected, path, content)
-
-    def _load_again(self, graph: str, tree: SourceTree, digests: Mapping[Address, str]) -> ResourceLoader:
-        """A graph that was not read, or not compiled. Raises SourceMovedError if it is not what the load was based on."""
-        found = Diagnostics()
-        loader = ResourceLoader(SourceReader(tree, found))
-        loader.graph(self._config.graph(graph))
-        if found.has_errors or any(digests.get(text) != resource.digest for text, resource in loader.resources.items()):
-            raise SourceMovedError
-        return loader
-
-
-def _dependencies(addresses: Iterable[Address], bindings: Mapping[Address, Sequence[str]]) -> tuple[Dependency, ...]:
-    """What each resource needs by the rules of its kind: each pair once, sorted.
-
-    `addresses` are those of all resources, `bindings` those of each policy that has any.
-    """
-    edges: list[Dependency] = []
-    for address in addresses:
-        edges += (Dependency(address, target) for target in rules_of(address).needs(address, bindings.get(address, ())))
-    return tuple(sorted(edges))

@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Any, TypeVar
 
 from gitops.cluster.approvals.revocations import find_revocations, with_revocations
-from gitops.cluster.config.load import LoadResult, load_desired
+from gitops.cluster.config.load import Loaded, load_desired
 from gitops.cluster.config.source import SourceMovedError
 from gitops.cluster.ledger.files import MISSING_BLOB, following, lock_held_message
 from gitops.cluster.ledger.port import BlobCondition, IntentListing, LedgerReader, LedgerStore, LedgerView, LedgerWrite
@@ -213,7 +213,7 @@ class Session:
     """One verb at work on a workspace. `ready` is False when it has to stop; `problems` then has the reason."""
 
     workspace: Workspace
-    loaded: LoadResult
+    loaded: Loaded
     problems: Diagnostics
     stores: Stores | None = None
     view: LedgerView = field(default_factory=LedgerView)
@@ -264,43 +264,62 @@ class Session:
         return observe(self.stores.ledger, self.view, self.held, now, acquired=self.lock_id)
 
 
-def in_session(
+def writing(
     workspace: Workspace,
     operation: str,
     need: StateNeed,
     body: Callable[[Session], T],
     *,
-    exclusive: bool = True,
-    lockless: bool = False,
-    loaded: LoadResult | None = None,
+    loaded: Loaded | None = None,
 ) -> T:
-    """Open the stores if the folder has no errors, take the lock, read the ledger, and return the outcome of `body`.
+    """The outcome of `body` in a session that has the lock, in which `operation` is the name of the verb.
 
     `body` runs whether or not the session is ready. The lock is released when it returns or raises; a failure to release it
-    is a warning of the outcome, which stays as it is. `operation` is the verb's name in the lock. `exclusive` False takes no
-    lock where the ledger's reads are snapshots anyway. `lockless` writes nothing: it takes no lock, and is not ready while
-    another command has it. Unless it is given as `loaded`, the folder is loaded, but for what the ledger vouches for. If it is
-    not what was believed of it, `body` runs again, with a folder loaded from its files alone.
+    is a warning of the outcome, which stays as it is. Unless it is given as `loaded`, the folder is loaded, but for what the
+    ledger vouches for. If it is not what was believed of it, `body` runs again, with a folder loaded from its files alone.
     """
-    loaded = load_desired(workspace.tree, workspace.vouched) if loaded is None else loaded
-    try:
-        return _run(workspace, loaded, operation, need, body, exclusive=exclusive, lockless=lockless)
-    except SourceMovedError:
-        tree = workspace.tree if workspace.vouched is None else workspace.vouched.tree.reopened()
-        return _run(workspace, load_desired(tree), operation, need, body, exclusive=exclusive, lockless=lockless)
+    return _in_session(workspace, body, lambda current: _enter_locked(current, operation, need), loaded)
 
 
-def _run(
+def reading(
     workspace: Workspace,
-    loaded: LoadResult,
     operation: str,
     need: StateNeed,
     body: Callable[[Session], T],
     *,
-    exclusive: bool,
-    lockless: bool,
+    loaded: Loaded | None = None,
 ) -> T:
-    """Run `body` in a session of a loaded folder."""
+    """The same in a session that takes no lock where the ledger's reads are snapshots anyway."""
+
+    def enter(current: Session) -> bool:
+        if current.opened.ledger.snapshot_reads:
+            return _read_ledger(current, need, writes=False)
+        return _enter_locked(current, operation, need)
+
+    return _in_session(workspace, body, enter, loaded)
+
+
+def looking(workspace: Workspace, need: StateNeed, body: Callable[[Session], T], *, loaded: Loaded | None = None) -> T:
+    """The same in a session that shows what one that writes would do: it takes no lock, and waits for nobody who has it."""
+    return _in_session(
+        workspace, body, lambda current: _find_lock_free(current) and _read_ledger(current, need, writes=True), loaded
+    )
+
+
+def _in_session(
+    workspace: Workspace, body: Callable[[Session], T], enter: Callable[[Session], bool], loaded: Loaded | None
+) -> T:
+    """Load the folder unless that is done; if it turns out not to be what was believed of it, do all again."""
+    loaded = load_desired(workspace.tree, workspace.vouched) if loaded is None else loaded
+    try:
+        return _run(workspace, loaded, body, enter)
+    except SourceMovedError:
+        tree = workspace.tree if workspace.vouched is None else workspace.vouched.tree.reopened()
+        return _run(workspace, load_desired(tree), body, enter)
+
+
+def _run(workspace: Workspace, loaded: Loaded, body: Callable[[Session], T], enter: Callable[[Session], bool]) -> T:
+    """Open the stores if the folder has no errors, `enter` them, run `body`, and release the lock."""
     current = Session(workspace, loaded, Diagnostics(loaded.diagnostics))
     if loaded.desired is not None and not current.problems.has_errors:
         try:
@@ -308,18 +327,18 @@ def _run(
         except GitopsError as error:
             current.problems.add_error(error)
     try:
-        if current.stores is not None:
-            lock = not lockless and (exclusive or not current.stores.ledger.snapshot_reads)
-            free = _take_lock(current, operation) if lock else not lockless or _find_lock_free(current)
-            current.ready = free and _read_ledger(current, need, writes=exclusive or lock)
-            current.ready = current.ready and (need is StateNeed.ABSENT or _new_graphs_are_servable(current))
-            current.ready = current.ready and (not lock or _record_revocations(current))
+        current.ready = current.stores is not None and enter(current)
         outcome = body(current)
     except BaseException:
         _release_lock(current)
         raise
     left = _release_lock(current)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *left)) if left else outcome
+
+
+def _enter_locked(current: Session, operation: str, need: StateNeed) -> bool:
+    """Take the lock, read the ledger, and record revocations before anything else is written."""
+    return _take_lock(current, operation) and _read_ledger(current, need, writes=True) and _record_revocations(current)
 
 
 def _places(workspace: Workspace) -> tuple[str, str]:
@@ -400,6 +419,7 @@ def _find_lock_free(current: Session) -> bool:
 
 
 def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
+    """Whether the ledger is as the verb needs it, and new graphs can be served."""
     ledger = current.opened.ledger
     try:
         view = ledger.view()
@@ -418,7 +438,7 @@ def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
     if need is StateNeed.ABSENT and view.found:
         current.problems.add(Code.STATE_ALREADY_EXISTS, STATE_FILE, "the cluster has a ledger already")
         return False
-    return True
+    return need is StateNeed.ABSENT or _new_graphs_are_servable(current)
 
 
 def _record_revocations(current: Session) -> bool:

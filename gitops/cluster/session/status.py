@@ -14,6 +14,7 @@ from typing import Any
 
 from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
+from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.port import LedgerView
 from gitops.cluster.ledger.served import ServingReports
 from gitops.cluster.model.address import Address, Kind, trust_address
@@ -29,7 +30,6 @@ from gitops.cluster.session.session import (
     verify_catalog,
     warn_of_intents,
 )
-from gitops.cluster.session.validate import load_advice
 from gitops.cluster.session.workspace import Workspace
 from gitops.cluster.targets.projection import pending_rows, place_of
 from gitops.core.codes import Code
@@ -154,7 +154,7 @@ def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
         if entry.source is not None and entry.source.tree == governance.source.tree:
             return state.config_digest == entry.config_digest
     with suppress(GitopsError):
-        desired = load_advice(workspace).desired
+        desired = load_desired(workspace.tree, workspace.vouched, workspace.hints).desired
         return None if desired is None else desired.config_digest == state.config_digest
     return None
 
