@@ -5,12 +5,13 @@ It is kept by content, which texts are sound, and by folder, which files and gra
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from gitops.cluster.config.reader import SourceFile, SourceReader
-from gitops.cluster.config.source import EntryKind, SourceError, SourceTree, StampedTree, listing_digest, parents
+from gitops.cluster.config.source import EntryKind, SourceError, StampedTree, listing_digest, parents
 from gitops.cluster.model.address import Address, graph_address, query_address, schema_address
 from gitops.core.canonical import digest
 from gitops.core.dataclass import dataclass
@@ -305,9 +306,15 @@ class RecordedTree:
         self.stale = len(self._stale_files) + len(stale_folders)
         for position in sorted(stale_folders):
             recorded = folders.listings[position]
-            now = _listing(tree, folders.places[position], recorded)
+            place, now = folders.places[position], None
+            with contextlib.suppress(SourceError):
+                if recorded:
+                    now = listing_digest(tree.names(place))
+                elif tree.kind(place) is EntryKind.DIR:
+                    now = ""
             if now is None:
-                self._gone.add(folders.places[position])
+                # It is not a folder, or is refused.
+                self._gone.add(place)
             if now != recorded:
                 self._changed_folders.add(position)
 
@@ -342,13 +349,3 @@ def _differing(now: Sequence[str | None], recorded: Sequence[str | None]) -> set
     if now == recorded and None not in recorded:
         return set()
     return {n for n, (one, other) in enumerate(zip(now, recorded, strict=True)) if one is None or one != other}
-
-
-def _listing(tree: SourceTree, place: str, recorded: str) -> str | None:
-    """The listing of a folder now, empty if it was only passed through; None if it is not a folder, or is refused."""
-    try:
-        if recorded:
-            return listing_digest(tree.names(place))
-        return "" if tree.kind(place) is EntryKind.DIR else None
-    except SourceError:
-        return None

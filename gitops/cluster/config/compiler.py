@@ -5,6 +5,7 @@ The languages take long to import. A load that finds everything recorded or know
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
@@ -115,8 +116,14 @@ def find_query_file(reader: SourceReader, declared: DeclaredGraph, name: str) ->
     """
     for path in _paths(reader.tree, declared, name):
         file = reader.read(path)
-        if isinstance(file, SourceFile) and file.broken is None and _declares(declared, file, name):
+        if not isinstance(file, SourceFile) or file.broken is not None:
+            continue
+        if isinstance(declared.queries, QueryRegistry):
+            # Also a file that turns out to lack it.
             return path, file
+        with contextlib.suppress(LanguageError):
+            if name.encode() in file.data and any(query.name.text == name for query in parse_queries(file.data)):
+                return path, file
     return None
 
 
@@ -133,15 +140,3 @@ def _paths(tree: SourceTree, declared: DeclaredGraph, name: str) -> Iterator[str
             continue
         folder = item.value if item.value.endswith("/") else f"{item.value}/"
         yield from [item.value] if names is None else (folder + each for each in names)
-
-
-def _declares(declared: DeclaredGraph, file: SourceFile, name: str) -> bool:
-    """Whether a load would take the query from the file: in the map form also from a file that turns out to lack it."""
-    if isinstance(declared.queries, QueryRegistry):
-        return True
-    if name.encode() not in file.data:
-        return False
-    try:
-        return any(query.name.text == name for query in parse_queries(file.data))
-    except LanguageError:
-        return False

@@ -197,7 +197,14 @@ def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any]]) -> Form[T]
         if not isinstance(value, dict):
             raise Refused(((), "expected a mapping"))
         missing = [((name,), REQUIRED) for name in required if name not in value]
-        unknown = [((name,), _unknown(name, members)) for name in value if name not in members]
+        unknown = [
+            (
+                (name,),
+                f"{UNKNOWN}; {did_you_mean(name, sorted(members)) or 'known here: ' + ', '.join(sorted(members))}",
+            )
+            for name in value
+            if name not in members
+        ]
         names = [name for name in members if name in value]
         try:
             found = _all(((name,), members[name], value[name]) for name in names)
@@ -208,11 +215,6 @@ def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any]]) -> Form[T]
         return kind(**dict(zip(names, found, strict=True)))
 
     return read
-
-
-def _unknown(name: str, members: Mapping[str, object]) -> str:
-    near = did_you_mean(name, sorted(members))
-    return f"{UNKNOWN}; {near or 'known here: ' + ', '.join(sorted(members))}"
 
 
 def _all(values: Iterable[tuple[Place, Form[Any], object]]) -> list[Any]:

@@ -206,11 +206,11 @@ def _read_event(value: Any) -> model.ChangesetEvent:
     return model.ChangesetEvent(**_ENVELOPE.read(members), happening=_HAPPENING.read(what))
 
 
-def _write_event(event: model.ChangesetEvent) -> dict[str, Any]:
-    return {**_ENVELOPE.write(event), **_HAPPENING.write(event.happening)}
-
-
-EVENT = Document(versions={1: Form(_read_event, _write_event)}, version_name="v", code=Code.CHANGESET_INVALID)
+EVENT = Document(
+    versions={1: Form(_read_event, lambda event: {**_ENVELOPE.write(event), **_HAPPENING.write(event.happening)})},
+    version_name="v",
+    code=Code.CHANGESET_INVALID,
+)
 
 
 def _read_lines(document: Document[T], data: bytes) -> tuple[T, ...]:

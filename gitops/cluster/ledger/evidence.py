@@ -290,7 +290,8 @@ def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> En
         if joins is None:
             first = first_entry(reader, entry)
             ledger.anchor(first)
-            if first.commit.id == _former_genesis(reader, ledger):
+            former = None if ledger.head is None else first_entry(reader, ledger.head).entry.former
+            if former is not None and first.commit.id == former.genesis:
                 return EntryWitness(WitnessKind.FORMER, entry, "of the ledger before this one")
             return EntryWitness(WitnessKind.FOREIGN, entry, "of a chain with another first entry")
     except GitopsError as error:
@@ -327,9 +328,3 @@ def document_problem(reader: GitReader, commit_id: str, witness: EntryWitness, l
         if now is None or newest.after.principal(signature.key, at=now) is None:
             return f"its {signature.key_type} key is not trusted here"
     return ""
-
-
-def _former_genesis(reader: GitReader, ledger: WitnessedLedger) -> str | None:
-    """The first entry of the ledger that the one at hand follows, if an import said so."""
-    former = None if ledger.head is None else first_entry(reader, ledger.head).entry.former
-    return None if former is None else former.genesis

@@ -98,7 +98,9 @@ class FolderChangesets:
 
     def read(self) -> ChangesetRecords:
         """The changesets as they are now. Raises IntegrityError `changeset_invalid`, RemoteError."""
-        return ChangesetRecords(self._store.read, self._state_cas)
+        return ChangesetRecords(
+            self._store.read, lambda: None if (data := self._store.read(layout.STATE)) is None else state_cas(data)
+        )
 
     def keep(self) -> ChangesetRecords:
         """As `read`, or what the last call found; after `forget` and a write, if the index is still the same."""
@@ -252,10 +254,6 @@ class FolderChangesets:
                 self._store.delete(layout.batch_key(before))
         return landed
 
-    def _state_cas(self) -> str | None:
-        data = self._store.read(layout.STATE)
-        return None if data is None else state_cas(data)
-
 
 class FolderLedger(ChangesetReader):
     """A LedgerStore over an object store; safe for threads. Entries are ignored: a folder keeps no history."""
@@ -353,17 +351,16 @@ class FolderLedger(ChangesetReader):
             with around(self._faults, "ledger.lock", "take"):
                 taken = self._store.create(layout.LOCK, document)
         except RemoteError as error:
-            self._take_back(document)
+            # Our own lock is removed after a creation that failed half-way; another one stays.
+            with contextlib.suppress(RemoteError):
+                if self._store.read(layout.LOCK) == document:
+                    self._store.delete(layout.LOCK)
             raise error.during(Code.STATE_LOCK_ERROR, layout.LOCK) from error
         if not taken:
             raise ConflictError(
                 Code.STATE_LOCK_HELD, lock_held_message(self.observe_lock(), info.created_at), path=layout.LOCK
             )
         self._holds_lock = True
-
-    def _may_settle(self) -> bool:
-        """Whether no other run decides about what was announced: this one holds the lock, or none does."""
-        return self._holds_lock or not self.observe_lock().held
 
     def release(self, lock_id: str) -> None:
         """Release the lock if it still has this id. Raises RemoteError `state_unlock_error` if it cannot be removed."""
@@ -461,7 +458,8 @@ class FolderLedger(ChangesetReader):
             raise conflict_error()
         if not self._holds_lock:
             self._writer.forget()
-        self._writer.record(events, self._may_settle)
+        # What was announced is for the run that holds the lock to decide about; if none does, for this one.
+        self._writer.record(events, lambda: self._holds_lock or not self.observe_lock().held)
         in_parallel(self.disarm, operation_ids, self.parallel)
         return view
 
@@ -553,12 +551,6 @@ class FolderLedger(ChangesetReader):
                     self._store.write(layout.approval_key(approval.approval_id), write_approval(used))
                 marked += 1
         return marked == len(approvals)
-
-    def _take_back(self, document: bytes) -> None:
-        """Remove our own lock after a creation that failed half-way; another one stays."""
-        with contextlib.suppress(RemoteError):
-            if self._store.read(layout.LOCK) == document:
-                self._store.delete(layout.LOCK)
 
     def _read_state(self) -> None:
         self._seen = self._store.read(layout.STATE)

@@ -130,8 +130,10 @@ class ChangesetRecords:
         if key not in self._records and is_changeset_key(key):
             if any(event.changeset == key for event in self.newest):
                 self._records[key] = replay(self.events_of(key))
+            elif (data := self._read(layout.record_key(key))) is not None:
+                self._records[key] = read_record(data)
             else:
-                self._stored_record(key)
+                self._records |= {each.key: each for each in self._archived(key)}
         return self._records.get(key)
 
     def open(self) -> tuple[Changeset, ...]:
@@ -209,7 +211,10 @@ class ChangesetRecords:
             first = due[0].happening
             cluster = "" if before is None else before.cluster
             if isinstance(first, Created) and before is not None:
-                _check_same(before, first.record)
+                if before.plan.digest != first.record.plan.digest:  # rule 4
+                    was, now = before.plan.digest[:12], first.record.plan.digest[:12]
+                    detail = f"it exists, with plan {was}; this plan is {now}"
+                    raise ConflictError(Code.CHANGESET_CONFLICT, detail, path=key)
                 joined.add(key)
                 del due[0]
             elif isinstance(first, Created):
@@ -235,7 +240,9 @@ class ChangesetRecords:
         }
         recording = self._recording(index, records, lines, tuple(events), self._leaving)
         written = {
-            layout.run_key(key): write_run(run) for key, run in runs.items() if self._is_first_run(run, records[key])
+            path: write_run(run)
+            for key, run in runs.items()
+            if self._read(path := layout.run_key(key)) is None and contradiction(run, records[key]) is None  # rule 7
         }
         return replace(recording, files={**recording.files, **written})
 
@@ -313,17 +320,6 @@ class ChangesetRecords:
                 fix = f"wait until it is finalized: gitops changeset watch {key} --until finalized"
                 raise ConflictError(Code.CHANGESET_OVERLAP, detail, path=shared[0], fix=fix)
 
-    def _is_first_run(self, run: RunRecord, record: Changeset) -> bool:
-        """Rule 7."""
-        return self._read(layout.run_key(record.key)) is None and contradiction(run, record) is None
-
-    def _stored_record(self, key: str) -> Changeset | None:
-        if key not in self._records and (data := self._read(layout.record_key(key))) is not None:
-            self._records[key] = read_record(data)
-        elif key not in self._records:
-            self._records |= {each.key: each for each in self._archived(key)}
-        return self._records.get(key)
-
     def _archived(self, containing: str) -> tuple[Changeset, ...]:
         return read_archive(_lines(self._read(layout.ARCHIVE) or b"", containing))
 
@@ -345,13 +341,6 @@ def _advanced(index: ChangesetIndex, record: Changeset, event: ChangesetEvent) -
     done = record.state is ChangesetState.FAILED or (not blocks and part == parts)
     covers = record.covers if done and record.kind is ChangesetKind.MERGE else ()
     return ChangesetIndex(event.seq, active, tuple(cleaning), covers[-1] if covers else index.covered)
-
-
-def _check_same(known: Changeset, new: Changeset) -> None:
-    """Rule 4."""
-    if known.plan.digest != new.plan.digest:
-        detail = f"it exists, with plan {known.plan.digest[:12]}; this plan is {new.plan.digest[:12]}"
-        raise ConflictError(Code.CHANGESET_CONFLICT, detail, path=known.key)
 
 
 def _lines(data: bytes, containing: str) -> bytes:

@@ -30,7 +30,7 @@ from gitops.database.storage.port import ObjectStore
 from gitops.git.port import GitReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 __all__ = [
     "MAX_CODES",
@@ -188,11 +188,14 @@ class _PastLedger:
         newest = self._ledger.view()
         if not newest.found or newest.problems or newest.cas == f"sha256:{self._state}":
             return newest
-        for tree in self._trees(newest.head):
-            data = self._read(tree, layout.STATE)
+        head = newest.head
+        while head is not None and self._objects is not None:
+            commit = self._objects.commit(head)
+            data = self._read(commit.tree, layout.STATE)
             if data is not None and digest(data) == self._state:
-                self._tree = tree
+                self._tree = commit.tree
                 return view_of(data)
+            head = next(iter(commit.parents), None)
         detail = f"no entry of the ledger has a state with the digest {self._state[:64]}"
         raise GitopsError(Code.REVISION_UNKNOWN, detail, path="--revision")
 
@@ -205,13 +208,6 @@ class _PastLedger:
             return blob_reading(None if key is None else self._read(self._tree, key), digest)
         except GitopsError as error:
             return BlobReading(BlobCondition.UNREADABLE, detail=error.detail)
-
-    def _trees(self, head: str | None) -> Iterator[str]:
-        """The trees of the entries, the newest first."""
-        while head is not None and self._objects is not None:
-            commit = self._objects.commit(head)
-            yield commit.tree
-            head = next(iter(commit.parents), None)
 
     def _read(self, tree: str, path: str) -> bytes | None:
         return None if self._objects is None else self._objects.read(tree, path)

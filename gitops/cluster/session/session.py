@@ -257,11 +257,19 @@ class Session:
         return DataGrowth() if self.view.trust is None else self.view.trust.data_growth
 
     def observations(self) -> StateObservations:
-        """What the session has observed of ledger and lock so far."""
-        if self.stores is None:
-            return StateObservations(*_places(self.workspace))
-        now = self.workspace.clock.now()
-        return observe(self.stores.ledger, self.view, self.held, now, acquired=self.lock_id)
+        """What the session has observed of ledger and lock so far; by a folder that is refused, where they are."""
+        if self.stores is not None:
+            now = self.workspace.clock.now()
+            return observe(self.stores.ledger, self.view, self.held, now, acquired=self.lock_id)
+        with suppress(GitopsError, StorageRootError):
+            # Imported late: most runs load the folder without the parser.
+            from gitops.cluster.config.cluster_yaml import declared_storage, read_cluster
+
+            cluster, _ = read_cluster(self.workspace.tree)
+            if cluster is not None:
+                ledger = self.workspace.open_stores(declared_storage(cluster)).ledger
+                return StateObservations(ledger.state_path, ledger.lock_path)
+        return StateObservations("", "")
 
 
 def writing(
@@ -301,9 +309,17 @@ def reading(
 
 def looking(workspace: Workspace, need: StateNeed, body: Callable[[Session], T], *, loaded: Loaded | None = None) -> T:
     """The same in a session that shows what one that writes would do: it takes no lock, and waits for nobody who has it."""
-    return _in_session(
-        workspace, body, lambda current: _find_lock_free(current) and _read_ledger(current, need, writes=True), loaded
-    )
+
+    def enter(current: Session) -> bool:
+        if current.desired.lock:
+            current.held = current.opened.ledger.observe_lock()
+            if current.held.held:
+                at = timestamp(workspace.clock.now())
+                current.problems.add(Code.STATE_LOCK_HELD, LOCK_FILE, lock_held_message(current.held, at))
+                return False
+        return _read_ledger(current, need, writes=True)
+
+    return _in_session(workspace, body, enter, loaded)
 
 
 def _in_session(
@@ -337,38 +353,34 @@ def _run(workspace: Workspace, loaded: Loaded, body: Callable[[Session], T], ent
 
 
 def _enter_locked(current: Session, operation: str, need: StateNeed) -> bool:
-    """Take the lock, read the ledger, and record revocations before anything else is written."""
-    return _take_lock(current, operation) and _read_ledger(current, need, writes=True) and _record_revocations(current)
-
-
-def _places(workspace: Workspace) -> tuple[str, str]:
-    """Where ledger and lock are by a folder that is refused; empty where it does not declare that."""
-    with suppress(GitopsError, StorageRootError):
-        # Imported late: most runs load the folder without the parser.
-        from gitops.cluster.config.cluster_yaml import declared_storage, read_cluster
-
-        cluster, _ = read_cluster(workspace.tree)
-        if cluster is not None:
-            ledger = workspace.open_stores(declared_storage(cluster)).ledger
-            return ledger.state_path, ledger.lock_path
-    return "", ""
-
-
-def _new_graphs_are_servable(current: Session) -> bool:
-    """Whether every graph that is not applied yet can be served; else its warning becomes an error."""
-    if Code.GRAPH_ID_UNSERVABLE not in current.problems.codes():
-        return True
-    recorded = () if current.view.state is None else current.view.state.resources
-    refused = {
-        a for a in of_kind(current.desired.digests(), Kind.GRAPH) if not is_servable(a.name) and a not in recorded
-    }
-    current.problems = Diagnostics(
-        replace(each, severity=Severity.ERROR)
-        if each.code is Code.GRAPH_ID_UNSERVABLE and each.path in refused
-        else each
-        for each in current.problems
-    )
-    return not refused
+    """Take the lock, read the ledger, and take revocations into a branch ledger before anything else is written."""
+    workspace, ledger, governance = current.workspace, current.opened.ledger, current.workspace.governance
+    if current.desired.lock:
+        info = LockInfo(workspace.ids.ulid(), operation, timestamp(workspace.clock.now()), workspace.pid)
+        try:
+            ledger.acquire(info)
+        except GitopsError as error:
+            current.problems.add_error(error)
+            current.held = ledger.observe_lock()
+            return False
+        except BaseException:
+            # An interrupt: whether the lock was taken before it is not known. Only our own is released.
+            current.lock_id = info.lock_id
+            raise
+        current.lock_id = info.lock_id
+    else:
+        detail = "operations are not locked against each other; only the compare-and-swap protects the ledger"
+        current.problems.add(Code.STATE_LOCK_DISABLED, "state.lock", detail)
+    if not _read_ledger(current, need, writes=True):
+        return False
+    if governance is not None:
+        context = RevocationContext(ledger, governance.target, workspace.clock, workspace.ids, workspace.actor)
+        try:
+            current.view = record_revocations(context, current.view)
+        except GitopsError as error:
+            current.problems.add_error(error)
+            return False
+    return True
 
 
 def _release_lock(current: Session) -> Diagnostics:
@@ -383,43 +395,8 @@ def _release_lock(current: Session) -> Diagnostics:
     return left
 
 
-def _take_lock(current: Session, operation: str) -> bool:
-    workspace, ledger = current.workspace, current.opened.ledger
-    if not current.desired.lock:
-        current.problems.add(
-            Code.STATE_LOCK_DISABLED,
-            "state.lock",
-            "operations are not locked against each other; only the compare-and-swap protects the ledger",
-        )
-        return True
-    info = LockInfo(workspace.ids.ulid(), operation, timestamp(workspace.clock.now()), workspace.pid)
-    try:
-        ledger.acquire(info)
-    except GitopsError as error:
-        current.problems.add_error(error)
-        current.held = ledger.observe_lock()
-        return False
-    except BaseException:
-        # An interrupt: whether the lock was taken before it is not known. Only our own is released.
-        current.lock_id = info.lock_id
-        raise
-    current.lock_id = info.lock_id
-    return True
-
-
-def _find_lock_free(current: Session) -> bool:
-    """Whether no other command holds the lock; one that is held is reported as to a command that wants it."""
-    if not current.desired.lock:
-        return True
-    current.held = current.opened.ledger.observe_lock()
-    if current.held.held:
-        at = timestamp(current.workspace.clock.now())
-        current.problems.add(Code.STATE_LOCK_HELD, LOCK_FILE, lock_held_message(current.held, at))
-    return not current.held.held
-
-
 def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
-    """Whether the ledger is as the verb needs it, and new graphs can be served."""
+    """Whether the ledger is as the verb needs it, and every graph that is not applied yet can be served."""
     ledger = current.opened.ledger
     try:
         view = ledger.view()
@@ -438,20 +415,18 @@ def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
     if need is StateNeed.ABSENT and view.found:
         current.problems.add(Code.STATE_ALREADY_EXISTS, STATE_FILE, "the cluster has a ledger already")
         return False
-    return need is StateNeed.ABSENT or _new_graphs_are_servable(current)
-
-
-def _record_revocations(current: Session) -> bool:
-    """Take revocations into a branch ledger before anything else is written; False if that fails."""
-    workspace, governance = current.workspace, current.workspace.governance
-    if governance is None:
+    if need is StateNeed.ABSENT or Code.GRAPH_ID_UNSERVABLE not in current.problems.codes():
         return True
-    context = RevocationContext(
-        current.opened.ledger, governance.target, workspace.clock, workspace.ids, workspace.actor
+    # The warning about a new graph that no server can serve becomes an error.
+    refused = {
+        each
+        for each in of_kind(current.desired.digests(), Kind.GRAPH)
+        if not is_servable(each.name) and each not in current.state.resources
+    }
+    current.problems = Diagnostics(
+        replace(each, severity=Severity.ERROR)
+        if each.code is Code.GRAPH_ID_UNSERVABLE and each.path in refused
+        else each
+        for each in current.problems
     )
-    try:
-        current.view = record_revocations(context, current.view)
-    except GitopsError as error:
-        current.problems.add_error(error)
-        return False
-    return True
+    return not refused

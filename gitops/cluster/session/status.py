@@ -101,8 +101,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
                 else:
                     catalog()
                 report_debts(open_debts(view.state), workspace.governance, problems)
-                _warn_of_pending_rows(view.state, problems)
-                _warn_of_graphs(view.state, problems)
+                _warn_of_what_waits(view.state, problems)
     except GitopsError as error:
         problems.add_error(error)
     applied, seen_servers = revision_of(view.cas, 0 if view.state is None else view.state.revision), None
@@ -122,8 +121,11 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
     )
 
 
-def _warn_of_graphs(state: LedgerState, problems: Diagnostics) -> None:
-    """Report the graphs that the last refresh did not find, or could not read, such as one that lacks a file."""
+def _warn_of_what_waits(state: LedgerState, problems: Diagnostics) -> None:
+    """Report rows that are not on their target yet, and graphs that the last refresh did not find, or could not read."""
+    for target, addresses in pending_rows(state).items():
+        detail = f"not on target {target} yet: {', '.join(addresses)}; the next apply or tick writes the rows"
+        problems.add(Code.PROJECTION_PENDING, place_of(target), detail)
     for graph in sorted(state.vanished):
         detail = "the last refresh did not find its folder"
         problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)
@@ -133,12 +135,6 @@ def _warn_of_graphs(state: LedgerState, problems: Diagnostics) -> None:
             problems.add(
                 code, graph, f"the last refresh could not read it: {record.message}", severity=Severity.WARNING
             )
-
-
-def _warn_of_pending_rows(state: LedgerState, problems: Diagnostics) -> None:
-    for target, addresses in pending_rows(state).items():
-        detail = f"not on target {target} yet: {', '.join(addresses)}; the next apply or tick writes the rows"
-        problems.add(Code.PROJECTION_PENDING, place_of(target), detail)
 
 
 def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
