@@ -132,8 +132,14 @@ def load_desired(
     recorded = None if hints is None or index is None else RecordedTree(hints.tree, index)
     reader = SourceReader(tree, found, None if recorded is None else recorded.facts)
     sound = None if hints is None else SoundPairs(hints.cache)
-    load = _Load(config, ResourceLoader(reader, sound), recorded, vouched)
     believed = hints or vouched
+    load = _Load(
+        config,
+        ResourceLoader(reader, sound),
+        lambda: tree if believed is None else believed.tree.reopened(),
+        recorded,
+        vouched,
+    )
     try:
         load.resolve()
         if not applied:
@@ -147,7 +153,7 @@ def load_desired(
         sound.save()
         if load.is_worth_recording():
             hints.keep(load.new_index(hints.tree))
-    return load.result(lambda: tree if believed is None else believed.tree.reopened())
+    return load.result()
 
 
 def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None:
@@ -165,7 +171,7 @@ def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None
     return content if digest(content) == expected else None
 
 
-# -- steps 3 to 5  --------------------------------------------------------------------------------------------
+# -- steps 3 to 5 ------------------------------------------------------------------------------------------------------
 
 
 class Configuration:
@@ -260,9 +266,11 @@ class _Load:
         self,
         config: Configuration,
         loader: ResourceLoader,
-        recorded: RecordedTree | None = None,
-        vouched: VouchedGraphs | None = None,
+        reopen: Callable[[], SourceTree],
+        recorded: RecordedTree | None,
+        vouched: VouchedGraphs | None,
     ) -> None:
+        """`reopen` gives the tree again, to compile what was not compiled."""
         self._config = config
         self._loader = loader
         self._reader = loader.reader
@@ -272,7 +280,10 @@ class _Load:
         self._kept: dict[str, GraphRecord] = {}
         self._ledger = vouched
         self._vouched: dict[str, VouchedGraph] = {}
-        self.judgement = Judgement()
+        self._digests: dict[Address, str] = {}
+        self._reopen = reopen
+        self._again = functools.cache(self._load_again)
+        self._judgement = Judgement()
 
     def resolve(self) -> None:
         """Steps 6 and 7: all graphs, then all policies, in the order of their names: that of the problems."""
@@ -302,16 +313,23 @@ class _Load:
             section = read_compute(form["compute"])
             check_compute(section, lambda: self._config.compute, self._found)
             self._loader.resources |= compute_resources(section)
+        digests = dict(self._index.digests)
+        for graph in self._index.graphs.keys() - self._kept.keys():
+            for address in addresses_of(graph, self._index.graphs[graph].queries):
+                del digests[address]
+        for vouched in self._vouched.values():
+            digests.update(vouched.digests)
+        digests.update((address, resource.digest) for address, resource in self._loader.resources.items())
+        self._digests = dict(sorted(digests.items()))
 
     def judge(self) -> None:
         """Step 8."""
-        loader = self._loader
+        policies, sound = self._loader.policies.values(), self._loader.sound
+        self._judgement = judge(self._config, policies, self._reader, sound, self._compiled)
 
-        def compiled(graph: str) -> GraphDeclaration:
-            known = loader.compiled.get(graph)
-            return known or self._load_again(graph, self._reader.tree, self._digests()).compiled[graph]
-
-        self.judgement = judge(self._config, loader.policies.values(), self._reader, loader.sound, compiled)
+    def _compiled(self, graph: str) -> GraphDeclaration:
+        """A graph of a folder without errors, also if it was not loaded."""
+        return self._loader.compiled.get(graph) or self._again(graph).compiled[graph]
 
     def is_near_a_limit(self, limits: SourceLimits) -> bool:
         """Whether a limit was met, or might have been by reading everything."""
@@ -362,48 +380,42 @@ class _Load:
             file = self._reader.read(policy["file"])
             if isinstance(file, SourceFile):
                 columns.add([(file.path, file.digest, file.size)], dict.fromkeys(parents(file.path), ""), {})
-        known = self._digests()
         digests = {
-            each: known[each] for graph, record in graphs.items() for each in addresses_of(graph, record.queries)
+            each: self._digests[each]
+            for graph, record in graphs.items()
+            for each in addresses_of(graph, record.queries)
         }
         facts = (header.name, header.storage, header.lock)
         return Index(self._config.digest, form, facts, graphs, digests, *columns.stamped(tree))
 
-    def result(self, reopen: Callable[[], SourceTree]) -> Loaded:
-        """The result; `reopen` gives the tree again, to compile what was not compiled."""
-        header, found, loaded, digests = self._config.header, self._found, self._loader.resources, self._digests()
+    def result(self) -> Loaded:
+        """What the steps gave; what was not read is made when it is asked for."""
+        header, found, loaded, digests = self._config.header, self._found, self._loader.resources, self._digests
         resources: Mapping[Address, Resource]
         edges: Collection[Dependency]
         bindings = {address: r.applies_to for address, r in loaded.items() if r.applies_to}
-        again = functools.cache(lambda graph: self._load_again(graph, reopen(), digests))
         if not self._kept and not self._vouched:
             resources = MappingProxyType({address: loaded[address] for address in digests})
             edges = _dependencies(digests, bindings)
         else:
-            resources = OnDemand(
-                digests, lambda address: loaded.get(address) or self._known_resource(address, digests[address], again)
-            )
+            resources = OnDemand(digests, lambda address: loaded.get(address) or self._known_resource(address))
             edges = Dependencies(
                 lambda: _dependencies(digests, bindings), lambda graphs: _dependencies(self._near(graphs), bindings)
             )
         if header is None or found.has_errors:
-            return Loaded(None, header, resources, edges, found, judgement=self.judgement)
-        sound = self._sound()
-        compiled = self._loader.compiled
-        declared = self._config.form["graphs"]
-        graphs: Mapping[str, GraphDeclaration] = MappingProxyType(compiled)
-        if len(compiled) < len(declared):
-            graphs = OnDemand(declared, lambda graph: compiled.get(graph) or again(graph).compiled[graph])
+            return Loaded(None, header, resources, edges, found, judgement=self._judgement)
+        compiled, declared = self._loader.compiled, self._config.form["graphs"]
+        is_whole = len(compiled) == len(declared)
         desired = DesiredState(
             config_digest=config_digest(self._config.form, digests),
             resources=resources,
             dependencies=edges,
-            graphs=graphs,
+            graphs=MappingProxyType(compiled) if is_whole else OnDemand(declared, self._compiled),
             name=header.name,
             storage=header.storage,
             lock=header.lock,
         )
-        return Loaded(desired, header, resources, edges, found, sound, self.judgement)
+        return Loaded(desired, header, resources, edges, found, self._sound(), self._judgement)
 
     def _sound(self) -> dict[str, SoundGraph]:
         """The graphs that the next entry of the ledger can vouch for."""
@@ -417,17 +429,6 @@ class _Load:
                 found[graph] = SoundGraph(made_of, len(loaded.files), size)
         return dict(sorted(found.items()))
 
-    def _digests(self) -> dict[Address, str]:
-        """Address to digest of all resources, in order."""
-        digests = dict(self._index.digests)
-        for graph in self._index.graphs.keys() - self._kept.keys():
-            for address in addresses_of(graph, self._index.graphs[graph].queries):
-                del digests[address]
-        for vouched in self._vouched.values():
-            digests.update(vouched.digests)
-        digests.update((address, resource.digest) for address, resource in self._loader.resources.items())
-        return dict(sorted(digests.items()))
-
     def _near(self, graphs: Collection[str]) -> Iterator[Address]:
         """The addresses of all policies, and of what belongs to the graphs."""
         for address in self._loader.resources:
@@ -439,13 +440,14 @@ class _Load:
             elif graph in self._vouched:
                 yield from self._vouched[graph].digests
 
-    def _known_resource(self, address: Address, expected: str, again: Callable[[str], ResourceLoader]) -> Resource:
+    def _known_resource(self, address: Address) -> Resource:
         """A resource of a graph that was not loaded."""
+        expected = self._digests[address]
         if address.kind is Kind.GRAPH:
             return Resource(address, expected)
         graph = address.graph or ""
         if graph in self._vouched:
-            return again(graph).resources[address]
+            return self._again(graph).resources[address]
         if address.kind is Kind.SCHEMA:
             path = self._config.form["graphs"][graph]["schema"]
         else:
@@ -459,12 +461,14 @@ class _Load:
 
         return Resource(address, expected, path, content)
 
-    def _load_again(self, graph: str, tree: SourceTree, digests: Mapping[Address, str]) -> ResourceLoader:
+    def _load_again(self, graph: str) -> ResourceLoader:
         """A graph that was not read, or not compiled. Raises SourceMovedError if it is not what the load was based on."""
         found = Diagnostics()
-        loader = ResourceLoader(SourceReader(tree, found))
+        loader = ResourceLoader(SourceReader(self._reopen(), found))
         loader.graph(self._config.graph(graph))
-        if found.has_errors or any(digests.get(text) != resource.digest for text, resource in loader.resources.items()):
+        if found.has_errors or any(
+            self._digests.get(text) != resource.digest for text, resource in loader.resources.items()
+        ):
             raise SourceMovedError
         return loader
 
@@ -480,7 +484,7 @@ def _dependencies(addresses: Iterable[Address], bindings: Mapping[Address, Seque
     return tuple(sorted(edges))
 
 
-# -- step 8 ----------------------------------------------------------------------------------------------------------
+# -- step 8 ------------------------------------------------------------------------------------------------------------
 # Whether the policies of a folder can be enforced, and decide what is expected of them. Each policy file is
 # read, and held against what it is bound to; a scope has one policy. Then the cases are decided that lie beside `cluster.yaml`
 # and beside the policy files, in `*.test.yaml` and `policy.tests.yaml`. A file that an earlier load found without problems,
