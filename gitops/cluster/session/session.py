@@ -308,7 +308,7 @@ def reading(
 
 
 def looking(workspace: Workspace, need: StateNeed, body: Callable[[Session], T], *, loaded: Loaded | None = None) -> T:
-    """The same in a session that shows what one that writes would do: it takes no lock, and waits for nobody who has it."""
+    """The same in a session that shows what one that writes would do: it takes no lock, and is not ready while another has it."""
 
     def enter(current: Session) -> bool:
         if current.desired.lock:
