@@ -28,7 +28,7 @@ from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.approvals.origins import KnownOrigins
 from gitops.cluster.changesets.queue import Step
 from gitops.cluster.config.gitops_yaml import ClusterRule
-from gitops.cluster.ledger.trust import trust_waits
+from gitops.cluster.ledger.sources import trust_waits
 from gitops.cluster.model.change import Reason
 from gitops.cluster.model.changeset import Changeset, ChangesetSource, ChangesetState
 from gitops.cluster.model.ledger import Debt

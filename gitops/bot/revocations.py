@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gitops.bot.context import EventContext
 from gitops.cluster.config.gitops_yaml import ClusterRule
-from gitops.cluster.session.revocations import RevocationContext, record_under_lock
+from gitops.cluster.session.session import RevocationContext, record_under_lock
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.repository.results import LogLine, error_line

@@ -43,10 +43,10 @@ from gitops.cluster.ledger.chain import (
     quarantine_ref,
     read_verified_entry,
 )
+from gitops.cluster.ledger.evidence import LedgerEntries, named_entry
 from gitops.cluster.ledger.layout import STATE
 from gitops.cluster.ledger.port import ledger_time
 from gitops.cluster.ledger.repair import Damage
-from gitops.cluster.ledger.witnesses import LedgerEntries, named_entry
 from gitops.cluster.model.ledger import LockInfo
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code

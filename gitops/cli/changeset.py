@@ -30,6 +30,7 @@ from gitops.cluster.model.ledger import is_changeset_key
 from gitops.cluster.session.changesets import (
     BringsNothing,
     Pacing,
+    Steering,
     WatchedChangeset,
     WatchRules,
     answer_now,
@@ -37,7 +38,6 @@ from gitops.cluster.session.changesets import (
     list_changesets,
     watch_changeset,
 )
-from gitops.cluster.session.steer import Steering
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics

@@ -151,7 +151,7 @@ def _pusher(local: LocalProject) -> str | None:
     from gitops.cluster.approvals.origins import person_of_key
     from gitops.cluster.approvals.pushes import identity_of
     from gitops.cluster.config.trust_root import trust_root
-    from gitops.cluster.ledger.trust import trust_at
+    from gitops.cluster.ledger.sources import trust_at
 
     try:
         key, account = identity_of(os.environ, _login())

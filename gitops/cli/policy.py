@@ -12,8 +12,7 @@ from typing import Any
 from gitops.cli.cluster import folder_of, planning_workspace, project_of, to_read
 from gitops.cli.shared import FAILED, OK, say, say_report, show_form
 from gitops.cluster.config.cluster_yaml import load_header
-from gitops.cluster.config.load import load_desired
-from gitops.cluster.config.policies import case_files, read_policy
+from gitops.cluster.config.load import case_files, load_desired, read_policy
 from gitops.cluster.config.reader import SourceReader
 from gitops.cluster.config.source import SourceTree
 from gitops.cluster.model.access import FROM, RUN, AccessClass, place_of
@@ -35,7 +34,7 @@ from gitops.cluster.policy.cases import Case, Guarded, failures, read_cases, sco
 from gitops.cluster.policy.decide import MAIN, AccessRequest, decide, decide_all, without_policy
 from gitops.cluster.policy.read import read_bundle
 from gitops.cluster.policy.who import who_may
-from gitops.cluster.session.catalog import catalog_text
+from gitops.cluster.session.queries import catalog_text
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics

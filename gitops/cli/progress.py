@@ -127,7 +127,7 @@ class RunFile:
 
 
 def _run_document(run: RunRecord) -> bytes:
-    from gitops.cluster.ledger.runs import write_run
+    from gitops.cluster.ledger.records import write_run
 
     return write_run(run)
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from gitops.bot.dispatch import handle_event
 from gitops.cli.shared import bot_of
-from gitops.cluster.session.steer import Steering
+from gitops.cluster.session.changesets import Steering
 from gitops.core.cancel import Cancellation
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError

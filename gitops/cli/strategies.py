@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from gitops.cli.cluster import to_read, to_write
 from gitops.cli.shared import FAILED, OK, UNWRITTEN, USAGE, say, say_report, show_form
 from gitops.cluster.config.declaration import CONFIG_FILE
-from gitops.cluster.config.dotenv import ENV_FILE, parse_env
 from gitops.compute.strategies.scenario import read_scenario
 from gitops.compute.strategies.simulation import Scenario, Timeline, simulate
 from gitops.core.codes import Code
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
 
 _UNREACHABLE = 3
 _OVERRIDE = "DATABASE_URL"
+_ENV_FILE = ".env"
+_ENV_LINE = re.compile(r"""(?:export +)?([A-Za-z_][A-Za-z0-9_]*)=(?:'([^']*)'|"([^"]*)"|([^\s'"#`\\]*))\s*\Z""")
 
 
 def dry_run(options: argparse.Namespace) -> int:
@@ -164,7 +165,7 @@ def opening(options: argparse.Namespace, workspace: Workspace) -> OpenTarget:
 
 def _variables(folder: Path) -> Mapping[str, str]:
     """The environment, and what a file `.env` of the cluster folder adds to it. Raises UsageError for one that is not valid."""
-    path = folder / ENV_FILE
+    path = folder / _ENV_FILE
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -173,7 +174,7 @@ def _variables(folder: Path) -> Mapping[str, str]:
         raise UsageError(
             Code.USAGE_ERROR, system_reason(error, path), fix="make it a file that you may read"
         ) from error
-    return {**parse_env(data, str(path)), **os.environ}
+    return {**_parse_env(data, str(path)), **os.environ}
 
 
 class _Opening:
@@ -282,3 +283,29 @@ def _show(lines: list[str], form: dict[str, object], found: Diagnostics, options
         said = [*lines, *diagnostic_lines(found)]
         say_report("\n".join(map(visible, said)), options, ok=ok and not len(found))
     return OK if ok else FAILED
+
+
+def _parse_env(data: bytes, place: str) -> Mapping[str, str]:
+    """The variables of a file `.env`, one `NAME=VALUE` to a line. Blank lines, and lines that begin with `#`, say nothing.
+
+    A value stands as it is, or between quotes of one kind; nothing in it is expanded, and nothing is escaped. Everything else is
+    refused: a value that a shell would read in another way must not be taken for an address or a password.
+
+    Raises UsageError `usage_error`, which names the line and shows nothing of it.
+    """
+    found: dict[str, str] = {}
+    try:
+        lines = data.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise UsageError(Code.USAGE_ERROR, f"{place} is not UTF-8 text", fix="save it as UTF-8") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _ENV_LINE.match(line.strip())
+        if match is None:
+            fix = "write a value with spaces or quotes between single quotes: NAME='VALUE'"
+            raise UsageError(Code.USAGE_ERROR, f"{place}:{number} is not NAME=VALUE", fix=fix)
+        if match[1] in found:
+            raise UsageError(Code.USAGE_ERROR, f"{place}:{number} sets {match[1]} again", fix="delete one of the lines")
+        found[match[1]] = next(each for each in (*match.groups()[1:], "") if each is not None)
+    return found

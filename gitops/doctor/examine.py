@@ -16,7 +16,7 @@ from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRul
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger import layout
-from gitops.cluster.ledger.trust import trust_at
+from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model.address import Kind, of_kind
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget, read_strategies
 from gitops.cluster.model.trust import TrustRoot

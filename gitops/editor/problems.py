@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gitops.cluster.config.declaration import CONFIG_FILE
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.named_clusters import CONFIG_FILE as GITOPS_FILE
-from gitops.cluster.config.rule_problems import BotConfigError
+from gitops.cluster.config.rule_forms import BotConfigError
 from gitops.cluster.config.source import SourceError
 from gitops.core.codes import REGISTRY, Code, Severity, remedy
 from gitops.core.errors import GitopsError

@@ -10,7 +10,7 @@ from datetime import datetime
 from gitops.cluster.changesets.runs import longest
 from gitops.cluster.changesets.stream import FullState, StreamItem
 from gitops.cluster.ledger.changesets import CHANGESET, EVENT
-from gitops.cluster.ledger.runs import RUN
+from gitops.cluster.ledger.records import RUN
 from gitops.cluster.model import changeset as model
 from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetEvent, ChangesetState, RuntimeState
 from gitops.cluster.model.plan import NodeOutcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gitops.cluster.approvals.merges import merging_gives
 from gitops.cluster.config.gitops_yaml import ClusterRule
-from gitops.cluster.ledger.trust import trust_at, trust_waits
+from gitops.cluster.ledger.sources import trust_at, trust_waits
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO, Commit, RefUpdate

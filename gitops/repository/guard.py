@@ -116,7 +116,7 @@ class PushGuard:
     def _check_ledger(self, update: RefUpdate) -> None:
         """Rule 1."""
         from gitops.cluster.config.trust_root import trust_root
-        from gitops.cluster.ledger.trust import trust_at
+        from gitops.cluster.ledger.sources import trust_at
 
         if update.new == ZERO:
             raise _refused("a ledger is never deleted")
@@ -251,8 +251,8 @@ class PushGuard:
         self._check_rules(tree)
 
     def _check_folder(self, rule: NamedCluster, tree: str) -> Iterator[str]:
-        from gitops.cluster.config.git_folders import require_plain
         from gitops.cluster.config.load import load_desired
+        from gitops.cluster.config.sound import require_plain
 
         folder = self._reader.subtree(tree, rule.path)
         if folder is None:
@@ -318,7 +318,7 @@ class PushGuard:
             if CONFIG_FILE in files and all(self._reader.read(tree, path) == held for path, held in files.items()):
                 return
         from gitops.cluster.config.trust_root import trust_root
-        from gitops.cluster.ledger.trust import trust_at
+        from gitops.cluster.ledger.sources import trust_at
 
         trust_root(trust_at(self._reader, tree))
 

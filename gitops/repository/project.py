@@ -15,21 +15,20 @@ from gitops.cluster.approvals.counting import CountedCommits
 from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.approvals.origins import KnownOrigins, Origins, Unapplied, waiting_origins
 from gitops.cluster.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
-from gitops.cluster.config.cache import CompileCache
-from gitops.cluster.config.git_folders import changed_paths, require_plain
+from gitops.cluster.config.cache import CompileCache, Hints
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.cluster.config.load import declared_schema
-from gitops.cluster.config.sound import ContentTree, LedgerGraphs
+from gitops.cluster.config.sound import ContentTree, LedgerGraphs, changed_paths, require_plain
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger.chain import LEDGERS, VerifiedEntry, ledger_ref, newest_entries
 from gitops.cluster.ledger.port import LedgerStore, LedgerView
-from gitops.cluster.ledger.trust import trust_at, trust_waits
+from gitops.cluster.ledger.sources import trust_at, trust_waits
 from gitops.cluster.model.address import Kind, cluster_address
 from gitops.cluster.model.approval import ClusterTarget
 from gitops.cluster.model.ledger import SourceRevision
 from gitops.cluster.model.origin import Authors
 from gitops.cluster.model.trust import TrustRoot
-from gitops.cluster.session.workspace import Governance, Hints, OpenTarget, ProviderFactory, Stores, Workspace, by_rule
+from gitops.cluster.session.workspace import Governance, OpenTarget, ProviderFactory, Stores, Workspace, by_rule
 from gitops.core.clock import Clock, IdSource
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

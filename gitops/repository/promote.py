@@ -5,17 +5,17 @@ Steps:
 1. The files that the first cluster declares are read at the source commit of its newest ledger entry: what is applied, not what
    is merged. Other files of its folder are not part of what is applied, and are not promoted.
 2. They replace, in the folder of the second cluster at the head of its branch, what that one declares. In its `cluster.yaml` only
-   graphs and policies are replaced, as `gitops.cluster.config.promoted` says.
+   graphs and policies are replaced, as `gitops.cluster.config.cluster_yaml` says.
 3. A file that the second cluster would still declare, such as a query left in a folder of queries, is removed as well.
 4. The commit is built from trees; no work tree, index or ref is touched.
 """
 
 from __future__ import annotations
 
+from gitops.cluster.config.cluster_yaml import promoted_config
 from gitops.cluster.config.declaration import CONFIG_FILE
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.config.load import load_desired
-from gitops.cluster.config.promoted import promoted_config
 from gitops.cluster.config.source import SourceError
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gitops.cluster.config.gitops_yaml import ClusterRule
-from gitops.cluster.config.load import LoadResult
+from gitops.cluster.config.load import Loaded
 from gitops.cluster.config.sound import ContentTree
 from gitops.cluster.config.source import normalize
 from gitops.core.codes import Code
@@ -51,7 +51,7 @@ def cluster_folder(project: Project, root: str, rule: ClusterRule) -> ContentTre
     return project.tools.open_tree(project.tools.store, tree, rule.path)
 
 
-def declared_files(loaded: LoadResult) -> dict[str, bytes]:
+def declared_files(loaded: Loaded) -> dict[str, bytes]:
     """Schemas, queries and policies of a cluster folder, by path."""
     return {normalize(each.path, confined=True): each.content or b"" for each in loaded.resources.values() if each.path}
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.cluster.config.source import StampedTree
-from gitops.cluster.ledger.scope import declared_storage, recorded_scope
+from gitops.cluster.ledger.sources import declared_storage, recorded_scope
 from gitops.cluster.model.address import cluster_address
 from gitops.cluster.model.approval import ClusterTarget
 from gitops.cluster.model.ledger import LedgerEntry

@@ -28,12 +28,12 @@ from gitops.cluster.model.changeset import ChangesetState
 from gitops.cluster.model.ledger import changeset_key, is_changeset_key
 from gitops.cluster.session.changesets import (
     BringsNothing,
+    Steering,
     WatchedChangeset,
     find_changesets,
     list_changesets,
     read_stream,
 )
-from gitops.cluster.session.steer import Steering
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

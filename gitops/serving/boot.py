@@ -27,7 +27,7 @@ from gitops.cluster.plan.draft import UNKNOWN_DATA
 from gitops.cluster.policy.bind import BoundBundle, Enforced, bind
 from gitops.cluster.policy.decide import PolicyEngine
 from gitops.cluster.policy.read import read_bundle
-from gitops.cluster.session.observations import observe, read_at_once
+from gitops.cluster.session.session import observe, read_at_once
 from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock

@@ -19,8 +19,8 @@ from gitops.cluster.model.change import Seen
 from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState
 from gitops.cluster.model.served import RevisionIdentity
 from gitops.cluster.plan.draft import recorded_data
-from gitops.cluster.session.catalog import catalog_text
-from gitops.cluster.session.observations import RECOVERIES, STATE_FILE
+from gitops.cluster.session.queries import catalog_text
+from gitops.cluster.session.session import RECOVERIES, STATE_FILE
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity

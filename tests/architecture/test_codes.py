@@ -27,7 +27,7 @@ _UNPROVEN: dict[str, str] = {}
 _TABLES = ("core/codes.py", "core/_code_names.py", "serving/answers.py")
 # Texts that another module hands on as a value, through a port or over HTTP: where they are made. This list may only shrink.
 _MADE_ELSEWHERE = {
-    "catalog_payload_digest_mismatch": ["cluster/ledger/readings.py"],
+    "catalog_payload_digest_mismatch": ["cluster/ledger/files.py"],
     "envelope_invalid": ["git/sshsig.py"],
     "graph_create_failed": ["database/graph/root.py"],
     "irreversible_change": ["database/language/schema/migration.py"],

@@ -59,8 +59,8 @@ def _one_file(effort: Effort) -> Iterator[Figure]:
 
 def _many_files(effort: Effort) -> Iterator[Figure]:
     """One graph with many query files, in memory; then what a process on a disk takes."""
-    from gitops.cluster.config.cache import MemoryCache
-    from gitops.cluster.config.load import load_cached, load_desired
+    from gitops.cluster.config.cache import Hints, MemoryCache
+    from gitops.cluster.config.load import load_desired
     from gitops.cluster.config.source import MemoryTree
 
     number = 100 if effort.quick else 10_000
@@ -69,7 +69,7 @@ def _many_files(effort: Effort) -> Iterator[Figure]:
     cache = MemoryCache()
 
     def warm() -> None:
-        load_cached(MemoryTree(files), cache)
+        load_desired(MemoryTree(files), hints=Hints(MemoryTree(files), cache))
 
     def changed() -> None:
         files["g0000/queries/q000.gq"] = query_text("q000", next(_TEXTS)).encode()

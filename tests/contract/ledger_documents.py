@@ -29,8 +29,8 @@ from ledger_samples import (
 from gitops.cluster.approvals.documents import write_approval
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.documents import write_intent, write_lock, write_state
+from gitops.cluster.ledger.files import state_cas
 from gitops.cluster.ledger.port import BlobCondition, LedgerView
-from gitops.cluster.ledger.readings import state_cas
 from gitops.cluster.model.ledger import LedgerState
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError

@@ -30,8 +30,8 @@ from ledger_samples import (
 )
 
 from gitops.cluster.ledger.documents import write_state
+from gitops.cluster.ledger.files import state_cas
 from gitops.cluster.ledger.port import BlobCondition, LedgerStore, LedgerView
-from gitops.cluster.ledger.readings import state_cas
 from gitops.cluster.model.address import Address, graph_address, query_address
 from gitops.cluster.model.ledger import EntryKind, LockInfo
 from gitops.core.canonical import digest

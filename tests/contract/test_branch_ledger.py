@@ -34,8 +34,8 @@ from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
 from gitops.cluster.ledger.chain import read_verified_entry, trust_files
 from gitops.cluster.ledger.documents import write_lock
+from gitops.cluster.ledger.files import lock_held_message
 from gitops.cluster.ledger.port import BlobCondition, LedgerView, LedgerWrite
-from gitops.cluster.ledger.readings import lock_held_message
 from gitops.cluster.model.ledger import EntryKind, LockInfo
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError, GitopsError

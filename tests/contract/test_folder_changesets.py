@@ -14,7 +14,8 @@ from ledger_changesets import check_history, record
 from ledger_samples import code_of, lock, state, write
 
 from gitops.cluster.changesets.lifecycle import replay
-from gitops.cluster.ledger import folder_changesets, layout
+from gitops.cluster.ledger import folder as ledger_folder
+from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.changesets import read_archive, read_ended, read_events, read_index, read_record
 from gitops.cluster.ledger.folder import FolderLedger
 from gitops.cluster.model.changeset import ChangesetState, RollingBack, Runtime, RuntimeState, RuntimeUpdated
@@ -85,7 +86,7 @@ def visits() -> Iterator[tuple[str, int]]:
 def test_a_crash_between_two_files_is_a_crash_before_or_after_a_write(
     point: str, visit: int, inline: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder_changesets, "_INLINE", inline)
+    monkeypatch.setattr(ledger_folder, "_INLINE", inline)
     store = imported()
     with pytest.raises(CrashError):
         go_on(folder(store, CrashAt(point, visit)))

@@ -11,7 +11,7 @@ import pytest
 from gitops.cluster.ledger import served
 from gitops.cluster.ledger.served import SERVER_REPORT, ServingReports
 from gitops.cluster.model.served import Follows, RevisionIdentity, ServerReport
-from gitops.cluster.session.serving import servers
+from gitops.cluster.session.status import servers
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.database.storage.local import LocalStore
 from gitops.database.storage.port import ObjectStore

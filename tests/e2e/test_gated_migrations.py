@@ -9,8 +9,7 @@ import pytest
 
 from gitops.cluster.ledger.chain import ENTRY
 from gitops.cluster.ledger.documents import read_entry, write_entry
-from gitops.cluster.ledger.record_check import check_records
-from gitops.cluster.ledger.trailers import commit_message
+from gitops.cluster.ledger.trailers import check_records, commit_message
 from gitops.cluster.model.change import Tier
 from gitops.cluster.model.ledger import EntryKind, LedgerEntry
 from gitops.forge.events import ReviewEvent

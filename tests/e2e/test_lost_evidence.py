@@ -11,8 +11,7 @@ import pytest
 
 from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.refresh import import_cluster, refresh
-from gitops.cluster.ledger.anchor import ANCHOR_KEY, StorageAnchor, read_anchor, write_anchor
-from gitops.cluster.ledger.chain import REVOCATIONS
+from gitops.cluster.ledger.chain import ANCHOR_KEY, REVOCATIONS, StorageAnchor, read_anchor, write_anchor
 from gitops.cluster.ledger.documents import read_entry, write_entry
 from gitops.cluster.ledger.trailers import commit_message
 from gitops.cluster.model.outcome import VerbOutcome

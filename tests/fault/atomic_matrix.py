@@ -16,8 +16,8 @@ from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.refresh import import_cluster, refresh
 from gitops.cluster.model.changeset import Changeset
 from gitops.cluster.model.outcome import ApplyOutcome, VerbOutcome
+from gitops.cluster.session.changesets import Steering
 from gitops.cluster.session.status import force_unlock
-from gitops.cluster.session.steer import Steering
 from gitops.cluster.session.workspace import next_attempt
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults

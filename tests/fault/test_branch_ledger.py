@@ -11,7 +11,7 @@ import pytest
 from gitops.cluster.approvals.documents import statement_message
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
-from gitops.cluster.ledger.head_pin import HeadPin
+from gitops.cluster.ledger.heads import HeadPin
 from gitops.cluster.ledger.port import BlobCondition, LedgerView
 from gitops.cluster.model.address import query_address
 from gitops.cluster.model.approval import ApprovalStatement

@@ -15,12 +15,12 @@ from typing import Any
 from markdown_it import MarkdownIt
 
 from gitops.cluster.config.gitops_yaml import parse_bot_config
-from gitops.cluster.config.layout import format_yaml
 from gitops.cluster.config.load import load_desired
-from gitops.cluster.config.signers import parse_allowed_signers
 from gitops.cluster.config.source import MemoryTree
+from gitops.cluster.config.trust_root import parse_allowed_signers
 from gitops.core.errors import GitopsError
 from gitops.database.language.format import format_queries, format_schema
+from gitops.database.language.format.yaml import format_yaml
 from gitops.database.language.lint import lint_queries
 from gitops.database.language.query import check_query, parse_queries
 from gitops.database.language.query.params import ParameterError, coerce_params

@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.cluster.config.git_folders import require_plain
-from gitops.cluster.config.sound import ComparedFolder, FolderDifference
+from gitops.cluster.config.sound import ComparedFolder, FolderDifference, require_plain
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.port import EntryType, TreeEntry

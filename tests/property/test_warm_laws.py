@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gitops.cluster.config.cache import MemoryCache
-from gitops.cluster.config.load import LoadResult, load_cached, load_desired
+from gitops.cluster.config.cache import Hints, MemoryCache
+from gitops.cluster.config.load import Loaded, load_desired
 from gitops.cluster.config.sound import (
     ComparedFolder,
     LedgerGraphs,
@@ -158,7 +158,7 @@ class Edits(RuleBasedStateMachine):
         found = difference(self.compared_with, {**self.files, **self.refused}) if compared else None
         return VouchedGraphs(tree, _COMPILER, LedgerGraphs(*self.applied), ComparedFolder(_PLAIN.plain, found))
 
-    def loaded(self, *, compared: bool = False) -> LoadResult:
+    def loaded(self, *, compared: bool = False) -> Loaded:
         tree = self.tree()
         return load_desired(tree, self.vouched(tree, compared=compared))
 
@@ -195,7 +195,9 @@ class Edits(RuleBasedStateMachine):
         for compared in (False, True):
             assert shown(self.loaded(compared=compared)) == expected
             again = tree.reopened()
-            assert shown(load_cached(again, self.both, self.vouched(again, compared=compared))) == expected
+            assert (
+                shown(load_desired(again, self.vouched(again, compared=compared), Hints(again, self.both))) == expected
+            )
 
 
 TestEdits = Edits.TestCase

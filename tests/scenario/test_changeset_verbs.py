@@ -11,8 +11,7 @@ import pytest
 
 from gitops.cluster.changesets.answer import Answer, Until
 from gitops.cluster.changesets.stream import FullState, StreamItem
-from gitops.cluster.ledger.folder import FolderLedger
-from gitops.cluster.ledger.folder_changesets import FolderChangesets
+from gitops.cluster.ledger.folder import FolderChangesets, FolderLedger
 from gitops.cluster.ledger.layout import INDEX
 from gitops.cluster.ledger.port import LedgerReader, LedgerStore
 from gitops.cluster.model.address import Address
@@ -34,13 +33,13 @@ from gitops.cluster.model.plan import Effect
 from gitops.cluster.session.changesets import (
     BringsNothing,
     Pacing,
+    Steering,
     WatchedChangeset,
     WatchRules,
     find_changesets,
     list_changesets,
     watch_changeset,
 )
-from gitops.cluster.session.steer import Steering
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import NoFaults

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gitops.cluster.apply.apply import apply
 from gitops.cluster.model.changeset import ChangesetState
 from gitops.cluster.model.outcome import ApplyOutcome
-from gitops.cluster.session.steer import Steering
+from gitops.cluster.session.changesets import Steering
 from gitops.core.cancel import Cancellation
 from tests.support.cluster import Cluster, DoAt, codes
 

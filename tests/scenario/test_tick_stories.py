@@ -13,7 +13,7 @@ from gitops.cluster.model.changeset import ChangesetState
 from gitops.cluster.model.ledger import AppliedResource
 from gitops.cluster.model.plan import NodeOutcome
 from gitops.cluster.model.strategy import Limits
-from gitops.cluster.session.steer import Steering
+from gitops.cluster.session.changesets import Steering
 from gitops.cluster.targets.port import StrategyTarget
 from gitops.cluster.targets.signals import ComputeCluster
 from gitops.compute.strategies.decision import Decision, decide

@@ -26,8 +26,7 @@ from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
 from gitops.cluster.ledger.chain import ENTRY, approvals_prefix, ledger_ref
 from gitops.cluster.ledger.documents import read_entry, read_state, write_entry, write_state
-from gitops.cluster.ledger.record_check import check_records
-from gitops.cluster.ledger.trailers import commit_message
+from gitops.cluster.ledger.trailers import check_records, commit_message
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import Approval, ApprovalStatement
 from gitops.cluster.model.ledger import LedgerEntry, LedgerState

@@ -11,7 +11,7 @@ from pathlib import Path
 from gitops.cluster.approvals.counting import CountedCommits
 from gitops.cluster.approvals.origins import KnownOrigins, Origins, Pushed, Unapplied
 from gitops.cluster.config.trust_root import trust_root
-from gitops.cluster.ledger.trust import trust_at
+from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model.address import Address, graph_address
 from gitops.cluster.model.origin import Authors, Origin
 from gitops.git.port import NewCommit, Person

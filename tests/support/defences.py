@@ -24,12 +24,12 @@ from gitops.cluster.config import cluster_yaml, commit_tree, loader, reader
 from gitops.cluster.config.sound import ComparedFolder, PlainFolder
 from gitops.cluster.config.source import EntryKind, normalize
 from gitops.cluster.config.trust_root import trust_root
-from gitops.cluster.ledger import chain, port, witnesses
+from gitops.cluster.ledger import chain, evidence, port
 from gitops.cluster.ledger.branch import BranchLedger
 from gitops.cluster.ledger.git_lock import GitLock
 from gitops.cluster.ledger.heads import Heads
 from gitops.cluster.ledger.port import LedgerView
-from gitops.cluster.ledger.trust import trust_at
+from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model import kinds
 from gitops.cluster.model.change import GateName
 from gitops.cluster.model.kinds import ClusterKind, SchemaKind
@@ -39,7 +39,7 @@ from gitops.cluster.model.trust import Quorum, TrustRoot
 from gitops.cluster.plan import planner, recovery_rules
 from gitops.cluster.plan.draft import StateDraft
 from gitops.cluster.session import gate
-from gitops.cluster.session import revocations as kept
+from gitops.cluster.session import session as kept
 from gitops.database.graph import delete
 from gitops.database.language import yaml
 from gitops.doctor.attack import copy, execution, run
@@ -327,8 +327,8 @@ DEFENCES: Mapping[str, Hole] = {
         LockObservation, "is_named", lambda self, name: self.info is not None and self.info.lock_id == name
     ),
     "readings of histories end": _all(
-        _patched(witnesses, "read_verified_entry", _passes),
-        *(_patched(witnesses, "MOST_STEPS", 10**9), _patched(counting, "_MOST_MERGES", 10**9)),
+        _patched(evidence, "read_verified_entry", _passes),
+        *(_patched(evidence, "MOST_STEPS", 10**9), _patched(counting, "_MOST_MERGES", 10**9)),
     ),
     # the server's hook
     "the hook checks ledgers": _patched(PushGuard, "_check_ledger", _nothing),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from gitops.cluster.config.load import LoadResult, load_desired
+from gitops.cluster.config.load import Loaded, load_desired
 from gitops.cluster.config.source import MemoryTree
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.ledger import AppliedResource, LedgerState
@@ -17,7 +17,7 @@ from gitops.database.language.schema import compile_schema
 from gitops.database.language.schema.migration import plan_migration
 
 
-def loaded(schema: str, queries: Mapping[str, str], policies: Mapping[str, list[str]] | None = None) -> LoadResult:
+def loaded(schema: str, queries: Mapping[str, str], policies: Mapping[str, list[str]] | None = None) -> Loaded:
     """The folder of graph `g`, with policies by name and what they are bound to."""
     config = {
         "version": 1,

@@ -16,8 +16,7 @@ from gitops.cluster.approvals.documents import write_approval
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.changesets import write_index
 from gitops.cluster.ledger.documents import write_intent, write_lock, write_state
-from gitops.cluster.ledger.port import ApprovalListing, BlobReading, IntentListing, LedgerView, LedgerWrite
-from gitops.cluster.ledger.readings import (
+from gitops.cluster.ledger.files import (
     FoundDocument,
     approval_listing,
     blob_reading,
@@ -30,6 +29,7 @@ from gitops.cluster.ledger.readings import (
     state_cas,
     view_of,
 )
+from gitops.cluster.ledger.port import ApprovalListing, BlobReading, IntentListing, LedgerView, LedgerWrite
 from gitops.cluster.ledger.records import ChangesetReader, ChangesetRecords
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import Approval

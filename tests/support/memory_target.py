@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from gitops.cluster.config.strategy_forms import RESERVED_REPLICAS
+from gitops.cluster.config.compute import RESERVED_REPLICAS
 from gitops.cluster.targets.port import (
     CRASHES_COUNT_FOR,
     AuditRow,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gitops.cluster.config.cache import MemoryCache
-from gitops.cluster.config.load import load_cached, load_desired
+from gitops.cluster.config.cache import Hints, MemoryCache
+from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.sound import FolderDifference
 from gitops.cluster.config.source import SourceMovedError, StampedTree, parents
 from gitops.cluster.model.resource import edges_near
 
 
 def shown(result: Any) -> dict[str, Any]:
-    """All of a LoadResult; looks at every resource, its content and every compiled graph."""
+    """All of a Loaded; looks at every resource, its content and every compiled graph."""
     desired = result.desired
     return {
         "header": result.header,
@@ -47,7 +47,7 @@ def cold(tree: StampedTree) -> dict[str, Any]:
 def warm(tree: StampedTree, cache: MemoryCache) -> dict[str, Any] | None:
     """What a load with the cache says, which then keeps what it found; None if it says that the folder moved."""
     try:
-        return shown(load_cached(tree.reopened(), cache))
+        return shown(load_desired(tree, hints=Hints(tree.reopened(), cache)))
     except SourceMovedError:
         return None
 

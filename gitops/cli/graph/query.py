@@ -18,9 +18,9 @@ from gitops.cli.graph.query_form import (
 )
 from gitops.cli.shared import FAILED, OK, USAGE, complain, say_coloured, show, show_form
 from gitops.cluster.config.cluster_yaml import read_cluster
+from gitops.cluster.config.compiler import find_query_file
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.config.loader import ResourceLoader
-from gitops.cluster.config.query_file import find_query_file
 from gitops.cluster.config.reader import SourceReader
 from gitops.cluster.model.address import Kind, is_name
 from gitops.core.codes import Code

@@ -12,7 +12,7 @@ and rules that the earlier ledger had. Until then the anchor beside the graphs s
 from __future__ import annotations
 
 from gitops.cluster.apply.entries import record_approved
-from gitops.cluster.ledger.readings import restore_commands
+from gitops.cluster.ledger.files import restore_commands
 from gitops.cluster.model.address import Kind
 from gitops.cluster.model.change import Change
 from gitops.cluster.model.ledger import EntryKind, FormerLedger

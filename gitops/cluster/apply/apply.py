@@ -24,7 +24,7 @@ from gitops.cluster.apply.report import joined, report, report_part, republished
 from gitops.cluster.apply.run import Run
 from gitops.cluster.apply.runner import report_interrupt
 from gitops.cluster.model.outcome import ApplyOutcome
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import Session, StateNeed, writing
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.errors import GitopsError
 
@@ -33,7 +33,7 @@ __all__ = ["apply", "may_apply"]
 
 def apply(workspace: Workspace) -> ApplyOutcome:
     """Apply what the folder declares, as far as approvals, dependencies and the live graphs allow."""
-    return in_session(workspace, "apply", StateNeed.REQUIRED, lambda current: project(current, _apply(current)))
+    return writing(workspace, "apply", StateNeed.REQUIRED, lambda current: project(current, _apply(current)))
 
 
 def _apply(current: Session) -> ApplyOutcome:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gitops.cluster.model.changeset import Changeset
 from gitops.cluster.model.served import Replica, ServingState
-from gitops.cluster.session.serving import revision_of, servers
 from gitops.cluster.session.session import Session
+from gitops.cluster.session.status import revision_of, servers
 from gitops.cluster.session.workspace import Drain
 from gitops.core.clock import parse_timestamp
 from gitops.core.diagnostics import Diagnostics

@@ -11,8 +11,7 @@ from enum import StrEnum
 from gitops.cluster.model.address import Address, Kind, graph_address
 from gitops.cluster.model.outcome import StateObservations, VerbOutcome
 from gitops.cluster.plan.probe import probe_graph
-from gitops.cluster.session.observations import RECOVERIES, VANISHED, verify_catalog
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import RECOVERIES, VANISHED, Session, StateNeed, reading, verify_catalog
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
@@ -70,7 +69,7 @@ class DriftOutcome(VerbOutcome):
 
 def drift(workspace: Workspace) -> DriftOutcome:
     """Compare every recorded graph, and every text of the catalog."""
-    return in_session(workspace, "drift", StateNeed.REQUIRED, _drift, exclusive=False)
+    return reading(workspace, "drift", StateNeed.REQUIRED, _drift)
 
 
 def _drift(current: Session) -> DriftOutcome:

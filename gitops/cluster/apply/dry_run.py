@@ -36,8 +36,7 @@ from gitops.cluster.plan.open_changesets import graphs_of_changesets
 from gitops.cluster.plan.plan import plan_session
 from gitops.cluster.plan.recovery_rules import Sweep
 from gitops.cluster.session.gate import AcceptedApprovals
-from gitops.cluster.session.observations import warn_of_intents
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import Session, StateNeed, looking, warn_of_intents
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code, remedy
 from gitops.core.dataclass import dataclass
@@ -56,7 +55,7 @@ _FAILING_AS = {
 
 def dry_run(workspace: Workspace) -> ApplyOutcome:
     """Say what `apply` would do on this workspace, by the steps of this module. Nothing is written."""
-    return replace(in_session(workspace, "apply", StateNeed.REQUIRED, _dry_run, lockless=True), entry_id=None)
+    return replace(looking(workspace, StateNeed.REQUIRED, _dry_run), entry_id=None)
 
 
 @dataclass(frozen=True, slots=True)

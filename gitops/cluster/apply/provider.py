@@ -17,7 +17,7 @@ from gitops.cluster.model.ledger import Intent
 from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.cluster.model.restore import restore_order
 from gitops.cluster.plan.probe import seen_facts
-from gitops.cluster.session.observations import RECORD_LIVE
+from gitops.cluster.session.session import RECORD_LIVE
 from gitops.cluster.session.workspace import CRASHED, DISARMED, ClusterWork
 from gitops.core.cancel import CancelledError
 from gitops.core.canonical import digest

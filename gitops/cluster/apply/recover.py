@@ -17,7 +17,7 @@ from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState
 from gitops.cluster.plan.open_changesets import graphs_of_changesets
 from gitops.cluster.plan.probe import GraphProbe, probe_operation
 from gitops.cluster.plan.recovery_rules import Sweep, sweep
-from gitops.cluster.session.observations import RECOVERIES
+from gitops.cluster.session.session import RECOVERIES
 from gitops.cluster.session.workspace import Stores
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics

@@ -21,8 +21,7 @@ from gitops.cluster.plan.draft import StateDraft, graph_observation, recorded_da
 from gitops.cluster.plan.planner import diff
 from gitops.cluster.plan.probe import GraphProbe, probe_graph
 from gitops.cluster.session.gate import report_debts
-from gitops.cluster.session.observations import VANISHED, verify_catalog
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import VANISHED, Session, StateNeed, verify_catalog, writing
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
@@ -32,9 +31,7 @@ from gitops.database.graph.port import Existence, GraphReading
 
 def refresh(workspace: Workspace) -> RefreshOutcome:
     """Observe the declared graphs and the catalog, and write the ledger, also if some graphs cannot be observed."""
-    return in_session(
-        workspace, "refresh", StateNeed.REQUIRED, lambda current: _record_observations(current, "refresh")
-    )
+    return writing(workspace, "refresh", StateNeed.REQUIRED, lambda current: _record_observations(current, "refresh"))
 
 
 def import_cluster(workspace: Workspace, *, adopt: bool = False) -> RefreshOutcome:
@@ -53,7 +50,7 @@ def import_cluster(workspace: Workspace, *, adopt: bool = False) -> RefreshOutco
                 current.ready = False
         return _record_observations(current, "import", former)
 
-    return in_session(workspace, "import", StateNeed.ABSENT, body)
+    return writing(workspace, "import", StateNeed.ABSENT, body)
 
 
 def _record_observations(current: Session, operation: str, former: FormerLedger | None = None) -> RefreshOutcome:

@@ -22,7 +22,7 @@ from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.plan.landing import check_move
 from gitops.cluster.plan.plan import plan_session
 from gitops.cluster.session.gate import AcceptedApprovals
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import Session, StateNeed, looking, writing
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
@@ -35,7 +35,9 @@ def apply_scope(workspace: Workspace, *, dry_run: bool = False) -> ApplyOutcome:
     With `dry_run` nothing is written: the outcome says that the change would be recorded.
     """
     run = partial(_apply_scope, dry_run=dry_run)
-    return in_session(workspace, "apply", StateNeed.REQUIRED, run, lockless=dry_run)
+    if dry_run:
+        return looking(workspace, StateNeed.REQUIRED, run)
+    return writing(workspace, "apply", StateNeed.REQUIRED, run)
 
 
 def _apply_scope(current: Session, *, dry_run: bool) -> ApplyOutcome:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from gitops.cluster.config.cluster_yaml import declared_storage, read_cluster
 from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.cluster.model.served import Follows, Replica, RevisionIdentity, ServingState
-from gitops.cluster.session.serving import revision_of, servers
+from gitops.cluster.session.status import revision_of, servers
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostics

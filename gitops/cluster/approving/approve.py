@@ -25,7 +25,7 @@ from gitops.cluster.model.change import Change
 from gitops.cluster.model.outcome import ApprovalSubject, ApproveOutcome
 from gitops.cluster.model.plan import ApprovalRequirement, Plan
 from gitops.cluster.plan.plan import plan_session
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import Session, StateNeed, reading, writing
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -194,7 +194,8 @@ def approve_in_session(
             diagnostics=tuple(current.problems),
         )
 
-    return in_session(workspace, "approve", StateNeed.REQUIRED, body, exclusive=exclusive)
+    enter = writing if exclusive else reading
+    return enter(workspace, "approve", StateNeed.REQUIRED, body)
 
 
 def _as_seen(gated: GatedChange, rows: int | None) -> GatedChange:

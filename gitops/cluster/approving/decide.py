@@ -45,7 +45,7 @@ from gitops.cluster.model.approval import (
 from gitops.cluster.model.ledger import Debt, LockInfo
 from gitops.cluster.model.outcome import DecisionOutcome, DecisionSubject
 from gitops.cluster.model.trust import TrustRoot
-from gitops.cluster.session.revocations import REVOKING, RevocationContext, record_revocations
+from gitops.cluster.session.session import REVOKING, RevocationContext, record_revocations
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

@@ -9,7 +9,7 @@ from gitops.cluster.approving.approve import find_gated_change
 from gitops.cluster.approving.sign import GatedChange
 from gitops.cluster.model.outcome import MissingApprovals
 from gitops.cluster.plan.plan import plan_session
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import Session, StateNeed, reading
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
@@ -44,7 +44,7 @@ def missing_approvals(workspace: Workspace, key: str) -> MissingApprovals:
             others.add_error(error)
         return replace(outcome, addresses=tuple(found), diagnostics=tuple(others))
 
-    return in_session(workspace, "approve", StateNeed.OPTIONAL, body, exclusive=False)
+    return reading(workspace, "approve", StateNeed.OPTIONAL, body)
 
 
 def _refusal(gated: GatedChange, key: str) -> tuple[Code, str] | None:

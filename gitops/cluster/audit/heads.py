@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import count
 
 from gitops.cluster.audit.report import AuditFinding, AuditWitnesses
-from gitops.cluster.ledger.witnesses import (
+from gitops.cluster.ledger.evidence import (
     EntryWitness,
     WitnessedLedger,
     WitnessKind,

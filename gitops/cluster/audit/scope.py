@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from gitops.cluster.audit.walk import Walk
 from gitops.cluster.ledger.chain import VerifiedEntry
-from gitops.cluster.ledger.scope import declared_storage, recorded_scope
+from gitops.cluster.ledger.sources import declared_storage, recorded_scope
 from gitops.cluster.model.address import Kind, cluster_address
 from gitops.cluster.model.change import Action, Disposition
 from gitops.cluster.model.ledger import WITH_ORIGINS, EntryKind, LedgerEntry

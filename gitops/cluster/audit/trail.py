@@ -18,8 +18,7 @@ from gitops.cluster.audit.report import LogRecord, UsedApproval, UsedCountersign
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.chain import ENTRY, TrustCache, VerifiedEntry, read_verified_entry
 from gitops.cluster.ledger.documents import read_entry, read_state
-from gitops.cluster.ledger.evidence import read_decision_evidence, read_evidence
-from gitops.cluster.ledger.witnesses import LedgerEntries
+from gitops.cluster.ledger.evidence import LedgerEntries, read_decision_evidence, read_evidence
 from gitops.cluster.model.address import Address, trust_address
 from gitops.cluster.model.approval import DecisionKind
 from gitops.cluster.model.change import Action, Change

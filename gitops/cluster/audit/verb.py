@@ -46,11 +46,9 @@ from gitops.cluster.audit.walk import (
     start_after,
 )
 from gitops.cluster.ledger.chain import REVOCATIONS, VerifiedEntry, read_verified_entry
-from gitops.cluster.ledger.evidence import read_decision_evidence
+from gitops.cluster.ledger.evidence import Anchor, WitnessedLedger, read_decision_evidence
 from gitops.cluster.ledger.layout import blob_key
-from gitops.cluster.ledger.record_check import check_records
-from gitops.cluster.ledger.trailers import commit_message
-from gitops.cluster.ledger.witnesses import Anchor, WitnessedLedger
+from gitops.cluster.ledger.trailers import check_records, commit_message
 from gitops.cluster.model.address import Address, trust_address
 from gitops.cluster.model.approval import DecisionEvidence
 from gitops.cluster.model.kinds import rules_of

@@ -1,12 +1,20 @@
-"""What earlier runs of this very program found out and may be asked again: a hint, never a fact that permits anything."""
+"""What earlier runs of this very program found out and may be asked again: a hint, never a fact that permits anything.
+
+It is kept by content, which texts are sound, and by folder, which files and graphs are as they were.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
+from gitops.cluster.config.reader import SourceFile, SourceReader
+from gitops.cluster.config.source import EntryKind, SourceError, StampedTree, listing_digest, parents
+from gitops.cluster.model.address import Address, graph_address, query_address, schema_address
 from gitops.core.canonical import digest
+from gitops.core.dataclass import dataclass
 
 # Pairs are spread over entries by the first two digits of their keys; each entry drops its oldest pairs beyond this many.
 _MAX_PAIRS = 4096
@@ -24,6 +32,24 @@ class CompileCache(Protocol):
 
     def save(self, name: str, data: bytes) -> None:
         """Keep an entry, in place of an older one of its name."""
+
+
+class Hints(NamedTuple):
+    """What lets commands that only advise load faster: a tree of the folder, and a cache.
+
+    A cache is not evidence. No verb that permits, applies or checks a change request uses it.
+    """
+
+    tree: StampedTree
+    cache: CompileCache
+
+    def recall(self) -> Index | None:
+        """What an earlier load has kept of the folder."""
+        return read_index(self.cache.load(f"index {self.tree.identity}"))
+
+    def keep(self, index: Index) -> None:
+        """Keep it for the next load."""
+        self.cache.save(f"index {self.tree.identity}", write_index(index))
 
 
 class MemoryCache:
@@ -87,3 +113,239 @@ class SoundPairs:
             )
             self._groups[name] = pairs if good else {}
         return self._groups[name]
+
+
+# -- the index ---------------------------------------------------------------------------------------------------------
+# The index of a cluster folder: what a load found without problems, so that the next one looks only at what changed.
+# Files and folders are in columns of equal length, so that the state of a whole cluster is compared as a few lists. A graph is
+# recorded only if its load found no problem at all. The document is a hint: another form is ignored, and the folder is
+# loaded as if for the first time.
+#
+# It has a reader of its own, because every command with a cache begins with it: columns are checked as wholes, which takes half
+# as long as the codec of stored documents needs to check their values one by one.
+
+
+class GraphRecord(NamedTuple):
+    """One graph without problems.
+
+    `files` and `folders` are positions in the columns of the index: what was read, and what was listed or passed through.
+    `queries` is the path of each query as written.
+    """
+
+    files: Sequence[int]
+    folders: Sequence[int]
+    queries: Mapping[str, str]
+
+
+class FileColumns(NamedTuple):
+    """The files: normalized path, digest of the content, size, stamp."""
+
+    places: list[str]
+    digests: list[str]
+    sizes: list[int]
+    stamps: list[str | None]
+
+
+class FolderColumns(NamedTuple):
+    """The folders: normalized path, stamp, digest of the query files in it; that is empty for one that is only passed through."""
+
+    places: list[str]
+    stamps: list[str | None]
+    listings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A load, as far as it found no problems.
+
+    `config` is the digest of `cluster.yaml`, `form` its content as in `config_form`, `header` its name, storage root and whether
+    it locks. `digests` are those of all resources of `graphs`, by address.
+    """
+
+    config: str
+    form: Mapping[str, Any]
+    header: tuple[str | None, str | None, bool]
+    graphs: Mapping[str, GraphRecord]
+    digests: Mapping[Address, str]
+    files: FileColumns
+    folders: FolderColumns
+
+
+NO_INDEX = Index("", {}, (None, None, True), {}, {}, FileColumns([], [], [], []), FolderColumns([], [], []))
+
+
+class IndexColumns:
+    """The columns of an index under construction: each file and folder once."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[int, str, int]] = {}
+        self._folders: dict[str, tuple[int, str]] = {}
+
+    def add(
+        self, files: Iterable[tuple[str, str, int]], listings: Mapping[str, str], queries: Mapping[str, str]
+    ) -> GraphRecord:
+        """The record of a graph of these files (normalized path, digest, size) and folders (listing by normalized path).
+
+        A folder that any graph lists is recorded with its listing.
+        """
+        places = [self._files.setdefault(each[0], (len(self._files), *each[1:]))[0] for each in files]
+        passed = []
+        for folder, listing in listings.items():
+            position, known = self._folders.setdefault(folder, (len(self._folders), listing))
+            if listing and not known:
+                self._folders[folder] = position, listing
+            passed.append(position)
+        return GraphRecord(places, passed, queries)
+
+    def stamped(self, tree: StampedTree) -> tuple[FileColumns, FolderColumns]:
+        """The columns with the stamps of now: what changed since the load began has no stamp."""
+        files, folders = list(self._files), list(self._folders)
+        digests, sizes = [each[1] for each in self._files.values()], [each[2] for each in self._files.values()]
+        listings = [listing for _, listing in self._folders.values()]
+        return (
+            FileColumns(files, digests, sizes, tree.stamps(files, EntryKind.FILE)),
+            FolderColumns(folders, tree.stamps(folders, EntryKind.DIR), listings),
+        )
+
+
+def write_index(index: Index) -> bytes:
+    """The bytes of an index."""
+    value = [[index.config, index.header], index.form, index.graphs, index.digests, index.files, index.folders]
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def read_index(data: bytes | None) -> Index | None:
+    """The index that the bytes hold, or None for other bytes."""
+    try:
+        value = None if data is None else json.loads(data)
+        if type(value) is not list:
+            return None
+        (config, header), form, graphs, digests, files, folders = value
+        index = Index(
+            config,
+            form,
+            tuple(header),
+            {name: GraphRecord(*fields) for name, fields in graphs.items()},
+            {Address(text): value for text, value in digests.items()},
+            FileColumns(*files),
+            FolderColumns(*folders),
+        )
+        return index if _is_consistent(index) else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _is_consistent(index: Index) -> bool:
+    """Whether every part is of its type, every column of one length, and every reference leads somewhere."""
+    name, storage, lock = index.header
+    files, folders = index.files, index.folders
+    return (
+        all(_all(list, columns) and len({len(column) for column in columns}) == 1 for columns in (files, folders))
+        and _all(str, (index.config, *files.places, *files.digests, *folders.places, *folders.listings))
+        and _all((str, type(None)), (name, storage, *files.stamps, *folders.stamps))
+        and _all(bool, (lock,))
+        and _all(int, files.sizes)
+        and _all(str, index.digests.values())
+        and all(
+            _all(str, (form["schema"],))
+            and _all(
+                str,
+                [entry["file"] for entry in queries.values()]
+                if isinstance(queries := form["queries"], dict)
+                else [queries]
+                if isinstance(queries, str)
+                else queries,
+            )
+            for form in index.form["graphs"].values()
+        )
+        and all(
+            _all(list, (form["applies_to"],)) and _all(str, (form["file"], *form["applies_to"]))
+            for form in index.form["policies"].values()
+        )
+        and all(_is_graph(index, graph, record) for graph, record in index.graphs.items())
+        and len(index.digests) == sum(2 + len(record.queries) for record in index.graphs.values())
+    )
+
+
+def _is_graph(index: Index, graph: str, record: GraphRecord) -> bool:
+    """Whether a graph is declared, all its addresses have a digest, and its positions are in the columns."""
+    return (
+        graph in index.form["graphs"]
+        and all(address in index.digests for address in addresses_of(graph, record.queries))
+        and _all(int, (*record.files, *record.folders))
+        and 0 <= min(record.files) <= max(record.files) < len(index.files.places)
+        and min(record.folders, default=0) >= 0
+        and max(record.folders, default=-1) < len(index.folders.places)
+        and _all(str, record.queries.values())
+    )
+
+
+def _all(kind: type | tuple[type, ...], values: Iterable[object]) -> bool:
+    """Whether the values are of exactly these types: a truth value does not count as a number."""
+    return {*map(type, values)} <= {*(kind if isinstance(kind, tuple) else (kind,))}
+
+
+def addresses_of(graph: str, queries: Iterable[str]) -> list[Address]:
+    """The addresses of a graph, its schema and its queries."""
+    return [graph_address(graph), schema_address(graph), *(query_address(graph, query) for query in queries)]
+
+
+class RecordedTree:
+    """An `index`, compared with the folder as it is now. `stale` counts the files and folders that had to be looked at."""
+
+    def __init__(self, tree: StampedTree, index: Index) -> None:
+        """Compare all stamps, and list the folders that these do not vouch for. No file is read."""
+        files, folders = index.files, index.folders
+        self.index = index
+        self._stale_files = _differing(tree.stamps(files.places, EntryKind.FILE), files.stamps)
+        self._changed_files = self._stale_files
+        self._changed_folders: set[int] = set()
+        self._gone: set[str] = set()
+        self._positions: dict[str, int] | None = None
+        stale_folders = _differing(tree.stamps(folders.places, EntryKind.DIR), folders.stamps)
+        self.stale = len(self._stale_files) + len(stale_folders)
+        for position in sorted(stale_folders):
+            recorded = folders.listings[position]
+            place, now = folders.places[position], None
+            with contextlib.suppress(SourceError):
+                if recorded:
+                    now = listing_digest(tree.names(place))
+                elif tree.kind(place) is EntryKind.DIR:
+                    now = ""
+            if now is None:
+                # It is not a folder, or is refused.
+                self._gone.add(place)
+            if now != recorded:
+                self._changed_folders.add(position)
+
+    def compare_files(self, reader: SourceReader) -> None:
+        """Read the files that their stamps do not vouch for: those with the recorded content count as unchanged."""
+        files = self.index.files
+        self._changed_files = {
+            position
+            for position in sorted(self._stale_files)
+            if not isinstance(found := reader.read(files.places[position]), SourceFile)
+            or found.broken is not None
+            or found.digest != files.digests[position]
+        }
+
+    def facts(self, place: str) -> tuple[str, int] | None:
+        """Digest and size of the file at a normalized path, if its stamp and the folders above it are as recorded."""
+        files = self.index.files
+        if self._positions is None:
+            self._positions = {each: position for position, each in enumerate(files.places)}
+        position = self._positions.get(place)
+        if position is None or position in self._stale_files or not self._gone.isdisjoint(parents(place)):
+            return None
+        return files.digests[position], files.sizes[position]
+
+    def is_unchanged(self, record: GraphRecord) -> bool:
+        """Whether all files and folders of a graph are as recorded."""
+        return self._changed_files.isdisjoint(record.files) and self._changed_folders.isdisjoint(record.folders)
+
+
+def _differing(now: Sequence[str | None], recorded: Sequence[str | None]) -> set[int]:
+    """Positions at which a stamp does not prove that nothing changed."""
+    if now == recorded and None not in recorded:
+        return set()
+    return {n for n, (one, other) in enumerate(zip(now, recorded, strict=True)) if one is None or one != other}

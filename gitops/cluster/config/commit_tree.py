@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 from gitops.cluster.config.source import (
@@ -52,7 +53,13 @@ class CommitTree:
 
     def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
         """The ids of blobs and trees; the id of a tree also proves that nothing below it changed."""
-        return [self._stamp(place, kind) for place in places]
+        found: list[str | None] = []
+        for place in places:
+            entry = None
+            with contextlib.suppress(SourceError):
+                entry = self._find(place) if self.kind(place) is kind else None
+            found.append(None if entry is None else entry.id)
+        return found
 
     def object_id(self, place: str) -> str | None:
         """Kind and id of the blob or tree at a normalized path."""
@@ -65,15 +72,6 @@ class CommitTree:
     def reopened(self) -> CommitTree:
         """The same tree."""
         return CommitTree(self._reader, self._tree, root=self._root, limits=self._meter.limits)
-
-    def _stamp(self, place: str, kind: EntryKind) -> str | None:
-        try:
-            if self.kind(place) is not kind:
-                return None
-            entry = self._find(place)
-        except SourceError:
-            return None
-        return None if entry is None else entry.id
 
     def kind(self, path: str) -> EntryKind:
         """What is at `path`."""

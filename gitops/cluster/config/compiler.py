@@ -5,10 +5,13 @@ The languages take long to import. A load that finds everything recorded or know
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from gitops.cluster.config.reader import SourceFile
+from gitops.cluster.config.declaration import DeclaredGraph, QueryRegistry
+from gitops.cluster.config.reader import SourceFile, SourceReader
+from gitops.cluster.config.source import EntryKind, SourceError, SourceTree, normalize, query_files
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.database.language.query import CheckedQuery, Query, check_query, parse_queries
@@ -100,3 +103,40 @@ def _once(
         except LanguageError as error:
             results[file.digest] = error
     return results[file.digest]
+
+
+# -- one query ---------------------------------------------------------------------------------------------------------
+# The file of one stored query, without loading the graph that it belongs to.
+
+
+def find_query_file(reader: SourceReader, declared: DeclaredGraph, name: str) -> tuple[str, SourceFile] | None:
+    """The path as written and the file that a load of the graph would take a query from; None if it would find none.
+
+    Nothing is reported, and nothing checked: a file is parsed only if the name is in its text.
+    """
+    for path in _paths(reader.tree, declared, name):
+        file = reader.read(path)
+        if not isinstance(file, SourceFile) or file.broken is not None:
+            continue
+        if isinstance(declared.queries, QueryRegistry):
+            # Also a file that turns out to lack it.
+            return path, file
+        with contextlib.suppress(LanguageError):
+            if name.encode() in file.data and any(query.name.text == name for query in parse_queries(file.data)):
+                return path, file
+    return None
+
+
+def _paths(tree: SourceTree, declared: DeclaredGraph, name: str) -> Iterator[str]:
+    """The files that may have the query, in the order of a load."""
+    if isinstance(declared.queries, QueryRegistry):
+        yield from (each.file.value for each in declared.queries.entries if each.name.value == name)
+        return
+    for item in declared.queries.items:
+        try:
+            place = normalize(item.value, confined=True)
+            names = query_files(tree.names(place)) if tree.kind(place) is EntryKind.DIR else None
+        except SourceError:
+            continue
+        folder = item.value if item.value.endswith("/") else f"{item.value}/"
+        yield from [item.value] if names is None else (folder + each for each in names)

@@ -49,7 +49,14 @@ class DiskCache:
         with contextlib.suppress(*_TROUBLE):
             folder = self._open()
             try:
-                data = _read(folder, key)
+                descriptor = os.open(key, _READ, dir_fd=folder)
+                with os.fdopen(descriptor, "rb") as file:
+                    status = os.fstat(descriptor)
+                    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+                        return None
+                    if status.st_size > _MAX_FILE_BYTES:
+                        return None
+                    data = file.read(_MAX_FILE_BYTES)
             finally:
                 os.close(folder)
             head = _head(key, data[_HEAD_BYTES:])
@@ -104,15 +111,6 @@ class DiskCache:
 
 def _head(key: str, data: bytes) -> bytes:
     return _FORMAT + f"{key}\n{hashlib.sha256(data).hexdigest()}\n".encode()
-
-
-def _read(folder: int, name: str) -> bytes:
-    descriptor = os.open(name, _READ, dir_fd=folder)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > _MAX_FILE_BYTES:
-            raise PermissionError(name)
-        return file.read(_MAX_FILE_BYTES)
 
 
 def _write(folder: int, name: str, data: bytes) -> None:

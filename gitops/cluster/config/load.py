@@ -29,27 +29,35 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gitops.cluster.config.cache import CompileCache, SoundPairs
-from gitops.cluster.config.configuration import Configuration
-from gitops.cluster.config.declaration import Header, config_digest, read_config
-from gitops.cluster.config.index import (
+from gitops.cluster.config.cache import (
     NO_INDEX,
     GraphRecord,
+    Hints,
     Index,
     IndexColumns,
     RecordedTree,
+    SoundPairs,
     addresses_of,
-    read_index,
-    write_index,
 )
-from gitops.cluster.config.loader import ResourceLoader
-from gitops.cluster.config.policies import Judgement, judge
+from gitops.cluster.config.declaration import (
+    DeclaredCluster,
+    DeclaredGraph,
+    DeclaredPolicy,
+    Header,
+    config_digest,
+    config_form,
+    graph_from_form,
+    policy_from_form,
+    read_config,
+    texts_of,
+)
+from gitops.cluster.config.loader import LoadedPolicy, ResourceLoader
 from gitops.cluster.config.reader import MAX_QUERIES, MAX_QUERY_BYTES, SourceFile, SourceReader
 from gitops.cluster.config.sound import SoundGraph, VouchedGraph, VouchedGraphs
 from gitops.cluster.config.source import SourceError, SourceLimits, SourceMovedError, SourceTree, StampedTree, parents
-from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.address import Address, Kind, graph_address, is_name, is_servable
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.resource import (
     Dependencies,
@@ -61,18 +69,27 @@ from gitops.cluster.model.resource import (
     digests_of,
 )
 from gitops.cluster.model.restore import restore_resources
+from gitops.cluster.policy.bind import BoundBundle, Enforced, bind, check_kinds, conflicts, kind_of
+from gitops.cluster.policy.bundle import Bundle
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.collector import paused_collector
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostics
+from gitops.core.diagnostics import Diagnostics, Severity, SourceRef
 
-# An index that is a little out of date is still useful: up to this many files and folders are simply looked at again.
-_WORTH_RECORDING = 64
+if TYPE_CHECKING:
+    from gitops.database.language.yaml import YamlNode
+
+
+class Judgement(NamedTuple):
+    """The policies that were judged, and how many cases the folder has."""
+
+    policies: tuple[LoadedPolicy, ...] = ()
+    cases: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class LoadResult:
+class Loaded:
     """What a full load found.
 
     `desired` and `header` are None when there is an error that concerns them. `resources` (in address order) and
@@ -94,56 +111,49 @@ class LoadResult:
 
 
 @paused_collector()
-def load_desired(tree: SourceTree, vouched: VouchedGraphs | None = None, *, applied: bool = False) -> LoadResult:
-    """Load from the files, but for the graphs that a ledger vouches for. Reads each file once and writes nothing.
+def load_desired(
+    tree: SourceTree, vouched: VouchedGraphs | None = None, hints: Hints | None = None, *, applied: bool = False
+) -> Loaded:
+    """Take the steps, but for what is known already: by the ledger that vouches for graphs of the folder, and by a cache.
 
-    `applied` says that the folder is one that was applied, perhaps by a release that took more: step 8 is left out.
-    `vouched` is about the folder of `tree`; without it everything is read. Raises nothing for any content of the tree. To ask the
-    result for a graph that was not read raises SourceMovedError if the ledger vouched for other resources than the files give.
+    Each file is read at most once, and nothing but the cache is written; without either, everything is read. `vouched` and the
+    tree of `hints`, which is read in place of `tree`, are about the same folder. `applied` says that the folder is one that was
+    applied, perhaps by a release that took more: step 8 is left out.
+
+    Raises nothing for any content of the tree. Resources and compiled graphs of the result that were not read may be made when
+    they are asked for. That raises SourceMovedError if they are not what was believed of them: load again from the files alone.
     """
+    index = None if hints is None else hints.recall()
+    tree = tree if hints is None else hints.tree
     data, found = read_config(tree)
-    config = None if data is None else Configuration.parse(data, found)
+    config = None if data is None else Configuration.recorded(data, index) or Configuration.parse(data, found)
     if config is None:
-        return LoadResult(None, None, MappingProxyType({}), (), found)
-    load = _Load(config, ResourceLoader(SourceReader(tree, found)), vouched=vouched)
-    load.run()
-    if not applied:
-        load.judge()
-    if vouched is not None and load.is_near_a_limit(vouched.tree.limits):
-        return load_desired(vouched.tree.reopened(), applied=applied)
-    return load.result(lambda: tree if vouched is None else vouched.tree.reopened())
-
-
-@paused_collector()
-def load_cached(tree: StampedTree, cache: CompileCache, vouched: VouchedGraphs | None = None) -> LoadResult:
-    """Load with the help of a cache, and keep there what was found out.
-
-    Resources and compiled graphs of the result may be made when they are asked for. That raises SourceMovedError if the files
-    have changed since, or are not what the cache says: load again from the files alone.
-    """
-    data, found = read_config(tree)
-    if data is None:
-        return LoadResult(None, None, MappingProxyType({}), (), found)
-    name = f"index {tree.identity}"
-    index = read_index(cache.load(name))
-    config = Configuration.recorded(data, index) or Configuration.parse(data, found)
-    if config is None:
-        return LoadResult(None, None, MappingProxyType({}), (), found)
-    recorded = None if index is None else RecordedTree(tree, index)
+        return Loaded(None, None, MappingProxyType({}), (), found)
+    recorded = None if hints is None or index is None else RecordedTree(hints.tree, index)
     reader = SourceReader(tree, found, None if recorded is None else recorded.facts)
-    sound = SoundPairs(cache)
-    load = _Load(config, ResourceLoader(reader, sound), recorded, vouched)
+    sound = None if hints is None else SoundPairs(hints.cache)
+    believed = hints or vouched
+    load = _Load(
+        config,
+        ResourceLoader(reader, sound),
+        lambda: tree if believed is None else believed.tree.reopened(),
+        recorded,
+        vouched,
+    )
     try:
-        load.run()
-        load.judge()
+        load.resolve()
+        if not applied:
+            load.judge()
+        is_certain = believed is None or not load.is_near_a_limit(believed.tree.limits)
     except SourceMovedError:
-        return load_desired(tree.reopened())
-    if load.is_near_a_limit(tree.limits):
-        return load_desired(tree.reopened())
-    sound.save()
-    if load.is_worth_recording():
-        cache.save(name, write_index(load.new_index(tree)))
-    return load.result(tree.reopened)
+        is_certain = False
+    if believed is not None and not is_certain:
+        return load_desired(believed.tree.reopened(), applied=applied)
+    if hints is not None and sound is not None:
+        sound.save()
+        if load.is_worth_recording():
+            hints.keep(load.new_index(hints.tree))
+    return load.result()
 
 
 def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None:
@@ -161,6 +171,94 @@ def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None
     return content if digest(content) == expected else None
 
 
+# -- steps 3 to 5 ------------------------------------------------------------------------------------------------------
+
+
+class Configuration:
+    """`cluster.yaml`, parsed or as an index records it. `form` is as in `config_form`."""
+
+    def __init__(
+        self, data: bytes, form: Mapping[str, Any], header: Header | None, parsed: DeclaredCluster | None
+    ) -> None:
+        self._data = data
+        self.digest, self.size = digest(data), len(data)
+        self.form = form
+        self.header = header
+        self.is_recorded = parsed is None
+        if parsed is not None:
+            self.parsed = parsed
+
+    @classmethod
+    def parse(cls, data: bytes, found: Diagnostics) -> Configuration | None:
+        """Steps 3 to 5; None if 3 or 4 failed. Problems go to `found`."""
+        # Neither the parser nor the languages are imported by a load that does not need them.
+        from gitops.cluster.config.cluster_yaml import header_of, parse_cluster
+
+        cluster, problems = parse_cluster(data)
+        found.extend(problems)
+        return None if cluster is None else cls(data, config_form(cluster), header_of(cluster, found), cluster)
+
+    @classmethod
+    def recorded(cls, data: bytes, index: Index | None) -> Configuration | None:
+        """The content as recorded, None if the index is about another file.
+
+        Which ledger is read and locked must not depend on what a cache says of the file: a storage root must stand there
+        literally, on one line.
+        """
+        if index is None or index.config != digest(data):
+            return None
+        if index.header[1] is not None:
+            lines = [line.rstrip() for line in data.splitlines() if line.startswith(b"storage")]
+            text = index.header[1].encode("utf-8", "surrogatepass")
+            if lines not in ([b"storage: %b" % text], [b'storage: "%b"' % text], [b"storage: '%b'" % text]):
+                return None
+        return cls(data, index.form, Header(*index.header), None)
+
+    @functools.cached_property
+    def parsed(self) -> DeclaredCluster:
+        """The document, with the places of all texts. Raises SourceMovedError if it is not what the index says."""
+        from gitops.cluster.config.cluster_yaml import parse_cluster
+
+        cluster, _ = parse_cluster(self._data)
+        if cluster is None:
+            raise SourceMovedError
+        return cluster
+
+    @functools.cached_property
+    def _graphs(self) -> Mapping[str, DeclaredGraph]:
+        return {graph.id.value: graph for graph in self.parsed.graphs}
+
+    @functools.cached_property
+    def _policies(self) -> Mapping[str, DeclaredPolicy]:
+        return {policy.name.value: policy for policy in self.parsed.policies}
+
+    @property
+    def compute(self) -> YamlNode:
+        """The section `compute` of the document. Raises SourceMovedError where there is none."""
+        if self.parsed.compute is None:
+            raise SourceMovedError
+        return self.parsed.compute.section
+
+    def graph(self, name: str) -> DeclaredGraph:
+        """The declaration of a graph."""
+        if not self.is_recorded:
+            return self._graphs[name]
+        return graph_from_form(name, self.form["graphs"][name], lambda: texts_of(self._graphs.get(name)))
+
+    def policy(self, name: str) -> DeclaredPolicy:
+        """The declaration of a policy."""
+        if not self.is_recorded:
+            return self._policies[name]
+        return policy_from_form(name, self.form["policies"][name], lambda: texts_of(self._policies.get(name)))
+
+
+# -- steps 6 and 7 -----------------------------------------------------------------------------------------------------
+
+
+# An index that is a little out of date is still useful: up to this many files and folders are simply looked at again.
+_WORTH_RECORDING = 64
+
+
 class _Load:
     """Steps 6 to 8: graphs are `kept` as the index records them, are vouched for, or go to the loader."""
 
@@ -168,9 +266,11 @@ class _Load:
         self,
         config: Configuration,
         loader: ResourceLoader,
-        recorded: RecordedTree | None = None,
-        vouched: VouchedGraphs | None = None,
+        reopen: Callable[[], SourceTree],
+        recorded: RecordedTree | None,
+        vouched: VouchedGraphs | None,
     ) -> None:
+        """`reopen` gives the tree again, to compile what was not compiled."""
         self._config = config
         self._loader = loader
         self._reader = loader.reader
@@ -180,10 +280,13 @@ class _Load:
         self._kept: dict[str, GraphRecord] = {}
         self._ledger = vouched
         self._vouched: dict[str, VouchedGraph] = {}
-        self.judgement = Judgement()
+        self._digests: dict[Address, str] = {}
+        self._reopen = reopen
+        self._again = functools.cache(self._load_again)
+        self._judgement = Judgement()
 
-    def run(self) -> None:
-        """All graphs, then all policies, in the order of their names: that of the problems."""
+    def resolve(self) -> None:
+        """Steps 6 and 7: all graphs, then all policies, in the order of their names: that of the problems."""
         if self._recorded is not None:
             self._recorded.compare_files(self._reader)
         form = self._config.form
@@ -204,25 +307,29 @@ class _Load:
             self._loader.policy(self._config.policy(policy), form["graphs"])
         self._loader.resources |= restore_resources(form.get("restores", {}))
         if "compute" in form:
-            self._load_compute(form["compute"])
+            # Most folders have no compute clusters, and need none of this.
+            from gitops.cluster.config.compute import check_compute, compute_resources, read_compute
 
-    def _load_compute(self, form: Mapping[str, Any]) -> None:
-        # Most folders have no compute clusters, and need none of this.
-        from gitops.cluster.config.compute import check_compute, compute_resources, read_compute
-
-        declared = read_compute(form)
-        check_compute(declared, lambda: self._config.compute, self._found)
-        self._loader.resources |= compute_resources(declared)
+            section = read_compute(form["compute"])
+            check_compute(section, lambda: self._config.compute, self._found)
+            self._loader.resources |= compute_resources(section)
+        digests = dict(self._index.digests)
+        for graph in self._index.graphs.keys() - self._kept.keys():
+            for address in addresses_of(graph, self._index.graphs[graph].queries):
+                del digests[address]
+        for vouched in self._vouched.values():
+            digests.update(vouched.digests)
+        digests.update((address, resource.digest) for address, resource in self._loader.resources.items())
+        self._digests = dict(sorted(digests.items()))
 
     def judge(self) -> None:
         """Step 8."""
-        loader = self._loader
-        self.judgement = judge(self._config, loader.policies.values(), self._reader, loader.sound, self._compiled)
+        policies, sound = self._loader.policies.values(), self._loader.sound
+        self._judgement = judge(self._config, policies, self._reader, sound, self._compiled)
 
     def _compiled(self, graph: str) -> GraphDeclaration:
         """A graph of a folder without errors, also if it was not loaded."""
-        known = self._loader.compiled.get(graph)
-        return known or self._load_again(graph, self._reader.tree, self._digests()).compiled[graph]
+        return self._loader.compiled.get(graph) or self._again(graph).compiled[graph]
 
     def is_near_a_limit(self, limits: SourceLimits) -> bool:
         """Whether a limit was met, or might have been by reading everything."""
@@ -273,48 +380,42 @@ class _Load:
             file = self._reader.read(policy["file"])
             if isinstance(file, SourceFile):
                 columns.add([(file.path, file.digest, file.size)], dict.fromkeys(parents(file.path), ""), {})
-        known = self._digests()
         digests = {
-            each: known[each] for graph, record in graphs.items() for each in addresses_of(graph, record.queries)
+            each: self._digests[each]
+            for graph, record in graphs.items()
+            for each in addresses_of(graph, record.queries)
         }
         facts = (header.name, header.storage, header.lock)
         return Index(self._config.digest, form, facts, graphs, digests, *columns.stamped(tree))
 
-    def result(self, reopen: Callable[[], SourceTree]) -> LoadResult:
-        """The result; `reopen` gives the tree again, to compile what was not compiled."""
-        header, found, loaded, digests = self._config.header, self._found, self._loader.resources, self._digests()
+    def result(self) -> Loaded:
+        """What the steps gave; what was not read is made when it is asked for."""
+        header, found, loaded, digests = self._config.header, self._found, self._loader.resources, self._digests
         resources: Mapping[Address, Resource]
         edges: Collection[Dependency]
         bindings = {address: r.applies_to for address, r in loaded.items() if r.applies_to}
-        again = functools.cache(lambda graph: self._load_again(graph, reopen(), digests))
         if not self._kept and not self._vouched:
             resources = MappingProxyType({address: loaded[address] for address in digests})
             edges = _dependencies(digests, bindings)
         else:
-            resources = OnDemand(
-                digests, lambda address: loaded.get(address) or self._known_resource(address, digests[address], again)
-            )
+            resources = OnDemand(digests, lambda address: loaded.get(address) or self._known_resource(address))
             edges = Dependencies(
                 lambda: _dependencies(digests, bindings), lambda graphs: _dependencies(self._near(graphs), bindings)
             )
         if header is None or found.has_errors:
-            return LoadResult(None, header, resources, edges, found, judgement=self.judgement)
-        sound = self._sound()
-        compiled = self._loader.compiled
-        declared = self._config.form["graphs"]
-        graphs: Mapping[str, GraphDeclaration] = MappingProxyType(compiled)
-        if len(compiled) < len(declared):
-            graphs = OnDemand(declared, lambda graph: compiled.get(graph) or again(graph).compiled[graph])
+            return Loaded(None, header, resources, edges, found, judgement=self._judgement)
+        compiled, declared = self._loader.compiled, self._config.form["graphs"]
+        is_whole = len(compiled) == len(declared)
         desired = DesiredState(
             config_digest=config_digest(self._config.form, digests),
             resources=resources,
             dependencies=edges,
-            graphs=graphs,
+            graphs=MappingProxyType(compiled) if is_whole else OnDemand(declared, self._compiled),
             name=header.name,
             storage=header.storage,
             lock=header.lock,
         )
-        return LoadResult(desired, header, resources, edges, found, sound, self.judgement)
+        return Loaded(desired, header, resources, edges, found, self._sound(), self._judgement)
 
     def _sound(self) -> dict[str, SoundGraph]:
         """The graphs that the next entry of the ledger can vouch for."""
@@ -328,17 +429,6 @@ class _Load:
                 found[graph] = SoundGraph(made_of, len(loaded.files), size)
         return dict(sorted(found.items()))
 
-    def _digests(self) -> dict[Address, str]:
-        """Address to digest of all resources, in order."""
-        digests = dict(self._index.digests)
-        for graph in self._index.graphs.keys() - self._kept.keys():
-            for address in addresses_of(graph, self._index.graphs[graph].queries):
-                del digests[address]
-        for vouched in self._vouched.values():
-            digests.update(vouched.digests)
-        digests.update((address, resource.digest) for address, resource in self._loader.resources.items())
-        return dict(sorted(digests.items()))
-
     def _near(self, graphs: Collection[str]) -> Iterator[Address]:
         """The addresses of all policies, and of what belongs to the graphs."""
         for address in self._loader.resources:
@@ -350,13 +440,14 @@ class _Load:
             elif graph in self._vouched:
                 yield from self._vouched[graph].digests
 
-    def _known_resource(self, address: Address, expected: str, again: Callable[[str], ResourceLoader]) -> Resource:
+    def _known_resource(self, address: Address) -> Resource:
         """A resource of a graph that was not loaded."""
+        expected = self._digests[address]
         if address.kind is Kind.GRAPH:
             return Resource(address, expected)
         graph = address.graph or ""
         if graph in self._vouched:
-            return again(graph).resources[address]
+            return self._again(graph).resources[address]
         if address.kind is Kind.SCHEMA:
             path = self._config.form["graphs"][graph]["schema"]
         else:
@@ -370,12 +461,14 @@ class _Load:
 
         return Resource(address, expected, path, content)
 
-    def _load_again(self, graph: str, tree: SourceTree, digests: Mapping[Address, str]) -> ResourceLoader:
+    def _load_again(self, graph: str) -> ResourceLoader:
         """A graph that was not read, or not compiled. Raises SourceMovedError if it is not what the load was based on."""
         found = Diagnostics()
-        loader = ResourceLoader(SourceReader(tree, found))
+        loader = ResourceLoader(SourceReader(self._reopen(), found))
         loader.graph(self._config.graph(graph))
-        if found.has_errors or any(digests.get(text) != resource.digest for text, resource in loader.resources.items()):
+        if found.has_errors or any(
+            self._digests.get(text) != resource.digest for text, resource in loader.resources.items()
+        ):
             raise SourceMovedError
         return loader
 
@@ -389,3 +482,111 @@ def _dependencies(addresses: Iterable[Address], bindings: Mapping[Address, Seque
     for address in addresses:
         edges += (Dependency(address, target) for target in rules_of(address).needs(address, bindings.get(address, ())))
     return tuple(sorted(edges))
+
+
+# -- step 8 ------------------------------------------------------------------------------------------------------------
+# Whether the policies of a folder can be enforced, and decide what is expected of them. Each policy file is
+# read, and held against what it is bound to; a scope has one policy. Then the cases are decided that lie beside `cluster.yaml`
+# and beside the policy files, in `*.test.yaml` and `policy.tests.yaml`. A file that an earlier load found without problems,
+# bound to the same kinds of scopes, is not read again: only soundness is kept, as for queries.
+
+
+_CASES = (".test.yaml", "policy.tests.yaml")
+
+
+def check_bundle(policy: LoadedPolicy, found: Diagnostics, sound: SoundPairs | None) -> None:
+    """Report the problems of a policy file, as it is bound."""
+    pair = "policy " + " ".join(sorted({kind_of(scope) for scope in policy.scopes})), policy.file.digest
+    if sound is not None and sound.names(*pair) is not None:
+        return
+    _, problems = read_policy(policy)
+    found.extend(problems)
+    if sound is not None and not len(problems):
+        sound.add(*pair, ())
+
+
+def read_policy(policy: LoadedPolicy) -> tuple[Bundle | None, Diagnostics]:
+    """The bundle of a policy file, None if it has errors; and its problems as it is bound."""
+    # A load that finds everything known to be sound does not import the reader.
+    from gitops.cluster.policy.read import read_bundle
+
+    at = f"{policy.at}.file"
+    bundle, problems = read_bundle(policy.file.data, policy.file.path, at)
+    if bundle is not None:
+        bound = BoundBundle(policy.declared.name.value, bundle, policy.scopes, policy.file.path)
+        problems.extend(check_kinds(bound, at))
+    return None if problems.has_errors else bundle, problems
+
+
+def check_bindings(policies: Collection[LoadedPolicy], found: Diagnostics) -> None:
+    """Report each further policy of a scope that has one."""
+    named = {policy.declared.name.value: policy for policy in policies}
+    for scope, names in conflicts({name: policy.scopes for name, policy in named.items()}).items():
+        for name in names[1:]:
+            policy = named[name]
+            message = f"{scope} has the policy {names[0]} already"
+            found.add(
+                Code.DUPLICATE_POLICY_BINDING, f"{policy.at}.applies_to", message, source=policy.declared.name.source
+            )
+
+
+def enforced_by(policies: Collection[LoadedPolicy]) -> Mapping[str, Enforced]:
+    """What is enforced on each scope; a policy that has errors is left out."""
+    bundles = ((policy, read_policy(policy)[0]) for policy in policies)
+    bound = (BoundBundle(p.declared.name.value, b, p.scopes, p.file.path) for p, b in bundles if b is not None)
+    return bind(bound)[0]
+
+
+def case_files(policies: Collection[LoadedPolicy], reader: SourceReader) -> Iterator[SourceFile]:
+    """The files beside the configuration and the policies that have cases; one that cannot be read is reported."""
+    folders = {".", *(policy.file.path.rpartition("/")[0] or "." for policy in policies)} if policies else set()
+    for folder in sorted(folders):
+        try:
+            names = reader.tree.names(folder)
+        except SourceError as error:
+            message = f"the folder is not searched for cases: {error.detail}"
+            reader.found.add(error.code, folder, message, severity=Severity.WARNING)
+            continue
+        for name in names:
+            if name.endswith(_CASES):
+                path = name if folder == "." else f"{folder}/{name}"
+                file = reader.file(path, path, SourceRef(path), missing=Code.POLICY_TESTS_INVALID)
+                if file is not None and b"cases" in file.data:
+                    yield file
+
+
+def judge(
+    config: Configuration,
+    policies: Collection[LoadedPolicy],
+    reader: SourceReader,
+    sound: SoundPairs | None,
+    compiled: Callable[[str], GraphDeclaration],
+) -> Judgement:
+    """Take step 8; problems go to the reader. `compiled` gives a graph of a folder without errors."""
+    found, graphs = reader.found, config.form["graphs"]
+    for policy in policies:
+        check_bundle(policy, found, sound)
+    check_bindings(policies, found)
+    for graph in graphs:
+        if is_name(graph) and not is_servable(graph):
+            message = f"no server can serve a graph with the id '{graph}'"
+            place = config.graph(graph).id.source
+            found.add(Code.GRAPH_ID_UNSERVABLE, graph_address(graph), message, source=place)
+    files = tuple(case_files(policies, reader))
+    if not files:
+        return Judgement(tuple(policies))
+    from gitops.cluster.policy.cases import Guarded, failures, read_cases
+
+    def writes(scope: str, query: str) -> bool | None:
+        checked = compiled(Address(scope).graph or "").queries.get(query)
+        return None if checked is None else bool(checked.writes)
+
+    cases = [(file, *read_cases(file.data, file.path)) for file in files]
+    for _, _, problems in cases:
+        found.extend(problems)
+    if not found.has_errors:
+        guarded = Guarded(enforced_by(policies), graphs, writes)
+        for file, read, _ in cases:
+            for case in read:
+                found.extend(failures(case, file.path, guarded))
+    return Judgement(tuple(policies), sum(len(read) for _, read, _ in cases))

@@ -22,7 +22,6 @@ from gitops.cluster.config.declaration import (
     Text,
     source_of,
 )
-from gitops.cluster.config.policies import LoadedPolicy
 from gitops.cluster.config.reader import FileSpan, SourceFile, SourceReader
 from gitops.cluster.config.source import (
     QUERY_EXTENSION,
@@ -71,12 +70,25 @@ class LoadedGraph(NamedTuple):
     queries: Mapping[str, str]
 
 
+class LoadedPolicy(NamedTuple):
+    """A policy with its file and the scopes that it is bound to, normalized."""
+
+    declared: DeclaredPolicy
+    file: SourceFile
+    scopes: tuple[str, ...]
+
+    @property
+    def at(self) -> str:
+        """Its path in `cluster.yaml`."""
+        return f"policies.{shown(self.declared.name.value)}"
+
+
 class ResourceLoader:
     """Loads graphs and policies one by one.
 
     `resources` has everything that could be loaded, by address; what has an invalid name has no address. `compiled` has
     the graphs of which every text was compiled, and `without_problems` those of which nothing was reported. `policies` are not
-    checked yet: see `gitops.cluster.config.policies`.
+    checked yet: see `gitops.cluster.config.load`.
     """
 
     def __init__(self, reader: SourceReader, sound: SoundPairs | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple
@@ -138,17 +139,11 @@ class SourceReader:
         """Report an error of the tree: a refusal with its own code, an absent or unreadable file as `otherwise`."""
         message = error.detail
         if error.code == Code.SOURCE_MISSING and error.path:
-            message += self._beside(error.path)
+            folder, _, name = error.path.rpartition("/")
+            with contextlib.suppress(SourceError):
+                message += self.hint(name, self.tree.names(folder or "."))
         code = error.code if error.is_refusal else otherwise
         self.found.add(code, at, message, source=source_of(place), fix=error.fix)
-
-    def _beside(self, place: str) -> str:
-        """What to append to a message about a file that does not exist: the nearest name in its folder."""
-        folder, _, name = place.rpartition("/")
-        try:
-            return self.hint(name, self.tree.names(folder or "."))
-        except SourceError:
-            return ""
 
     def hint(self, name: str, known: Collection[str]) -> str:
         """What to append to a message about an unknown name: the nearest known one, for the first such messages only."""

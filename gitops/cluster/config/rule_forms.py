@@ -8,14 +8,84 @@ Unknown keys are refused and values never coerced: a misspelt rule must not be a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from gitops.cluster.config.rule_problems import CHOSEN_KEY, REQUIRED, UNKNOWN, Place
-from gitops.core.errors import BugError
+from gitops.cluster.config.named_clusters import CONFIG_FILE
+from gitops.core.codes import Code
+from gitops.core.errors import BugError, GitopsError
 from gitops.database.language.suggest import did_you_mean
+from gitops.database.language.yaml import YamlError, YamlList, YamlMap, YamlNode, YamlScalar, shown
+
+# -- problems ----------------------------------------------------------------------------------------------------------
+# What is wrong with a document of rules, such as `gitops.yaml`, at its lines.
+
+
+UNKNOWN = "unknown key"
+"""What the message of a problem of a key begins with; other problems are of values."""
+
+REQUIRED = "this key is required"
+"""The message of a problem of a key that is missing."""
+
+Place = tuple[int | str, ...]
+"""The keys and list indexes that lead to a value; for a problem of a key that the user chose, `[key]` follows."""
+
+CHOSEN_KEY = "[key]"
+_MAX_PROBLEMS = 20
+
+
+class RuleProblem(NamedTuple):
+    """A problem: its line and column, which count from 1, and what is wrong."""
+
+    line: int
+    column: int
+    message: str
+
+
+class BotConfigError(GitopsError):
+    """`gitops.yaml` is refused; `problems` has every problem with its place."""
+
+    def __init__(self, detail: str, problems: tuple[RuleProblem, ...]) -> None:
+        """`detail` is the text of all problems."""
+        super().__init__(Code.BOT_CONFIG_INVALID, detail, path=CONFIG_FILE)
+        self.problems = problems
+
+
+def refused_text(error: YamlError) -> BotConfigError:
+    """The error of a text that is not YAML."""
+    detail = "; ".join(str(p) for p in error.problems)
+    return BotConfigError(detail, tuple(RuleProblem(p.line, p.column, p.message) for p in error.problems))
+
+
+def refused(root: YamlNode, problems: Sequence[tuple[Place, str]]) -> BotConfigError:
+    """All problems in one error, up to a bound."""
+    found = [place_problem(root, place, message) for place, message in problems[:_MAX_PROBLEMS]]
+    lines = [f"line {each.line}: {each.message}" for each in found]
+    if len(problems) > _MAX_PROBLEMS:
+        lines.append(f"and {len(problems) - _MAX_PROBLEMS} more")
+    return BotConfigError("; ".join(lines), tuple(found))
+
+
+def place_problem(root: YamlNode, place: Place, message: str) -> RuleProblem:
+    """A problem of validation with its dotted place, at the deepest key, value or item on the way there."""
+    about_key = message.startswith(UNKNOWN) or CHOSEN_KEY in place
+    node: YamlNode | None = root
+    at: YamlNode = root
+    for step in place:
+        if isinstance(node, YamlMap):
+            key, node = next(((k, value) for k, value in node.entries if k.text == step), (None, None))
+            at = at if key is None else key
+            if isinstance(node, YamlScalar) and node.line == at.line and node.text and not about_key:
+                at = node
+        elif isinstance(node, YamlList) and isinstance(step, int) and step < len(node.items):
+            node = at = node.items[step]
+        else:
+            break
+    dotted = ".".join(shown(str(part)) for part in place if part != CHOSEN_KEY) or "the document"
+    return RuleProblem(at.line, at.column, f"{dotted}: {message}")
+
 
 T = TypeVar("T")
 
@@ -127,7 +197,14 @@ def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any]]) -> Form[T]
         if not isinstance(value, dict):
             raise Refused(((), "expected a mapping"))
         missing = [((name,), REQUIRED) for name in required if name not in value]
-        unknown = [((name,), _unknown(name, members)) for name in value if name not in members]
+        unknown = [
+            (
+                (name,),
+                f"{UNKNOWN}; {did_you_mean(name, sorted(members)) or 'known here: ' + ', '.join(sorted(members))}",
+            )
+            for name in value
+            if name not in members
+        ]
         names = [name for name in members if name in value]
         try:
             found = _all(((name,), members[name], value[name]) for name in names)
@@ -138,11 +215,6 @@ def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any]]) -> Form[T]
         return kind(**dict(zip(names, found, strict=True)))
 
     return read
-
-
-def _unknown(name: str, members: Mapping[str, object]) -> str:
-    near = did_you_mean(name, sorted(members))
-    return f"{UNKNOWN}; {near or 'known here: ' + ', '.join(sorted(members))}"
 
 
 def _all(values: Iterable[tuple[Place, Form[Any], object]]) -> list[Any]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import base64
+import binascii
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
+from datetime import UTC, datetime
 
 from gitops.cluster.config.gitops_yaml import (
     CONFIG_FILE,
@@ -14,14 +18,142 @@ from gitops.cluster.config.gitops_yaml import (
     LedgerRule,
     parse_bot_config,
 )
-from gitops.cluster.config.signers import parse_allowed_signers, parse_revoked_keys
 from gitops.cluster.model.change import GateName
 from gitops.cluster.model.trust import DataGrowth, Signer, TrustRoot
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 
-__all__ = ["trust_paths", "trust_root"]
+# -- allowed signers ---------------------------------------------------------------------------------------------------
+# Allowed-signers files: which SSH key speaks for whom, for what, and when. Pure text work, no cryptography.
+# Stricter than ssh-keygen, because every leniency there has been a way around an approval rule: no wildcards (one line
+# could speak for everybody), no certificate authorities (who can sign is decided elsewhere then), one line per key (the
+# second line of a key is never reached), one zone (a date without `Z` would depend on the reader's machine, so it is UTC).
+#
+# Source: ssh-keygen(1), ALLOWED SIGNERS and KEY REVOCATION LISTS.
+
+
+KEY_TYPES = (
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "ssh-rsa",
+    "sk-ssh-ed25519@openssh.com",
+    "sk-ecdsa-sha2-nistp256@openssh.com",
+)
+_MAX_BYTES = 256 << 10
+_MAX_LINE = 16 << 10
+_OPTIONS = ("namespaces", "valid-after", "valid-before")
+_OPTION = re.compile(r'([A-Za-z-]+)(?:="([^"]*)")?(?:,|$)')
+_PRINCIPAL = re.compile(r"[^\s,\"*?!\\]+")
+_NAMESPACE = re.compile(r"[A-Za-z0-9@._-]+")
+_DATE = re.compile(r"(\d{8})(?:(\d{4})(\d{2})?)?Z?", re.ASCII)
+_OPTIONS_FIELD = re.compile(r'[A-Za-z-]+(?:="[^"]*")?(?:,[A-Za-z-]+(?:="[^"]*")?)*(?=\s)')
+
+
+def parse_allowed_signers(text: bytes) -> tuple[Signer, ...]:
+    """Read an allowed-signers file, in order of its lines: `PRINCIPALS [OPTIONS] KEYTYPE KEY [COMMENT]`.
+
+    Options: `namespaces="a,b"`, `valid-after="DATE"`, `valid-before="DATE"`, with DATE `YYYYMMDD[HHMM[SS]][Z]` in UTC.
+    Raises GitopsError `trust_invalid` that names the first bad line.
+    """
+    signers: dict[str, Signer] = {}
+    for number, line in _lines(text):
+        field, _, rest = line.replace("\t", " ").partition(" ")
+        principals = tuple(field.split(","))
+        if not all(_PRINCIPAL.fullmatch(name) for name in principals):
+            raise _bad(number, "principals are plain names separated by commas; patterns and quotes are refused")
+        if len(set(principals)) != len(principals):
+            raise _bad(number, "a principal is listed twice")
+        rest = rest.lstrip()
+        options: dict[str, str] = {}
+        if rest.partition(" ")[0] not in KEY_TYPES and (match := _OPTIONS_FIELD.match(rest)):
+            options, rest = _options(number, match[0]), rest[match.end() :]
+        key_type, key = _key(number, rest.split())
+        namespaces = tuple(options["namespaces"].split(",")) if "namespaces" in options else ()
+        if not all(_NAMESPACE.fullmatch(name) for name in namespaces):
+            raise _bad(number, "namespaces are plain names separated by commas")
+        after, before = (_date(number, options.get(name)) for name in ("valid-after", "valid-before"))
+        if key in signers:
+            raise _bad(number, "this key is listed on an earlier line; list each key once")
+        signers[key] = Signer(principals, key, key_type, namespaces, valid_after=after, valid_before=before)
+    return tuple(signers.values())
+
+
+def parse_revoked_keys(text: bytes) -> frozenset[str]:
+    """Read a plain list of public keys, one `KEYTYPE KEY [COMMENT]` a line, and return the base64 of their blobs.
+
+    Binary revocation lists are refused. Raises GitopsError `trust_invalid` that names the first bad line.
+    """
+    return frozenset(_key(number, line.split())[1] for number, line in _lines(text))
+
+
+def _bad(number: int, why: str) -> GitopsError:
+    """The one way in which a file is refused."""
+    return GitopsError(Code.TRUST_INVALID, f"line {number}: {why}")
+
+
+def _lines(text: bytes) -> Iterator[tuple[int, str]]:
+    """Lines that say something, counted from 1."""
+    if len(text) > _MAX_BYTES:
+        raise _bad(1, f"the file has more than {_MAX_BYTES} bytes")
+    for number, raw in enumerate(text.split(b"\n"), start=1):
+        try:
+            line = raw.decode("utf-8").strip(" \t\r")
+        except UnicodeDecodeError as error:
+            raise _bad(number, "the line is not UTF-8") from error
+        if len(line) > _MAX_LINE or not line.replace("\t", " ").isprintable():
+            raise _bad(number, "the line is too long or holds control characters")
+        if line and not line.startswith("#"):
+            yield number, line
+
+
+def _options(number: int, field: str) -> dict[str, str]:
+    """The options of a line; names are compared without case, as ssh-keygen does."""
+    options: dict[str, str] = {}
+    for given, value in _OPTION.findall(field):
+        name = given.lower()
+        if name == "cert-authority":
+            raise _bad(number, "certificate authorities are refused; list each key")
+        if name not in _OPTIONS or not value:
+            raise _bad(number, f"unknown option or key type {name!r}, or an option without a value")
+        if name in options:
+            raise _bad(number, f"option {name} is given twice")
+        options[name] = value
+    return options
+
+
+def _key(number: int, fields: list[str]) -> tuple[str, str]:
+    """Key type and key; the blob must be canonical base64 and name the same type."""
+    if len(fields) < 2:  # noqa: PLR2004 - type and key
+        raise _bad(number, "a key type and a key are expected")
+    key_type, key = fields[:2]
+    if key_type not in KEY_TYPES:
+        raise _bad(number, f"key type {key_type!r} is not supported")
+    try:
+        blob = base64.b64decode(key.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise _bad(number, "the key is not base64") from error
+    # The text is what is compared later, so it must be the only text of this blob.
+    if base64.b64encode(blob).decode() != key:
+        raise _bad(number, "the key is not canonical base64")
+    name = key_type.encode()
+    if not blob.startswith(len(name).to_bytes(4, "big") + name) or len(blob) <= len(name) + 4:
+        raise _bad(number, "the key is of another type than the line says")
+    return key_type, key
+
+
+def _date(number: int, value: str | None) -> datetime | None:
+    """`YYYYMMDD[HHMM[SS]][Z]` in UTC."""
+    if value is None:
+        return None
+    match = _DATE.fullmatch(value)
+    digits = match[1] + (match[2] or "0000") + (match[3] or "00") if match else ""
+    try:
+        return datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise _bad(number, f"{value!r} is not a date YYYYMMDD[HHMM[SS]][Z]") from error
 
 
 def trust_paths(config: BotConfig) -> tuple[str, ...]:

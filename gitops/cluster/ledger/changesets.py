@@ -48,21 +48,6 @@ from gitops.core.documents.forms import (
 from gitops.core.documents.json_bytes import MalformedError
 from gitops.core.errors import IntegrityError
 
-__all__ = [
-    "ChangesetIndex",
-    "event_type",
-    "read_archive",
-    "read_ended",
-    "read_events",
-    "read_index",
-    "read_record",
-    "write_archive",
-    "write_ended",
-    "write_events",
-    "write_index",
-    "write_record",
-]
-
 T = TypeVar("T")
 
 _ADDRESS = Form(lambda value: Address(LINE.read(value)))
@@ -221,11 +206,11 @@ def _read_event(value: Any) -> model.ChangesetEvent:
     return model.ChangesetEvent(**_ENVELOPE.read(members), happening=_HAPPENING.read(what))
 
 
-def _write_event(event: model.ChangesetEvent) -> dict[str, Any]:
-    return {**_ENVELOPE.write(event), **_HAPPENING.write(event.happening)}
-
-
-EVENT = Document(versions={1: Form(_read_event, _write_event)}, version_name="v", code=Code.CHANGESET_INVALID)
+EVENT = Document(
+    versions={1: Form(_read_event, lambda event: {**_ENVELOPE.write(event), **_HAPPENING.write(event.happening)})},
+    version_name="v",
+    code=Code.CHANGESET_INVALID,
+)
 
 
 def _read_lines(document: Document[T], data: bytes) -> tuple[T, ...]:

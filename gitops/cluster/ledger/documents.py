@@ -224,18 +224,13 @@ _ENTRY_3: Members = {
 }
 
 
-def _is_entry_2(entry: LedgerEntry) -> bool:
-    """Whether an entry has something that version 1 does not hold."""
-    return bool(entry.debts or entry.settled or any(use.via is not Via.SIGNATURE for use in entry.approvals))
-
-
 def _check_previous(entry: LedgerEntry) -> None:
     if (entry.number == 1) != (entry.previous is None):
         raise MalformedError("the first entry has no previous entry, and every other one has", "previous")
 
 
 def _check_entry_2(entry: LedgerEntry) -> None:
-    if not _is_entry_2(entry):
+    if not (entry.debts or entry.settled or any(use.via is not Via.SIGNATURE for use in entry.approvals)):
         raise MalformedError("the entry has version 2, but nothing that version 1 could not hold")
     _check_previous(entry)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from gitops.cluster.ledger.documents import write_lock
-from gitops.cluster.ledger.readings import lock_held_message, lock_observation
+from gitops.cluster.ledger.files import lock_held_message, lock_observation
 from gitops.cluster.model.ledger import LockInfo, LockObservation
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
@@ -98,7 +98,12 @@ class GitLock:
             self._ours = info.lock_id, oid
             rival = next(self._find(*self._order()[1:]), None)
         except ConflictError as error:
-            raise ConflictError(Code.STATE_LOCK_HELD, self._held_message(info.created_at), path=self.ref) from error
+            held = LockObservation(held=True)
+            with contextlib.suppress(GitopsError):
+                held = self.observe()
+            raise ConflictError(
+                Code.STATE_LOCK_HELD, lock_held_message(held, info.created_at), path=self.ref
+            ) from error
         except RemoteError as error:
             self._take_back(oid)
             raise error.during(Code.STATE_LOCK_ERROR, self.ref) from error
@@ -117,7 +122,8 @@ class GitLock:
             if self._ours is not None and self._ours[0] == lock_id:
                 ours = RefUpdate(self.ref, self._ours[1], ZERO)
             else:
-                found = next((each for each in self._find(*self._order()) if _is(each, lock_id)), None)
+                infos = ((each, each.seen.info) for each in self._find(*self._order()))
+                found = next((each for each, info in infos if info is not None and info.lock_id == lock_id), None)
                 if found is None:
                     return
                 ours = RefUpdate(found.ref, found.oid, ZERO)
@@ -225,13 +231,3 @@ class GitLock:
                     return _FoundLock(ref, oid, lock_observation(content, oid))
                 code, detail = Code.INVALID_STATE_LOCK, f"{_DOCUMENT} is missing"
         return _FoundLock(ref, oid, LockObservation(held=True, problem=code, detail=detail, key=oid))
-
-    def _held_message(self, at: str) -> str:
-        with contextlib.suppress(GitopsError):
-            return lock_held_message(self.observe(), at)
-        return lock_held_message(LockObservation(held=True))
-
-
-def _is(found: _FoundLock, lock_id: str) -> bool:
-    """Whether this is the lock with that id."""
-    return found.seen.info is not None and found.seen.info.lock_id == lock_id

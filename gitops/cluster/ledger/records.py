@@ -23,7 +23,7 @@ from itertools import groupby
 
 from gitops.cluster.changesets.lifecycle import follow_all, replay
 from gitops.cluster.changesets.retention import outdated
-from gitops.cluster.changesets.runs import contradiction
+from gitops.cluster.changesets.runs import contradiction, longest
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.changesets import (
     ChangesetIndex,
@@ -38,7 +38,6 @@ from gitops.cluster.ledger.changesets import (
     write_record,
 )
 from gitops.cluster.ledger.port import ChangesetListing
-from gitops.cluster.ledger.runs import read_run, write_run
 from gitops.cluster.model.changeset import (
     BLOCKING,
     Changeset,
@@ -51,10 +50,13 @@ from gitops.cluster.model.changeset import (
 )
 from gitops.cluster.model.ledger import is_changeset_key
 from gitops.cluster.model.outcome import ChangesetStanding
-from gitops.cluster.model.run_record import RunRecord
+from gitops.cluster.model.plan import NodeOutcome
+from gitops.cluster.model.run_record import RunNode, RunRecord
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
+from gitops.core.documents.codec import Document
+from gitops.core.documents.forms import LINE, enum, integer, list_of, nullable, record
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 
 __all__ = ["ChangesetReader", "ChangesetRecords", "Recording"]
@@ -128,8 +130,10 @@ class ChangesetRecords:
         if key not in self._records and is_changeset_key(key):
             if any(event.changeset == key for event in self.newest):
                 self._records[key] = replay(self.events_of(key))
+            elif (data := self._read(layout.record_key(key))) is not None:
+                self._records[key] = read_record(data)
             else:
-                self._stored_record(key)
+                self._records |= {each.key: each for each in self._archived(key)}
         return self._records.get(key)
 
     def open(self) -> tuple[Changeset, ...]:
@@ -207,7 +211,10 @@ class ChangesetRecords:
             first = due[0].happening
             cluster = "" if before is None else before.cluster
             if isinstance(first, Created) and before is not None:
-                _check_same(before, first.record)
+                if before.plan.digest != first.record.plan.digest:  # rule 4
+                    was, now = before.plan.digest[:12], first.record.plan.digest[:12]
+                    detail = f"it exists, with plan {was}; this plan is {now}"
+                    raise ConflictError(Code.CHANGESET_CONFLICT, detail, path=key)
                 joined.add(key)
                 del due[0]
             elif isinstance(first, Created):
@@ -233,7 +240,9 @@ class ChangesetRecords:
         }
         recording = self._recording(index, records, lines, tuple(events), self._leaving)
         written = {
-            layout.run_key(key): write_run(run) for key, run in runs.items() if self._is_first_run(run, records[key])
+            path: write_run(run)
+            for key, run in runs.items()
+            if self._read(path := layout.run_key(key)) is None and contradiction(run, records[key]) is None  # rule 7
         }
         return replace(recording, files={**recording.files, **written})
 
@@ -272,13 +281,13 @@ class ChangesetRecords:
         """`lines` are all events of each changeset."""
         files: dict[str, bytes | None] = {}
         ended = []
-        for key, record in records.items():
+        for key, now in records.items():
             files[layout.events_key(key)] = lines[key]
-            files[layout.record_key(key)] = write_record(record)
-            if record.ended:
+            files[layout.record_key(key)] = write_record(now)
+            if now.ended:
                 (first,) = read_events(lines[key].splitlines(keepends=True)[0])
                 last = next(event.seq for event in reversed(events) if event.changeset == key)
-                ended.append(EndedChangeset(key, record.state, record.updated_at, first.seq, last, record.commits))
+                ended.append(EndedChangeset(key, now.state, now.updated_at, first.seq, last, now.commits))
         if not ended:
             return Recording(index, events, records, files)
         known = self._read(layout.ENDED) or b""
@@ -311,17 +320,6 @@ class ChangesetRecords:
                 fix = f"wait until it is finalized: gitops changeset watch {key} --until finalized"
                 raise ConflictError(Code.CHANGESET_OVERLAP, detail, path=shared[0], fix=fix)
 
-    def _is_first_run(self, run: RunRecord, record: Changeset) -> bool:
-        """Rule 7."""
-        return self._read(layout.run_key(record.key)) is None and contradiction(run, record) is None
-
-    def _stored_record(self, key: str) -> Changeset | None:
-        if key not in self._records and (data := self._read(layout.record_key(key))) is not None:
-            self._records[key] = read_record(data)
-        elif key not in self._records:
-            self._records |= {each.key: each for each in self._archived(key)}
-        return self._records.get(key)
-
     def _archived(self, containing: str) -> tuple[Changeset, ...]:
         return read_archive(_lines(self._read(layout.ARCHIVE) or b"", containing))
 
@@ -343,13 +341,6 @@ def _advanced(index: ChangesetIndex, record: Changeset, event: ChangesetEvent) -
     done = record.state is ChangesetState.FAILED or (not blocks and part == parts)
     covers = record.covers if done and record.kind is ChangesetKind.MERGE else ()
     return ChangesetIndex(event.seq, active, tuple(cleaning), covers[-1] if covers else index.covered)
-
-
-def _check_same(known: Changeset, new: Changeset) -> None:
-    """Rule 4."""
-    if known.plan.digest != new.plan.digest:
-        detail = f"it exists, with plan {known.plan.digest[:12]}; this plan is {new.plan.digest[:12]}"
-        raise ConflictError(Code.CHANGESET_CONFLICT, detail, path=known.key)
 
 
 def _lines(data: bytes, containing: str) -> bytes:
@@ -397,3 +388,40 @@ class ChangesetReader(ABC):
     def events(self, after: int = 0, key: str | None = None) -> tuple[ChangesetEvent, ...]:
         """The events after a number, of one changeset or of all that are kept, in their order. Raises GitopsError."""
         return self._changesets().events(after, key)
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+# The document of a run: `changesets/<key>.run.json`, beside the record of its changeset.
+
+
+MAX_BYTES = 256 * 1024
+_LONGEST = 200
+
+_NODE = record(
+    RunNode,
+    {
+        "id": LINE,
+        "ready": nullable(integer()),
+        "started": nullable(integer()),
+        "finished": integer(),
+        "worker": nullable(integer()),
+        "after": nullable(LINE),
+        "waited_for": list_of(LINE),
+        "outcome": enum(NodeOutcome),
+    },
+)
+RUN = Document(
+    versions={1: record(RunRecord, {"workers": integer(1), "nodes": list_of(_NODE)})}, code=Code.RUN_RECORD_INVALID
+)
+
+
+def write_run(run: RunRecord) -> bytes:
+    """The document; where it would be longer than 256 KiB, with the 200 nodes that took longest."""
+    # A node takes 100 bytes at least: a much longer run need not be written to see that.
+    data = b"" if len(run.nodes) * 100 > MAX_BYTES else RUN.write(run)
+    return data if data and len(data) <= MAX_BYTES else RUN.write(longest(run, _LONGEST))
+
+
+def read_run(data: bytes) -> RunRecord:
+    """The run of a document. Raises IntegrityError `run_record_invalid`."""
+    return RUN.read(data)

@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from gitops.cluster.ledger.branch import BranchLedger
 from gitops.cluster.ledger.chain import VerifiedEntry, is_continuation, quarantine_ref, split_chain, verify_chain
+from gitops.cluster.ledger.files import following, next_entry
 from gitops.cluster.ledger.git_lock import push_own
 from gitops.cluster.ledger.port import LedgerView
-from gitops.cluster.ledger.writings import following, next_entry
 from gitops.cluster.model.ledger import EntryKind
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -86,7 +86,11 @@ class RepairLedger(BranchLedger):
         )
         entry = replace(entry, quarantined=damage.bad)
         found = self._sign(before, next_entry(entry, before), {})
-        self._quarantine(damage)
+        if damage.head is not None and damage.bad:
+            # Rule 2; a ref that is there already has the commit.
+            ref = quarantine_ref(self._place.cluster, damage.head)
+            with contextlib.suppress(ConflictError):
+                self._remote.push([RefUpdate(ref, ZERO, damage.head)])
         try:
             with around(self._faults, "ledger.branch", "push"):
                 push_own(self._remote, RefUpdate(self._ref, damage.head or ZERO, found.commit.id))
@@ -97,14 +101,6 @@ class RepairLedger(BranchLedger):
         self._write_anchor(found)
         self._last = self._view_at(found)
         return self._last
-
-    def _quarantine(self, damage: Damage) -> None:
-        """Rule 2; a ref that is there already has the commit."""
-        if damage.head is None or not damage.bad:
-            return
-        ref = quarantine_ref(self._place.cluster, damage.head)
-        with contextlib.suppress(ConflictError):
-            self._remote.push([RefUpdate(ref, ZERO, damage.head)])
 
     def _known(self) -> Iterator[tuple[str, str]]:
         """The entries that are known besides the branch, each with where from."""

@@ -3,7 +3,7 @@
     <storage root>/__cluster/serving/<replica>.json
 
 Each account that may write to the storage root can write a report, so one is read strictly, and decides only how long a command
-waits. What cannot be read is left out, and named.
+waits. What cannot be read is left out, and named. A server may also be asked for a past revision of its ledger.
 """
 
 from __future__ import annotations
@@ -11,19 +11,36 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 
 from gitops.cluster.ledger import layout
+from gitops.cluster.ledger.files import blob_reading, view_of
+from gitops.cluster.ledger.port import BlobCondition, BlobReading, IntentListing, LedgerStore, LedgerView
+from gitops.cluster.model.address import Address
 from gitops.cluster.model.served import Follows, RevisionIdentity, ServerReport, is_replica_name
+from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.documents.codec import Document
 from gitops.core.documents.forms import DIGEST, LINE, TIME, enum, integer, list_of, nullable, record, text_form
 from gitops.core.documents.json_bytes import MalformedError
-from gitops.core.errors import IntegrityError
+from gitops.core.errors import GitopsError, IntegrityError
 from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import ObjectStore
+from gitops.git.port import GitReader
 
-__all__ = ["MAX_CODES", "MAX_REPORTS", "SERVER_REPORT", "ReportListing", "ServingReports", "UnreadReport"]
+if TYPE_CHECKING:
+    pass
+
+__all__ = [
+    "MAX_CODES",
+    "MAX_REPORTS",
+    "SERVER_REPORT",
+    "ReportListing",
+    "ServingReports",
+    "UnreadReport",
+    "past_ledger",
+]
 
 MAX_REPORTS = 256
 """How many reports are read at most."""
@@ -136,3 +153,61 @@ class ServingReports:
         if f"{report.replica}{layout.DOCUMENT_SUFFIX}" != name:
             return UnreadReport(key, f"it is a report of {report.replica}")
         return report
+
+
+# -- a past revision ---------------------------------------------------------------------------------------------------
+# A ledger as it was when its state had a certain digest: what is served of a past revision. Read only.
+# The chain is verified from its head as for every reader. Interrupted operations are those of the head: they say what is half
+# changed now, whichever revision is read.
+
+
+def past_ledger(ledger: LedgerStore, state: str, objects: GitReader | None = None) -> LedgerStore:
+    """The ledger at its newest entry whose state document has the digest `state`, perhaps after `sha256:`.
+
+    `objects` are those of a branch ledger; one in a folder or bucket keeps its newest state only.
+    """
+    return cast("LedgerStore", _PastLedger(ledger, state.removeprefix("sha256:"), objects))
+
+
+class _PastLedger:
+    def __init__(self, ledger: LedgerStore, state: str, objects: GitReader | None) -> None:
+        self._ledger = ledger
+        self._state = state
+        self._objects = objects
+        self._tree: str | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is that of the ledger."""
+        return getattr(self._ledger, name)
+
+    def intents(self) -> IntentListing:
+        return self._ledger.intents()
+
+    def view(self) -> LedgerView:
+        """The state of that digest. Raises GitopsError `revision_unknown`, and as every view."""
+        newest = self._ledger.view()
+        if not newest.found or newest.problems or newest.cas == f"sha256:{self._state}":
+            return newest
+        head = newest.head
+        while head is not None and self._objects is not None:
+            commit = self._objects.commit(head)
+            data = self._read(commit.tree, layout.STATE)
+            if data is not None and digest(data) == self._state:
+                self._tree = commit.tree
+                return view_of(data)
+            head = next(iter(commit.parents), None)
+        detail = f"no entry of the ledger has a state with the digest {self._state[:64]}"
+        raise GitopsError(Code.REVISION_UNKNOWN, detail, path="--revision")
+
+    def blob(self, address: Address, digest: str) -> BlobReading:
+        """The blob as the entry of that state has it."""
+        if self._tree is None:
+            return self._ledger.blob(address, digest)
+        key = layout.blob_key(address, digest)
+        try:
+            return blob_reading(None if key is None else self._read(self._tree, key), digest)
+        except GitopsError as error:
+            return BlobReading(BlobCondition.UNREADABLE, detail=error.detail)
+
+    def _read(self, tree: str, path: str) -> bytes | None:
+        return None if self._objects is None else self._objects.read(tree, path)

@@ -16,8 +16,7 @@ from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.plan.draft import UNKNOWN_DATA, recorded_data
 from gitops.cluster.plan.probe import probe_graph
 from gitops.cluster.session.gate import AcceptedApprovals
-from gitops.cluster.session.observations import RECORD_LIVE, VANISHED
-from gitops.cluster.session.session import Session
+from gitops.cluster.session.session import RECORD_LIVE, VANISHED, Session
 from gitops.cluster.session.workspace import Stores
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.approvals.rule_changes import rule_changes
+from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.port import IntentListing
 from gitops.cluster.model.address import Address, Kind, trust_address
 from gitops.cluster.model.change import Action, Change, Seen
@@ -37,9 +38,7 @@ from gitops.cluster.plan.planner import describe, diff, make_plan
 from gitops.cluster.plan.recorded import kept_data, recorded_graphs
 from gitops.cluster.plan.texts import changed_texts
 from gitops.cluster.session.gate import AcceptedApprovals, accept_approvals, report_debts
-from gitops.cluster.session.observations import RECOVERIES, STATE_FILE, warn_of_intents
-from gitops.cluster.session.session import Session, StateNeed, in_session
-from gitops.cluster.session.validate import load_advice
+from gitops.cluster.session.session import RECOVERIES, STATE_FILE, Session, StateNeed, reading, warn_of_intents
 from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
@@ -58,7 +57,8 @@ def plan(workspace: Workspace, *, texts: bool = False) -> PlanOutcome:
     With `texts` the outcome also has the texts that change, for those who show how they differ.
     """
     run = partial(_plan, texts=texts)
-    return in_session(workspace, "plan", StateNeed.OPTIONAL, run, exclusive=False, loaded=load_advice(workspace))
+    loaded = load_desired(workspace.tree, workspace.vouched, workspace.hints)
+    return reading(workspace, "plan", StateNeed.OPTIONAL, run, loaded=loaded)
 
 
 def _plan(current: Session, *, texts: bool) -> PlanOutcome:

@@ -16,8 +16,7 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.changeset import Member
 from gitops.cluster.model.ledger import Intent
 from gitops.cluster.plan.open_changesets import read_now
-from gitops.cluster.session.observations import RECORD_LIVE
-from gitops.cluster.session.session import Session
+from gitops.cluster.session.session import RECORD_LIVE, Session
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError

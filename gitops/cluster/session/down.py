@@ -11,7 +11,7 @@ from gitops.cluster.config.reader import SourceFile
 from gitops.cluster.config.source import SourceError, SourceTree
 from gitops.cluster.model.address import is_name, schema_address
 from gitops.cluster.model.outcome import VerbOutcome
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import Session, StateNeed, reading
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -49,9 +49,7 @@ def down_of_graph(workspace: Workspace, graph: str) -> DownOutcome:
     """
     if not is_name(graph):
         raise UsageError(Code.USAGE_ERROR, "a graph is named by letters, digits, _ and -")
-    return in_session(
-        workspace, "down", StateNeed.REQUIRED, lambda current: _down_in_session(current, graph), exclusive=False
-    )
+    return reading(workspace, "down", StateNeed.REQUIRED, lambda current: _down_in_session(current, graph))
 
 
 def down_between(tree: SourceTree, old: str, new: str) -> DownOutcome:

@@ -11,19 +11,52 @@ from dataclasses import replace
 
 from gitops.cluster.config.cluster_yaml import parse_cluster, read_cluster
 from gitops.cluster.config.declaration import CONFIG_FILE, QueryRegistry
-from gitops.cluster.config.layout import format_yaml
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.cluster.model.address import Address
-from gitops.cluster.session.files import named_files
 from gitops.core.canonical import digest
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import UsageError
 from gitops.database.language.format import format_queries, format_schema
+from gitops.database.language.format.yaml import format_yaml
 from gitops.database.language.text import LanguageError, SourceText
 from gitops.database.language.yaml import YamlError
+
+# -- named files -------------------------------------------------------------------------------------------------------
+# The files that are named on the command line, directly or by a folder above them.
+
+
+_MAX_FOLDERS = 10_000
+
+
+def named_files(
+    tree: SourceTree, paths: Sequence[str], found: Diagnostics, *, is_known: Callable[[str], bool]
+) -> Iterator[str]:
+    """The named files, and those with a known name in the named folders, without hidden folders.
+
+    The paths are normalized. Files that cannot be read are added to `found`. Raises UsageError for more than 10,000 folders.
+    """
+    waiting = [normalize(path, confined=False) for path in paths]
+    folders = 0
+    while waiting:
+        path = waiting.pop()
+        try:
+            if tree.kind(path) is not EntryKind.DIR:
+                yield path
+                continue
+            folders += 1
+            if folders > _MAX_FOLDERS:
+                raise UsageError(Code.USAGE_ERROR, f"there are more than {_MAX_FOLDERS} folders; name fewer")
+            for name in tree.names(path):
+                inner = name if path == "." else f"{path}/{name}"
+                is_folder = not name.startswith(".") and tree.kind(inner) is EntryKind.DIR
+                if is_folder or is_known(name):
+                    waiting.append(inner)
+        except SourceError as error:
+            found.add_error(error)
+
 
 _LANGUAGES: Mapping[str, tuple[Callable[[bytes], bytes], Code]] = {
     ".pg": (format_schema, Code.SCHEMA_PARSE_ERROR),

@@ -16,7 +16,7 @@ from gitops.cluster.config.cluster_yaml import read_cluster
 from gitops.cluster.config.declaration import CONFIG_FILE, DeclaredGraph, QueryRegistry, Text
 from gitops.cluster.config.reader import SourceReader
 from gitops.cluster.config.source import EntryKind, SourceError, SourceTree, normalize
-from gitops.cluster.session.files import named_files
+from gitops.cluster.session.fmt import named_files
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef

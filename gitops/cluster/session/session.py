@@ -7,26 +7,195 @@ from contextlib import suppress
 from dataclasses import field, replace
 from datetime import datetime
 from enum import Enum, auto
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from gitops.cluster.config.load import LoadResult, load_desired
+from gitops.cluster.approvals.revocations import find_revocations, with_revocations
+from gitops.cluster.config.load import Loaded, load_desired
 from gitops.cluster.config.source import SourceMovedError
-from gitops.cluster.ledger.port import LedgerView
-from gitops.cluster.ledger.readings import lock_held_message
+from gitops.cluster.ledger.files import MISSING_BLOB, following, lock_held_message
+from gitops.cluster.ledger.port import BlobCondition, IntentListing, LedgerReader, LedgerStore, LedgerView, LedgerWrite
 from gitops.cluster.model.address import Kind, is_servable, of_kind
-from gitops.cluster.model.ledger import LedgerState, LockInfo, LockObservation
+from gitops.cluster.model.approval import ClusterTarget
+from gitops.cluster.model.kinds import rules_of
+from gitops.cluster.model.ledger import (
+    EntryKind,
+    LedgerState,
+    LockInfo,
+    LockObservation,
+    RecordedRevocation,
+    Status,
+    StatusRecord,
+)
 from gitops.cluster.model.outcome import StateObservations, VerbOutcome
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.trust import DataGrowth
-from gitops.cluster.session.observations import LOCK_FILE, STATE_FILE, observe
-from gitops.cluster.session.revocations import RevocationContext, record_revocations
 from gitops.cluster.session.workspace import Stores, Workspace
-from gitops.core.clock import timestamp
+from gitops.core.clock import Clock, IdSource, parse_timestamp, timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
-from gitops.core.errors import GitopsError
+from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.storage.address import StorageRootError
+from gitops.database.storage.parallel import in_parallel
+
+# -- observations ------------------------------------------------------------------------------------------------------
+# What a verb observes of ledger, lock and catalog.
+
+
+# Problems name places relative to the storage root, whatever the store is; the paths of the envelope are for people.
+STATE_FILE = "__cluster/state.json"
+LOCK_FILE = "__cluster/lock.json"
+RECOVERIES = "__cluster/recoveries"
+
+VANISHED = "the graph root does not exist, and no delete was applied"
+"""What is observed of an applied graph that is gone."""
+RECORD_LIVE = "record what is live: gitops refresh; then bring it to what is declared: gitops apply"
+"""What helps where a person changed a live schema."""
+
+_UNREAD = "payload_read_error"
+_BLOB_FINDINGS = {
+    BlobCondition.MISSING: (Code.CATALOG_PAYLOAD_MISSING, "payload_missing", MISSING_BLOB),
+    BlobCondition.MISMATCH: (Code.CATALOG_PAYLOAD_MISMATCH, "payload_mismatch", "the blob does not have its digest"),
+    BlobCondition.UNREADABLE: (Code.CATALOG_PAYLOAD_READ_ERROR, _UNREAD, "the blob cannot be read"),
+}
+
+
+def observe(
+    ledger: LedgerReader, view: LedgerView, held: LockObservation, now: datetime, *, acquired: str | None = None
+) -> StateObservations:
+    """The observations block of an envelope."""
+    state = view.state
+    created = None if held.info is None else parse_timestamp(held.info.created_at)
+    return StateObservations(
+        state_path=ledger.state_path,
+        lock_path=ledger.lock_path,
+        state_found=view.found,
+        applied_config_digest=None if state is None else state.config_digest,
+        state_revision=0 if state is None else state.revision,
+        state_cas=view.cas,
+        resource_count=0 if state is None else len(state.resources),
+        held=held,
+        lock_age_seconds=None if created is None else max(0, int((now - created).total_seconds())),
+        acquired_lock_id=acquired,
+    )
+
+
+def read_at_once(ledger: LedgerReader) -> tuple[LockObservation, IntentListing, LedgerView]:
+    """Lock, sidecars and state for who holds no lock: where answers are slow, all are asked for at the same time.
+
+    Raises RemoteError as `LedgerReader.view`.
+    """
+    reads: tuple[Callable[[], Any], ...] = (ledger.observe_lock, ledger.intents, ledger.view)
+    held, listing, view = in_parallel(lambda read: read(), reads, ledger.parallel)
+    return held, listing, view
+
+
+def warn_of_intents(listing: IntentListing, problems: Diagnostics, message: str) -> None:
+    """Add a warning for each operation that is not settled, in the order of their files, with this message."""
+    if listing.problem is not None:
+        problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
+    for name in sorted([i.operation_id + ".json" for i in listing.intents] + [u.name for u in listing.unreadable]):
+        problems.add(Code.CLUSTER_RECOVERY_PENDING, f"{RECOVERIES}/{name}", message)
+
+
+def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnostics) -> LedgerState:
+    """Report every catalog blob that is not OK, and return the state as a refresh records it.
+
+    A missing or corrupt blob drops the digest, so that the next apply publishes it again; an unreadable blob
+    keeps its digest, until it can be read again. `status` uses only the reports.
+    """
+    resources, statuses = dict(state.resources), dict(state.statuses)
+    listed = [address for address in sorted(state.resources) if rules_of(address).catalog_suffix]
+    readings = in_parallel(lambda a: ledger.blob(a, state.resources[a].digest), listed, ledger.parallel)
+    for address, reading in zip(listed, readings, strict=True):
+        if reading.condition is BlobCondition.OK:
+            if address in statuses and _UNREAD in statuses[address].conditions:
+                statuses[address] = StatusRecord(Status.APPLIED)
+            continue
+        code, condition, message = _BLOB_FINDINGS[reading.condition]
+        detail = f"{message}: {reading.detail}" if reading.detail not in ("", message) else message
+        problems.add(code, address, detail)
+        unreadable = reading.condition is BlobCondition.UNREADABLE
+        statuses[address] = StatusRecord(Status.ERROR if unreadable else Status.DRIFTED, (condition,), message)
+        if not unreadable:
+            del resources[address]
+    return replace(state, resources=resources, statuses=statuses)
+
+
+# -- revocations -------------------------------------------------------------------------------------------------------
+# Take the revocations that count into the ledger, in an entry of their own.
+# The entry repeats the source of the one before: nothing of the cluster folder is read, so a broken folder does not keep an
+# approval valid that was revoked.
+
+
+REVOKING = "revoke"
+"""The operation in the lock of a command that revokes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationContext:
+    """The ledger of a target, and who writes entries of it, at what time."""
+
+    ledger: LedgerStore
+    target: ClusterTarget
+    clock: Clock
+    ids: IdSource
+    actor: str | None
+
+
+def record_under_lock(context: RevocationContext) -> tuple[RecordedRevocation, ...]:
+    """Record what is not recorded yet, and return it; the lock is taken only if there is something.
+
+    The lock of a command that revokes does not stop it: that command still waits for the answer to its push, and writes no entry
+    that the compare-and-swap would not stop. Raises GitopsError `state_lock_held`, and as `record_revocations`.
+    """
+    ledger = context.ledger
+    if not _find(context, ledger.view()):
+        return ()
+    info = LockInfo(context.ids.ulid(), REVOKING, timestamp(context.clock.now()), 0)
+    try:
+        ledger.acquire(info)
+    except ConflictError:
+        holder = ledger.observe_lock().info
+        if holder is None or holder.operation != REVOKING:
+            raise
+    try:
+        before = ledger.view()
+        after = record_revocations(context, before)
+    finally:
+        ledger.release(info.lock_id)
+    return () if after.entry is None or after is before else after.entry.revoked
+
+
+def record_revocations(context: RevocationContext, view: LedgerView) -> LedgerView:
+    """The view after the entry that takes in all revocations that count and are not recorded yet; `view` if there are none.
+
+    The caller holds the lock. Raises GitopsError as `LedgerStore.commit` does.
+    """
+    revoked = _find(context, view)
+    if not revoked or view.entry is None or view.state is None or view.trust is None:
+        return view
+    at = timestamp(view.time(context.clock.now()))
+    state = replace(with_revocations(view.state, revoked, at), revision=view.state.next_revision)
+    entry = following(
+        view.entry,
+        EntryKind.REVOKE,
+        operation=context.ids.ulid(),
+        at=at,
+        actor=context.actor,
+        trust_digest=view.trust.digest,
+    )
+    entry = replace(entry, state_revision=state.revision, revoked=revoked)
+    return context.ledger.commit(view, LedgerWrite(state, entry))
+
+
+def _find(context: RevocationContext, view: LedgerView) -> tuple[RecordedRevocation, ...]:
+    """The revocations that count and are not recorded yet. Without a ledger there is nothing to revoke."""
+    if view.entry is None or view.state is None or view.trust is None or view.entry.former is not None:
+        return ()
+    listing, at = context.ledger.approvals(), view.time(context.clock.now())
+    return find_revocations(view.state, listing.evidence, listing.decisions, view.trust, target=context.target, at=at)
+
 
 T = TypeVar("T", bound=VerbOutcome)
 
@@ -44,7 +213,7 @@ class Session:
     """One verb at work on a workspace. `ready` is False when it has to stop; `problems` then has the reason."""
 
     workspace: Workspace
-    loaded: LoadResult
+    loaded: Loaded
     problems: Diagnostics
     stores: Stores | None = None
     view: LedgerView = field(default_factory=LedgerView)
@@ -88,50 +257,85 @@ class Session:
         return DataGrowth() if self.view.trust is None else self.view.trust.data_growth
 
     def observations(self) -> StateObservations:
-        """What the session has observed of ledger and lock so far."""
-        if self.stores is None:
-            return StateObservations(*_places(self.workspace))
-        now = self.workspace.clock.now()
-        return observe(self.stores.ledger, self.view, self.held, now, acquired=self.lock_id)
+        """What the session has observed of ledger and lock so far; by a folder that is refused, where they are."""
+        if self.stores is not None:
+            now = self.workspace.clock.now()
+            return observe(self.stores.ledger, self.view, self.held, now, acquired=self.lock_id)
+        with suppress(GitopsError, StorageRootError):
+            # Imported late: most runs load the folder without the parser.
+            from gitops.cluster.config.cluster_yaml import declared_storage, read_cluster
+
+            cluster, _ = read_cluster(self.workspace.tree)
+            if cluster is not None:
+                ledger = self.workspace.open_stores(declared_storage(cluster)).ledger
+                return StateObservations(ledger.state_path, ledger.lock_path)
+        return StateObservations("", "")
 
 
-def in_session(
+def writing(
     workspace: Workspace,
     operation: str,
     need: StateNeed,
     body: Callable[[Session], T],
     *,
-    exclusive: bool = True,
-    lockless: bool = False,
-    loaded: LoadResult | None = None,
+    loaded: Loaded | None = None,
 ) -> T:
-    """Open the stores if the folder has no errors, take the lock, read the ledger, and return the outcome of `body`.
+    """The outcome of `body` in a session that has the lock, in which `operation` is the name of the verb.
 
     `body` runs whether or not the session is ready. The lock is released when it returns or raises; a failure to release it
-    is a warning of the outcome, which stays as it is. `operation` is the verb's name in the lock. `exclusive` False takes no
-    lock where the ledger's reads are snapshots anyway. `lockless` writes nothing: it takes no lock, and is not ready while
-    another command has it. Unless it is given as `loaded`, the folder is loaded, but for what the ledger vouches for. If it is
-    not what was believed of it, `body` runs again, with a folder loaded from its files alone.
+    is a warning of the outcome, which stays as it is. Unless it is given as `loaded`, the folder is loaded, but for what the
+    ledger vouches for. If it is not what was believed of it, `body` runs again, with a folder loaded from its files alone.
     """
-    loaded = load_desired(workspace.tree, workspace.vouched) if loaded is None else loaded
-    try:
-        return _run(workspace, loaded, operation, need, body, exclusive=exclusive, lockless=lockless)
-    except SourceMovedError:
-        tree = workspace.tree if workspace.vouched is None else workspace.vouched.tree.reopened()
-        return _run(workspace, load_desired(tree), operation, need, body, exclusive=exclusive, lockless=lockless)
+    return _in_session(workspace, body, lambda current: _enter_locked(current, operation, need), loaded)
 
 
-def _run(
+def reading(
     workspace: Workspace,
-    loaded: LoadResult,
     operation: str,
     need: StateNeed,
     body: Callable[[Session], T],
     *,
-    exclusive: bool,
-    lockless: bool,
+    loaded: Loaded | None = None,
 ) -> T:
-    """Run `body` in a session of a loaded folder."""
+    """The same in a session that takes no lock where the ledger's reads are snapshots anyway."""
+
+    def enter(current: Session) -> bool:
+        if current.opened.ledger.snapshot_reads:
+            return _read_ledger(current, need, writes=False)
+        return _enter_locked(current, operation, need)
+
+    return _in_session(workspace, body, enter, loaded)
+
+
+def looking(workspace: Workspace, need: StateNeed, body: Callable[[Session], T], *, loaded: Loaded | None = None) -> T:
+    """The same in a session that shows what one that writes would do: it takes no lock, and is not ready while another has it."""
+
+    def enter(current: Session) -> bool:
+        if current.desired.lock:
+            current.held = current.opened.ledger.observe_lock()
+            if current.held.held:
+                at = timestamp(workspace.clock.now())
+                current.problems.add(Code.STATE_LOCK_HELD, LOCK_FILE, lock_held_message(current.held, at))
+                return False
+        return _read_ledger(current, need, writes=True)
+
+    return _in_session(workspace, body, enter, loaded)
+
+
+def _in_session(
+    workspace: Workspace, body: Callable[[Session], T], enter: Callable[[Session], bool], loaded: Loaded | None
+) -> T:
+    """Load the folder unless that is done; if it turns out not to be what was believed of it, do all again."""
+    loaded = load_desired(workspace.tree, workspace.vouched) if loaded is None else loaded
+    try:
+        return _run(workspace, loaded, body, enter)
+    except SourceMovedError:
+        tree = workspace.tree if workspace.vouched is None else workspace.vouched.tree.reopened()
+        return _run(workspace, load_desired(tree), body, enter)
+
+
+def _run(workspace: Workspace, loaded: Loaded, body: Callable[[Session], T], enter: Callable[[Session], bool]) -> T:
+    """Open the stores if the folder has no errors, `enter` them, run `body`, and release the lock."""
     current = Session(workspace, loaded, Diagnostics(loaded.diagnostics))
     if loaded.desired is not None and not current.problems.has_errors:
         try:
@@ -139,12 +343,7 @@ def _run(
         except GitopsError as error:
             current.problems.add_error(error)
     try:
-        if current.stores is not None:
-            lock = not lockless and (exclusive or not current.stores.ledger.snapshot_reads)
-            free = _take_lock(current, operation) if lock else not lockless or _find_lock_free(current)
-            current.ready = free and _read_ledger(current, need, writes=exclusive or lock)
-            current.ready = current.ready and (need is StateNeed.ABSENT or _new_graphs_are_servable(current))
-            current.ready = current.ready and (not lock or _record_revocations(current))
+        current.ready = current.stores is not None and enter(current)
         outcome = body(current)
     except BaseException:
         _release_lock(current)
@@ -153,34 +352,35 @@ def _run(
     return replace(outcome, diagnostics=(*outcome.diagnostics, *left)) if left else outcome
 
 
-def _places(workspace: Workspace) -> tuple[str, str]:
-    """Where ledger and lock are by a folder that is refused; empty where it does not declare that."""
-    with suppress(GitopsError, StorageRootError):
-        # Imported late: most runs load the folder without the parser.
-        from gitops.cluster.config.cluster_yaml import declared_storage, read_cluster
-
-        cluster, _ = read_cluster(workspace.tree)
-        if cluster is not None:
-            ledger = workspace.open_stores(declared_storage(cluster)).ledger
-            return ledger.state_path, ledger.lock_path
-    return "", ""
-
-
-def _new_graphs_are_servable(current: Session) -> bool:
-    """Whether every graph that is not applied yet can be served; else its warning becomes an error."""
-    if Code.GRAPH_ID_UNSERVABLE not in current.problems.codes():
-        return True
-    recorded = () if current.view.state is None else current.view.state.resources
-    refused = {
-        a for a in of_kind(current.desired.digests(), Kind.GRAPH) if not is_servable(a.name) and a not in recorded
-    }
-    current.problems = Diagnostics(
-        replace(each, severity=Severity.ERROR)
-        if each.code is Code.GRAPH_ID_UNSERVABLE and each.path in refused
-        else each
-        for each in current.problems
-    )
-    return not refused
+def _enter_locked(current: Session, operation: str, need: StateNeed) -> bool:
+    """Take the lock, read the ledger, and take revocations into a branch ledger before anything else is written."""
+    workspace, ledger, governance = current.workspace, current.opened.ledger, current.workspace.governance
+    if current.desired.lock:
+        info = LockInfo(workspace.ids.ulid(), operation, timestamp(workspace.clock.now()), workspace.pid)
+        try:
+            ledger.acquire(info)
+        except GitopsError as error:
+            current.problems.add_error(error)
+            current.held = ledger.observe_lock()
+            return False
+        except BaseException:
+            # An interrupt: whether the lock was taken before it is not known. Only our own is released.
+            current.lock_id = info.lock_id
+            raise
+        current.lock_id = info.lock_id
+    else:
+        detail = "operations are not locked against each other; only the compare-and-swap protects the ledger"
+        current.problems.add(Code.STATE_LOCK_DISABLED, "state.lock", detail)
+    if not _read_ledger(current, need, writes=True):
+        return False
+    if governance is not None:
+        context = RevocationContext(ledger, governance.target, workspace.clock, workspace.ids, workspace.actor)
+        try:
+            current.view = record_revocations(context, current.view)
+        except GitopsError as error:
+            current.problems.add_error(error)
+            return False
+    return True
 
 
 def _release_lock(current: Session) -> Diagnostics:
@@ -195,42 +395,8 @@ def _release_lock(current: Session) -> Diagnostics:
     return left
 
 
-def _take_lock(current: Session, operation: str) -> bool:
-    workspace, ledger = current.workspace, current.opened.ledger
-    if not current.desired.lock:
-        current.problems.add(
-            Code.STATE_LOCK_DISABLED,
-            "state.lock",
-            "operations are not locked against each other; only the compare-and-swap protects the ledger",
-        )
-        return True
-    info = LockInfo(workspace.ids.ulid(), operation, timestamp(workspace.clock.now()), workspace.pid)
-    try:
-        ledger.acquire(info)
-    except GitopsError as error:
-        current.problems.add_error(error)
-        current.held = ledger.observe_lock()
-        return False
-    except BaseException:
-        # An interrupt: whether the lock was taken before it is not known. Only our own is released.
-        current.lock_id = info.lock_id
-        raise
-    current.lock_id = info.lock_id
-    return True
-
-
-def _find_lock_free(current: Session) -> bool:
-    """Whether no other command holds the lock; one that is held is reported as to a command that wants it."""
-    if not current.desired.lock:
-        return True
-    current.held = current.opened.ledger.observe_lock()
-    if current.held.held:
-        at = timestamp(current.workspace.clock.now())
-        current.problems.add(Code.STATE_LOCK_HELD, LOCK_FILE, lock_held_message(current.held, at))
-    return not current.held.held
-
-
 def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
+    """Whether the ledger is as the verb needs it, and every graph that is not applied yet can be served."""
     ledger = current.opened.ledger
     try:
         view = ledger.view()
@@ -249,20 +415,18 @@ def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
     if need is StateNeed.ABSENT and view.found:
         current.problems.add(Code.STATE_ALREADY_EXISTS, STATE_FILE, "the cluster has a ledger already")
         return False
-    return True
-
-
-def _record_revocations(current: Session) -> bool:
-    """Take revocations into a branch ledger before anything else is written; False if that fails."""
-    workspace, governance = current.workspace, current.workspace.governance
-    if governance is None:
+    if need is StateNeed.ABSENT or Code.GRAPH_ID_UNSERVABLE not in current.problems.codes():
         return True
-    context = RevocationContext(
-        current.opened.ledger, governance.target, workspace.clock, workspace.ids, workspace.actor
+    # The warning about a new graph that no server can serve becomes an error.
+    refused = {
+        each
+        for each in of_kind(current.desired.digests(), Kind.GRAPH)
+        if not is_servable(each.name) and each not in current.state.resources
+    }
+    current.problems = Diagnostics(
+        replace(each, severity=Severity.ERROR)
+        if each.code is Code.GRAPH_ID_UNSERVABLE and each.path in refused
+        else each
+        for each in current.problems
     )
-    try:
-        current.view = record_revocations(context, current.view)
-    except GitopsError as error:
-        current.problems.add_error(error)
-        return False
-    return True
+    return not refused

@@ -8,17 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
+from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.port import LedgerView
+from gitops.cluster.ledger.served import ServingReports
 from gitops.cluster.model.address import Address, Kind, trust_address
 from gitops.cluster.model.ledger import LedgerState, LockObservation, Status
 from gitops.cluster.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
+from gitops.cluster.model.served import Replica, RevisionIdentity, live_replicas
 from gitops.cluster.session.gate import report_debts
-from gitops.cluster.session.observations import (
+from gitops.cluster.session.session import (
     LOCK_FILE,
     STATE_FILE,
     observe,
@@ -26,8 +30,6 @@ from gitops.cluster.session.observations import (
     verify_catalog,
     warn_of_intents,
 )
-from gitops.cluster.session.serving import revision_of, servers
-from gitops.cluster.session.validate import load_advice
 from gitops.cluster.session.workspace import Workspace
 from gitops.cluster.targets.projection import pending_rows, place_of
 from gitops.core.codes import Code
@@ -35,6 +37,28 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.database.storage.address import StorageRootError
 from gitops.database.storage.parallel import in_parallel
+
+# -- servers -----------------------------------------------------------------------------------------------------------
+# Which revision the servers of a cluster answer from, by their reports.
+
+
+def servers(
+    reports: ServingReports, applied: RevisionIdentity, now: datetime, problems: Diagnostics
+) -> tuple[Replica, ...]:
+    """The live servers in order of their names; what cannot be read of the reports is a warning."""
+    try:
+        listing = reports.read()
+    except GitopsError as error:
+        problems.add(Code.SERVING_REPORTS_UNREADABLE, error.path or "serving", f"{error.code}: {error.detail}")
+        return ()
+    for each in listing.unread:
+        problems.add(Code.SERVING_REPORT_INVALID, each.place, each.detail)
+    return live_replicas(listing.reports, applied, now)
+
+
+def revision_of(cas: str | None, state_revision: int) -> RevisionIdentity | None:
+    """The applied revision as reports name it, by the compare-and-swap digest and the number of its state."""
+    return None if cas is None else RevisionIdentity(cas.rpartition(":")[2], state_revision, None)
 
 
 def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
@@ -77,8 +101,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
                 else:
                     catalog()
                 report_debts(open_debts(view.state), workspace.governance, problems)
-                _warn_of_pending_rows(view.state, problems)
-                _warn_of_graphs(view.state, problems)
+                _warn_of_what_waits(view.state, problems)
     except GitopsError as error:
         problems.add_error(error)
     applied, seen_servers = revision_of(view.cas, 0 if view.state is None else view.state.revision), None
@@ -98,8 +121,11 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
     )
 
 
-def _warn_of_graphs(state: LedgerState, problems: Diagnostics) -> None:
-    """Report the graphs that the last refresh did not find, or could not read, such as one that lacks a file."""
+def _warn_of_what_waits(state: LedgerState, problems: Diagnostics) -> None:
+    """Report rows that are not on their target yet, and graphs that the last refresh did not find, or could not read."""
+    for target, addresses in pending_rows(state).items():
+        detail = f"not on target {target} yet: {', '.join(addresses)}; the next apply or tick writes the rows"
+        problems.add(Code.PROJECTION_PENDING, place_of(target), detail)
     for graph in sorted(state.vanished):
         detail = "the last refresh did not find its folder"
         problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)
@@ -109,12 +135,6 @@ def _warn_of_graphs(state: LedgerState, problems: Diagnostics) -> None:
             problems.add(
                 code, graph, f"the last refresh could not read it: {record.message}", severity=Severity.WARNING
             )
-
-
-def _warn_of_pending_rows(state: LedgerState, problems: Diagnostics) -> None:
-    for target, addresses in pending_rows(state).items():
-        detail = f"not on target {target} yet: {', '.join(addresses)}; the next apply or tick writes the rows"
-        problems.add(Code.PROJECTION_PENDING, place_of(target), detail)
 
 
 def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
@@ -130,7 +150,7 @@ def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
         if entry.source is not None and entry.source.tree == governance.source.tree:
             return state.config_digest == entry.config_digest
     with suppress(GitopsError):
-        desired = load_advice(workspace).desired
+        desired = load_desired(workspace.tree, workspace.vouched, workspace.hints).desired
         return None if desired is None else desired.config_digest == state.config_digest
     return None
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from gitops.cluster.approvals.origins import made_by_no_commit
-from gitops.cluster.config.cache import CompileCache
+from gitops.cluster.config.cache import Hints
 from gitops.cluster.config.sound import VouchedGraphs
-from gitops.cluster.config.source import SourceTree, StampedTree
+from gitops.cluster.config.source import SourceTree
 from gitops.cluster.ledger.port import LedgerStore, LedgerView
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import ClusterTarget
@@ -100,17 +100,6 @@ class Governance:
     def recorded(self, view: LedgerView) -> ClusterScope | None:
         """Where the newest entry of a view records the cluster; entries of the first release do not say all of it."""
         return self.scope if view.entry is None or view.entry.scope is None else view.entry.scope
-
-
-@dataclass(frozen=True, slots=True)
-class Hints:
-    """What lets `validate` and `plan` load faster: a tree of the same folder as the workspace's, and a cache.
-
-    A cache is not evidence. No verb that permits, applies or checks a change request uses it.
-    """
-
-    tree: StampedTree
-    cache: CompileCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from itertools import chain
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from gitops.cluster.config.strategy_forms import RESERVED_REPLICAS
+from gitops.cluster.config.compute import RESERVED_REPLICAS
 from gitops.cluster.targets.port import (
     CRASHES_COUNT_FOR,
     AuditRow,

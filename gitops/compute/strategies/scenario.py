@@ -20,9 +20,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from gitops.cluster.config.rule_forms import Refused, derived, keyed, listed, mapping, optional, truth, whole
-from gitops.cluster.config.rule_problems import Place, place_problem
-from gitops.cluster.config.strategy_forms import (
+from gitops.cluster.config.compute import (
     AMOUNT,
     SIZE,
     STRATEGIES,
@@ -30,6 +28,18 @@ from gitops.cluster.config.strategy_forms import (
     DeclaredStrategies,
     check_strategies,
     strategy_warnings,
+)
+from gitops.cluster.config.rule_forms import (
+    Place,
+    Refused,
+    derived,
+    keyed,
+    listed,
+    mapping,
+    optional,
+    place_problem,
+    truth,
+    whole,
 )
 from gitops.cluster.model.strategy import Limits
 from gitops.cluster.targets.signals import SizeTable

@@ -15,7 +15,7 @@ from gitops.cluster.model.compute import ComputeRules
 from gitops.cluster.model.outcome import VerbOutcome
 from gitops.cluster.model.strategy import IdleSuspend, StrategyType
 from gitops.cluster.plan.strategies import own_names
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import Session, StateNeed, writing
 from gitops.cluster.session.workspace import Workspace
 from gitops.cluster.targets.claims import claimed_message
 from gitops.cluster.targets.port import StrategyTarget
@@ -137,4 +137,4 @@ def _on_targets(
             diagnostics=tuple(current.problems),
         )
 
-    return in_session(workspace, operation, StateNeed.REQUIRED, body, loaded=without_resources(workspace))
+    return writing(workspace, operation, StateNeed.REQUIRED, body, loaded=without_resources(workspace))

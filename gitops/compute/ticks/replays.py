@@ -10,7 +10,7 @@ from gitops.cluster.model.compute import ComputeRules, ComputeTarget
 from gitops.cluster.model.outcome import VerbOutcome
 from gitops.cluster.model.what_if import StrategyChanges
 from gitops.cluster.plan.strategies import applied_rules, declared_rules
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import Session, StateNeed, reading
 from gitops.cluster.session.workspace import OpenTarget, Workspace
 from gitops.cluster.targets.port import TargetReader
 from gitops.cluster.targets.projection import place_of
@@ -70,7 +70,7 @@ def replays(workspace: Workspace, open_target: OpenTarget, selection: Selection,
             config_dir=workspace.config_dir, since=since, loaded=loaded, diagnostics=tuple(current.problems)
         )
 
-    outcome = in_session(workspace, "simulate", StateNeed.OPTIONAL, read, exclusive=False)
+    outcome = reading(workspace, "simulate", StateNeed.OPTIONAL, read)
     problems, replayed = Diagnostics(outcome.diagnostics), list[Replayed]()
     for changes in found:
         if not changes.keys:

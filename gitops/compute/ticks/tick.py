@@ -22,7 +22,7 @@ from gitops.cluster.apply.projection import reconcile
 from gitops.cluster.apply.runner import report_interrupt, run_graph
 from gitops.cluster.changesets.runs import RunLog
 from gitops.cluster.config.cluster_yaml import load_header
-from gitops.cluster.config.load import LoadResult
+from gitops.cluster.config.load import Loaded
 from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetKind
 from gitops.cluster.model.compute import ComputeRules
 from gitops.cluster.model.outcome import VerbOutcome
@@ -31,7 +31,7 @@ from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.run_event import to_all
 from gitops.cluster.model.strategy import StrategyType
 from gitops.cluster.plan.strategies import applied_rules, own_names
-from gitops.cluster.session.session import Session, StateNeed, in_session
+from gitops.cluster.session.session import Session, StateNeed, looking, writing
 from gitops.cluster.session.workspace import OpenTarget, Workspace
 from gitops.cluster.targets.port import StrategyTarget
 from gitops.cluster.targets.state import StrategyState
@@ -110,24 +110,24 @@ def preview(workspace: Workspace, how: Ticking) -> TickOutcome:
                 current.problems.add_error(error)
         return replace(_outcome(current, found), dry_run=True)
 
-    return in_session(workspace, "tick", StateNeed.REQUIRED, look, lockless=True, loaded=without_resources(workspace))
+    return looking(workspace, StateNeed.REQUIRED, look, loaded=without_resources(workspace))
 
 
 def tick(workspace: Workspace, how: Ticking) -> TickOutcome:
     """Decide and carry out, by the steps of this module."""
     loaded = without_resources(workspace)
-    outcome = in_session(workspace, "tick", StateNeed.REQUIRED, lambda current: _tick(current, how), loaded=loaded)
+    outcome = writing(workspace, "tick", StateNeed.REQUIRED, lambda current: _tick(current, how), loaded=loaded)
     if not how.scheduled:
         return outcome
     # What has the lock does the work, or the next run of the schedule does.
     return replace(outcome, diagnostics=tuple(map(_as_scheduled, outcome.diagnostics)))
 
 
-def without_resources(workspace: Workspace) -> LoadResult:
+def without_resources(workspace: Workspace) -> Loaded:
     """The folder as far as it says where its ledger is: a tick is about what was applied, and not about what is declared."""
     header, problems = load_header(workspace.tree)
     desired = None if header is None else DesiredState("", {}, (), {}, header.name, header.storage, header.lock)
-    return LoadResult(desired, header, {}, (), problems)
+    return Loaded(desired, header, {}, (), problems)
 
 
 def _tick(current: Session, how: Ticking) -> TickOutcome:

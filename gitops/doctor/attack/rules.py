@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.cluster.config.trust_root import trust_root
-from gitops.cluster.ledger.trust import trust_at
+from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model.kinds import LOSES_DATA
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.codes import Code

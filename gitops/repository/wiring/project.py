@@ -24,11 +24,9 @@ from gitops.cluster.approving.sign import ApprovalPublisher
 from gitops.cluster.config.cache import MemoryCache
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.config.gitops_yaml import ClusterRule
-from gitops.cluster.ledger.anchor import AnchorFile
 from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
-from gitops.cluster.ledger.chain import LEDGERS, approvals_prefix, ledger_ref
-from gitops.cluster.ledger.head_pin import HeadPin
-from gitops.cluster.ledger.heads import Heads
+from gitops.cluster.ledger.chain import LEDGERS, AnchorFile, approvals_prefix, ledger_ref
+from gitops.cluster.ledger.heads import HeadPin, Heads
 from gitops.cluster.ledger.served import ServingReports
 from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.codes import Code

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gitops.cluster.config.cluster_yaml import declared_storage, read_cluster
 from gitops.cluster.config.gitops_yaml import ClusterRule
-from gitops.cluster.ledger.anchor import AnchorFile
+from gitops.cluster.ledger.chain import AnchorFile
 from gitops.cluster.ledger.repair import RepairLedger
 from gitops.core.errors import GitopsError
 from gitops.database.storage.address import StorageRootError

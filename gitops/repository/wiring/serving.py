@@ -8,8 +8,7 @@ from pathlib import Path
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.ledger.folder import FolderLedger
-from gitops.cluster.ledger.past import past_ledger
-from gitops.cluster.ledger.served import ServingReports
+from gitops.cluster.ledger.served import ServingReports, past_ledger
 from gitops.cluster.session.workspace import Stores
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

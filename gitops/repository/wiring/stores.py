@@ -223,8 +223,8 @@ class _LazyEngine:
 
 def with_compile_cache(workspace: Workspace) -> Workspace:
     """The workspace of a command that only reads: if it is a folder, it uses the compile cache of the user."""
+    from gitops.cluster.config.cache import Hints
     from gitops.cluster.config.folder import FolderTree
-    from gitops.cluster.session.workspace import Hints
 
     tree = workspace.tree
     if not isinstance(tree, FolderTree) or (cache := compile_cache(os.environ)) is None:

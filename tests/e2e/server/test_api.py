@@ -15,7 +15,7 @@ import pytest
 from gitops.cluster.ledger.folder import FolderLedger
 from gitops.cluster.model.changeset import Changeset, ChangesetState, EventDraft, Happening
 from gitops.cluster.model.ledger import EntryKind, changeset_key
-from gitops.cluster.session.steer import Steering
+from gitops.cluster.session.changesets import Steering
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.faults import NoFaults

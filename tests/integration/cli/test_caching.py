@@ -61,7 +61,7 @@ def test_the_edition_moves_with_every_source_that_decides_what_a_folder_means(
         "cluster/config/load.py",
         "core/canonical.py",
         "cluster/model/resource.py",
-        "cluster/config/git_folders.py",
+        "cluster/config/sound.py",
     ):
         before = edition()
         (root / name).write_text((root / name).read_text() + "\n")

@@ -14,7 +14,7 @@ import pytest
 
 from gitops.cli.main import main, parse_options
 from gitops.cli.progress import watching
-from gitops.cluster.ledger.runs import read_run
+from gitops.cluster.ledger.records import read_run
 from gitops.cluster.model.change import Action
 from gitops.cluster.model.run_event import RunEvent
 from gitops.render.changesets import to_gantt

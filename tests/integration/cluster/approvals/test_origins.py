@@ -13,7 +13,7 @@ import pytest
 from gitops.cluster.approvals.counting import CountedCommits, Touched
 from gitops.cluster.approvals.origins import MOST_COMMITS, Pushed, person_of_account
 from gitops.cluster.config.trust_root import trust_root
-from gitops.cluster.ledger.trust import trust_at
+from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model.address import Address, Kind, cluster_address, graph_address, trust_address
 from gitops.cluster.model.origin import Authors, How, Origin
 from gitops.cluster.model.trust import TrustRoot

@@ -15,7 +15,7 @@ from gitops.cluster.audit.trail import read_trail
 from gitops.cluster.audit.verb import AuditScope
 from gitops.cluster.ledger.chain import APPROVALS, REVOCATIONS
 from gitops.cluster.model.ledger import EntryKind, LedgerState
-from gitops.cluster.session.revocations import RevocationContext, record_under_lock
+from gitops.cluster.session.session import RevocationContext, record_under_lock
 from gitops.git.port import ZERO, RefUpdate
 from gitops.render.audit import log_form, log_text
 from tests.support.audited import CONFIG, Lie, Life, saying

@@ -20,9 +20,8 @@ from gitops.cluster.ledger.changesets import (
     write_index,
     write_record,
 )
-from gitops.cluster.ledger.record_check import check_records, check_trailers
-from gitops.cluster.ledger.runs import write_run
-from gitops.cluster.ledger.trailers import commit_message, parse_trailers
+from gitops.cluster.ledger.records import write_run
+from gitops.cluster.ledger.trailers import check_records, check_trailers, commit_message, parse_trailers
 from gitops.cluster.model.changeset import Changeset, EventDraft, Finalized
 from gitops.cluster.model.ledger import EntryKind
 from gitops.cluster.model.plan import NodeOutcome

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from gitops.cluster.ledger.head_pin import HeadPin
+from gitops.cluster.ledger.heads import HeadPin
 from tests.support.audit_desk import APPROVALS, SEEN, TRACKED, Desk
 from tests.support.audited import CLUSTER, Lie, saying
 from tests.support.git_fixture import run

@@ -9,7 +9,7 @@ import pytest
 
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.config.folder import FolderTree
-from gitops.cluster.config.load import LoadResult, load_desired
+from gitops.cluster.config.load import Loaded, load_desired
 from gitops.cluster.config.source import MemoryTree
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.resource import Dependency
@@ -31,7 +31,7 @@ def gq(*names: str) -> bytes:
     ).encode()
 
 
-def load(yaml: str, files: dict[str, bytes] | None = None, refused: dict[str, str] | None = None) -> LoadResult:
+def load(yaml: str, files: dict[str, bytes] | None = None, refused: dict[str, str] | None = None) -> Loaded:
     given = {"p.pg": PG, "q.gq": gq("find"), "base.yaml": POLICY} if files is None else files
     return load_desired(MemoryTree({"cluster.yaml": yaml.encode(), **given}, refused=refused or {}))
 
@@ -43,11 +43,11 @@ def one_graph(queries: str) -> str:
 VALID = one_graph("{find: {file: q.gq}}") + "policies:\n  base: {file: base.yaml, applies_to: [knowledge]}\n"
 
 
-def findings(result: LoadResult) -> list[tuple[str, str]]:
+def findings(result: Loaded) -> list[tuple[str, str]]:
     return [(d.code, d.path) for d in result.diagnostics]
 
 
-def query_names(result: LoadResult) -> list[str]:
+def query_names(result: Loaded) -> list[str]:
     assert result.desired is not None, findings(result)
     return list(result.desired.graphs["knowledge"].queries)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gitops.cluster.config import compiler
-from gitops.cluster.config.cache import MemoryCache
+from gitops.cluster.config.cache import Hints, MemoryCache
 from gitops.cluster.config.folder import FolderTree
-from gitops.cluster.config.load import load_cached, load_desired
+from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.source import MemoryTree, SourceLimits, SourceMovedError
 from gitops.cluster.model.address import query_address
 from tests.support.warm import cold, warm
@@ -70,7 +70,7 @@ def read_by(files: dict[str, bytes], cache: MemoryCache) -> list[str]:
     """The files that a load reads, not counting what its result is asked for afterwards."""
     tree = Watched(files)
     tree.read_paths = []
-    load_cached(tree, cache)
+    load_desired(tree, hints=Hints(tree, cache))
     return sorted(tree.read_paths)
 
 
@@ -102,7 +102,9 @@ def test_nothing_changed_reads_one_file_and_compiles_nothing(cache: MemoryCache,
 
 
 def test_the_dependencies_of_kept_graphs_are_made_when_they_are_asked_for(cache: MemoryCache) -> None:
-    found, expected = load_cached(MemoryTree(FILES), cache).dependencies, load_desired(MemoryTree(FILES)).dependencies
+    found, expected = (
+        load_desired(MemoryTree(FILES), hints=each).dependencies for each in (Hints(MemoryTree(FILES), cache), None)
+    )
     assert (len(found), tuple(found)) == (len(expected), expected)
     first = next(iter(found))
     assert first in found
@@ -244,7 +246,8 @@ def test_a_file_that_is_compared_counts_once_against_the_limits(
     newest = max(p.stat().st_ctime_ns for p in [folder, *folder.rglob("*")])
     for _ in range(2):
         compiled.clear()
-        load_cached(FolderTree(folder, confined=True, limits=limits).at(newest), cache)
+        tree = FolderTree(folder, confined=True, limits=limits).at(newest)
+        load_desired(tree, hints=Hints(tree, cache))
     assert compiled == []
 
 
@@ -360,7 +363,7 @@ def test_what_changed_a_moment_ago_is_read_again_and_trusted_later(folder: Path)
         tree = Counting(folder, confined=True)
         tree._now_ns = now_ns
         reads.clear()
-        load_cached(tree, kept)
+        load_desired(tree, hints=Hints(tree, kept))
         return len(reads)
 
     now = max(p.stat().st_ctime_ns for p in folder.rglob("*"))
@@ -374,7 +377,7 @@ def test_what_changed_a_moment_ago_is_read_again_and_trusted_later(folder: Path)
 def test_a_file_that_changes_under_a_load_is_noticed_when_it_is_looked_at(folder: Path) -> None:
     kept = MemoryCache()
     assert warm(at(folder), kept) is not None
-    result = load_cached(at(folder), kept)
+    result = load_desired(at(folder), hints=Hints(at(folder), kept))
     assert result.desired is not None
     let_the_clock_of_files_move(folder)
     (folder / "q/a.gq").write_bytes(gq("z"))

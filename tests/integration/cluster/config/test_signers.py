@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.cluster.config.signers import parse_allowed_signers, parse_revoked_keys
+from gitops.cluster.config.trust_root import parse_allowed_signers, parse_revoked_keys
 from gitops.cluster.model.trust import Signer, TrustRoot
 from gitops.core.errors import GitopsError
 from gitops.git.signatures import sign, verify_detached

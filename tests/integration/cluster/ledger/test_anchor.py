@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cluster.ledger.anchor import ANCHOR_KEY, AnchorFile, StorageAnchor
+from gitops.cluster.ledger.chain import ANCHOR_KEY, AnchorFile, StorageAnchor
 from gitops.core.errors import IntegrityError
 from gitops.database.storage.port import ObjectStore
 from gitops.repository.wiring.stores import open_store

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cluster.ledger.head_pin import HeadPin
+from gitops.cluster.ledger.heads import HeadPin
 
 ID = "ab" * 20
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cluster.ledger import witnesses
-from gitops.cluster.ledger.witnesses import LedgerEntries, WitnessedLedger, WitnessKind, verify_witness
+from gitops.cluster.ledger import evidence
+from gitops.cluster.ledger.evidence import LedgerEntries, WitnessedLedger, WitnessKind, verify_witness
 from gitops.cluster.model.address import Address
 from gitops.git.repository import Repository
 from tests.support.audited import CLUSTER, Life, declared
@@ -58,7 +58,7 @@ def test_a_chain_beyond_the_bound_is_unread_and_still_contradicts(
     life.apply()
     chain = life.chain()
     store, old = life.repository, chain[-3]
-    monkeypatch.setattr(witnesses, "MOST_STEPS", steps)
+    monkeypatch.setattr(evidence, "MOST_STEPS", steps)
     ledger = WitnessedLedger(CLUSTER, old, LedgerEntries(store, old), lambda _: None)
     found = verify_witness(store, chain[-1], ledger)
     assert (found.kind, found.contradicts) == (kind, True)

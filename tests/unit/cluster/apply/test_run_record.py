@@ -9,7 +9,7 @@ import pytest
 
 from gitops.cluster.apply.runner import run_graph
 from gitops.cluster.changesets.runs import RunLog, longest
-from gitops.cluster.ledger.runs import MAX_BYTES, read_run, write_run
+from gitops.cluster.ledger.records import MAX_BYTES, read_run, write_run
 from gitops.cluster.model.change import Action
 from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
 from gitops.cluster.model.run_record import RunNode, RunRecord

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gitops.cluster.config.cache import MemoryCache
+from gitops.cluster.config.cache import Hints, MemoryCache
 from gitops.cluster.config.compute import compute_form, read_compute
 from gitops.cluster.config.difference import Differences
-from gitops.cluster.config.load import LoadResult, load_cached, load_desired
+from gitops.cluster.config.load import Loaded, load_desired
 from gitops.cluster.config.source import MemoryTree
 from gitops.cluster.model.address import Address, Kind, strategy_address
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget, read_strategies, read_strategy, strategy_resources
@@ -48,7 +48,7 @@ def tree(text: str) -> MemoryTree:
     return MemoryTree({"cluster.yaml": text.encode()})
 
 
-def load(text: str) -> LoadResult:
+def load(text: str) -> Loaded:
     return load_desired(tree(text))
 
 
@@ -56,7 +56,7 @@ def declared(section: dict[str, Any]) -> str:
     return f"version: 1\ncompute: {json.dumps(section)}\n"
 
 
-def texts(found: LoadResult) -> dict[Address, bytes]:
+def texts(found: Loaded) -> dict[Address, bytes]:
     return {address: resource.content or b"" for address, resource in found.resources.items()}
 
 
@@ -129,7 +129,7 @@ def test_a_cached_load_gives_the_same_resources_and_warnings():
     first = load(declared(rare))
     cache = MemoryCache()
     for _ in range(2):
-        again = load_cached(tree(declared(rare)), cache)
+        again = load_desired(tree(declared(rare)), hints=Hints(tree(declared(rare)), cache))
         assert texts(again) == texts(first)
         assert [*again.diagnostics] == [*first.diagnostics]
     assert [each.code for each in first.diagnostics] == ["strategy_questionable"]

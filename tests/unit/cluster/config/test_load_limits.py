@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gitops.cluster.config import compiler, reader
-from gitops.cluster.config.load import LoadResult, load_desired
+from gitops.cluster.config.load import Loaded, load_desired
 from gitops.cluster.config.source import MemoryTree, SourceLimits
 
 PG = b"node Person {\n  name: String @key\n}\n"
@@ -18,7 +18,7 @@ def gq(*names: str) -> bytes:
     ).encode()
 
 
-def load(yaml: str, **files: bytes) -> LoadResult:
+def load(yaml: str, **files: bytes) -> Loaded:
     return load_desired(MemoryTree({"cluster.yaml": yaml.encode(), "s": PG, **files}))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.cluster.config.promoted import promoted_config
+from gitops.cluster.config.cluster_yaml import promoted_config
 from tests.support.cases import read_yaml
 from tests.support.pages import ROOT
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gitops.cluster.config.cluster_yaml import read_cluster
+from gitops.cluster.config.compiler import find_query_file
 from gitops.cluster.config.loader import ResourceLoader
-from gitops.cluster.config.query_file import find_query_file
 from gitops.cluster.config.reader import SourceReader
 from gitops.cluster.config.source import MemoryTree
 from gitops.cluster.model.address import query_address

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.cluster.ledger.writings import following
+from gitops.cluster.ledger.files import following
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.ledger import ApprovalUse, EntryChange, EntryKind, SourceRevision
 from tests.support.branch_ledger import written

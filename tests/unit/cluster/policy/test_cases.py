@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.cluster.config.cache import MemoryCache
-from gitops.cluster.config.load import LoadResult, load_cached, load_desired
+from gitops.cluster.config.cache import Hints, MemoryCache
+from gitops.cluster.config.load import Loaded, load_desired
 from gitops.cluster.config.source import MemoryTree
 
 FILES = {
@@ -56,13 +56,15 @@ cases:
 """
 
 
-def load(cases: str, place: str = "policies/k.test.yaml") -> LoadResult:
+def load(cases: str, place: str = "policies/k.test.yaml") -> Loaded:
     """The folder with a file of cases; with a cache it says the same, also when asked again."""
     files = {**FILES, place: cases.encode()}
     cache = MemoryCache()
     cold = load_desired(MemoryTree(files))
     for _ in range(2):
-        assert list(load_cached(MemoryTree(files), cache).diagnostics) == list(cold.diagnostics)
+        assert list(load_desired(MemoryTree(files), hints=Hints(MemoryTree(files), cache)).diagnostics) == list(
+            cold.diagnostics
+        )
     return cold
 
 

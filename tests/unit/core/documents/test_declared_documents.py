@@ -56,7 +56,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         4: ("graph/manifest_4.branch.json", "graph/manifest_4.create.json", "graph/manifest_4.merge.json"),
     },
     "gitops.database.graph.object_root.CLAIM": {1: ("graph/claim_1.json", "graph/claim_1.given_up.json")},
-    "gitops.cluster.ledger.anchor.ANCHOR": {1: ("anchor.json",)},
+    "gitops.cluster.ledger.chain.ANCHOR": {1: ("anchor.json",)},
     "gitops.cluster.ledger.changesets.CHANGESET": {
         1: ("changesets/record_1.json", "changesets/record_1.failed.json", "changesets/record_1.finalized.json")
     },
@@ -92,7 +92,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.cluster.ledger.documents.LOCK": {1: ("lock.json",)},
     "gitops.cluster.ledger.documents.SOUND": {1: ("sound_1.json",)},
     "gitops.cluster.ledger.documents.STATE": {1: ("state.full.json", "state.empty.json")},
-    "gitops.cluster.ledger.runs.RUN": {1: ("changesets/run_1.json",)},
+    "gitops.cluster.ledger.records.RUN": {1: ("changesets/run_1.json",)},
     "gitops.cluster.ledger.served.SERVER_REPORT": {1: ("serving/report_1.json", "serving/report_1.refused.json")},
     "gitops.cluster.model.compute.STRATEGY": {
         1: (

@@ -1,0 +1,71 @@
+"""What source commits say of a cluster: keys and rules, and where an entry of the first release has it.
+
+`gitops.cluster.ledger.chain` reads the keys and rules of ledger entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from gitops.cluster.config.cluster_yaml import load_header
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
+from gitops.cluster.config.source import SourceTree
+from gitops.cluster.config.trust_root import trust_paths, trust_root
+from gitops.cluster.model.ledger import LedgerEntry
+from gitops.cluster.model.scope import UNKNOWN_STORAGE, ClusterScope
+from gitops.git.port import GitReader
+
+
+def trust_at(reader: GitReader, tree: str) -> Mapping[str, bytes]:
+    """The files of keys and rules in a root tree, those that exist. Raises GitopsError `bot_config_invalid`."""
+    source = reader.read(tree, CONFIG_FILE)
+    paths = () if source is None else _paths(source)
+    found = {path: reader.read(tree, path) for path in paths}
+    return {path: content for path, content in found.items() if content is not None}
+
+
+@lru_cache(maxsize=8)
+def _paths(source: bytes) -> tuple[str, ...]:
+    """The files that a `gitops.yaml` names; hundreds of branches of one push have the same."""
+    return tuple(trust_paths(parse_bot_config(source)))
+
+
+def trust_waits(reader: GitReader, source: str | None, in_force: str) -> bool:
+    """Whether a source commit has other keys and rules than those of digest `in_force`: they wait for an approval.
+
+    False where the commit is not at hand.
+    """
+    if source is None or reader.resolve(source) is None:
+        return False
+    return trust_root(trust_at(reader, reader.commit(source).tree)).digest != in_force
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+# Where an entry records its cluster.
+
+
+FolderOpener = Callable[[GitReader, str], SourceTree]
+"""Opens a cluster folder by its tree id."""
+
+
+def recorded_scope(reader: GitReader, entry: LedgerEntry, open_folder: FolderOpener) -> ClusterScope:
+    """Where the cluster is after an entry.
+
+    Entries of the first release do not say where the graphs are: the storage is what their source commit declares, which that
+    release used. Without that commit it is unknown, and equals no declaration.
+    """
+    if entry.scope is not None:
+        return entry.scope
+    source, storage = entry.source, UNKNOWN_STORAGE
+    if source is None or reader.resolve(source.commit) is None:
+        return ClusterScope(entry.target, storage, entry.target.cluster)
+    declared = declared_storage(reader, reader.commit(source.commit).tree, entry.target.path, open_folder)
+    return ClusterScope(entry.target, declared, entry.target.cluster)
+
+
+def declared_storage(reader: GitReader, tree: str, path: str, open_folder: FolderOpener) -> str | None:
+    """The storage that the cluster folder `path` of a root tree declares; None for the default, and for no such folder."""
+    folder = reader.subtree(tree, path)
+    header = None if folder is None else load_header(open_folder(reader, folder))[0]
+    return None if header is None else header.storage
