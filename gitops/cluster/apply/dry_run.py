@@ -16,12 +16,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gitops.cluster.apply.adopt import waiting_adoption
-from gitops.cluster.apply.apply import may_apply
-from gitops.cluster.apply.carry_out import carry_out
-from gitops.cluster.apply.ended import Ended
+from gitops.cluster.apply.apply import Part, joined, make_run, may_apply, may_begin, report, report_part, republished_of
+from gitops.cluster.apply.carry_out import Ended, carry_out
 from gitops.cluster.apply.land import settle_run
-from gitops.cluster.apply.prepare import Part, make_run, may_begin
-from gitops.cluster.apply.report import joined, report, report_part, republished_of
 from gitops.cluster.apply.run import Run
 from gitops.cluster.model.address import Kind
 from gitops.cluster.model.change import Action, Change, Disposition
@@ -30,9 +27,8 @@ from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.cluster.model.plan import Effect, ExecNode, NodeOutcome, NodeResult, Plan
 from gitops.cluster.model.run_event import RunEvent, to_all
 from gitops.cluster.plan.classes import COMMITTED
-from gitops.cluster.plan.foresight import Foreseen, foresee, warn_of_changesets
 from gitops.cluster.plan.landing import graph_refusals
-from gitops.cluster.plan.open_changesets import graphs_of_changesets
+from gitops.cluster.plan.leftovers import Foreseen, foresee, graphs_of_changesets, warn_of_changesets
 from gitops.cluster.plan.plan import plan_session
 from gitops.cluster.plan.recovery_rules import Sweep
 from gitops.cluster.session.gate import AcceptedApprovals

@@ -8,20 +8,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
+from gitops.cluster.apply.run import write_events
+from gitops.cluster.apply.runner import run_graph
+from gitops.cluster.apply.serving import drain
+from gitops.cluster.apply.settle import with_seen
+from gitops.cluster.changesets.lifecycle import Journal, unfinished
 from gitops.cluster.ledger.port import LedgerView
-from gitops.cluster.model.address import graph_address
+from gitops.cluster.model.address import Address, Kind, graph_address
+from gitops.cluster.model.changeset import (
+    Changeset,
+    ChangesetState,
+    Drained,
+    EventDraft,
+    Failed,
+    Finalized,
+    Happening,
+    Member,
+    Orphan,
+    Removed,
+    RollingBack,
+    Runtime,
+    RuntimeState,
+    RuntimeUpdated,
+)
 from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState
-from gitops.cluster.plan.open_changesets import graphs_of_changesets
-from gitops.cluster.plan.probe import GraphProbe, probe_operation
+from gitops.cluster.model.outcome import Course
+from gitops.cluster.model.plan import ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
+from gitops.cluster.plan.changeset import changeset_result
+from gitops.cluster.plan.layers import transposed
+from gitops.cluster.plan.leftovers import (
+    Interrupted,
+    contraction,
+    course_of,
+    delete_order,
+    graphs_of_changesets,
+    live_members,
+    look_at,
+    out_of_cluster,
+    to_migrate_back,
+    to_remove,
+)
+from gitops.cluster.plan.probe import GraphProbe, probe_operation, seen_facts
 from gitops.cluster.plan.recovery_rules import Sweep, sweep
 from gitops.cluster.session.observations import RECOVERIES
+from gitops.cluster.session.session import Session
 from gitops.cluster.session.workspace import Stores
+from gitops.core.canonical import digest
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostics
-from gitops.core.errors import GitopsError
+from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.graph.port import DeleteOrder, Existence
 
 _UNFENCED = frozenset({Code.GRAPH_MISSING, Code.GRAPH_UNREADABLE, Code.GRAPH_DELETED})
@@ -95,3 +135,290 @@ def _finish_delete(stores: Stores, intent: Intent, fence: int) -> None:
         stores.engine.delete_tree(uri)
     else:
         stores.engine.delete(uri, DeleteOrder(intent.incarnation, 0, fence, intent.approval_ids))
+
+
+# -- Changesets that an interrupted run left open, settled at the start of the next one, under its lock ----------------
+#
+# What becomes of each is decided in `gitops.cluster.plan.leftovers`, which a plan reads, too. Here it is carried out.
+
+
+INTERRUPTED = "the run was interrupted"
+"""The error of a changeset whose run was stopped or died, and not that of any of its changes."""
+
+
+def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None, tuple[EventDraft, ...]]:
+    """Settle what is open; `fence` is the number of this run.
+
+    Returns the changeset that this run goes on with, if there is one, and the events of one that landed nothing and failed, which
+    are written with the first ones of this run. Raises GitopsError where something else has to be done before an apply.
+    """
+    listing = current.opened.ledger.changesets()
+    if listing.problem is not None:
+        raise ConflictError(Code.CHANGESET_INVALID, listing.problem, path="changesets")
+    found: Interrupted | None = None
+    closing: tuple[EventDraft, ...] = ()
+    for record in listing.open:
+        match course_of(current, record):
+            case Course.CLOSED:
+                closing = _failed(current, record)
+            case Course.FINISHED:
+                finish(current, look_at(current, record), fence)
+            case Course.TAKEN_BACK:
+                abandon(current, look_at(current, record), fence)
+            case Course.RESUMED:
+                found = look_at(current, record)
+    return found, closing
+
+
+def abandon(current: Session, found: Interrupted, fence: int, error: str = INTERRUPTED) -> None:
+    """Take back an interrupted changeset and end it. Raises GitopsError; `cluster_recovery_pending` if its pivot is done."""
+    record, journal = found.record, Journal(current.workspace.stamp, found.record)
+    found.require_way_back()
+    if record.state is not ChangesetState.ROLLING_BACK:
+        journal.add(RollingBack(error, None))
+        write_events(current, journal)
+    left = take_back(current, journal.record, to_take_back(record), found.intents, fence)
+    end_rolled_back(current, journal, left, Severity.WARNING)
+    write_events(current, journal, found.operations)
+
+
+def _failed(current: Session, record: Changeset) -> tuple[EventDraft, ...]:
+    """The end of a changeset that lands what it can: it died before it recorded anything."""
+    journal = Journal(current.workspace.stamp, record)
+    if record.state is not ChangesetState.ROLLING_BACK:
+        journal.add(RollingBack(INTERRUPTED, None))
+    journal.add(Failed(record.error or INTERRUPTED))
+    return journal.drafts
+
+
+# -- What a changeset that failed takes back: graphs that it created, and migrations that only added something ---------
+#
+# Nothing is taken back by memory alone: each graph is looked at first, and only what this changeset made, and nothing has used
+# since, is removed. The rest stays as it is, and is listed as orphaned with the reason. A text that was published is found by
+# its digest alone; nothing refers to it.
+
+
+_KEPT = "kept for inspection (on_failure: keep)"
+
+
+def to_take_back(record: Changeset) -> ExecutionGraph:
+    """The graph of what an interrupted run may have staged; the graphs of a cluster do not depend on each other."""
+    nodes = (
+        ExecNode(m.address, m.address.kind.value, m.action, position, (LockClaim(f"graph:{m.address.name}"),))
+        for position, m in enumerate(live_members(record))
+    )
+    return ExecutionGraph(tuple(nodes))
+
+
+def take_back(
+    current: Session,
+    record: Changeset,
+    staged: ExecutionGraph,
+    intents: Mapping[str, Sequence[Intent]],
+    fence: int,
+    versions: Mapping[str, object] | None = None,
+) -> tuple[Orphan, ...]:
+    """Take back the nodes of `staged` in the reverse of their order, each by what its graph is now; what is left behind.
+
+    `intents` are those of the changeset by node id; a node without one was never begun. `fence` is the number of this run, and
+    `versions` are those that its migrations gave the graphs, where they are known.
+    """
+    members = {member.address: member for member in record.members}
+    known = versions or {}
+
+    def execute(node: ExecNode) -> NodeResult:
+        member, announced = members[Address(node.id)], intents.get(node.id, ())
+        if announced and member.address.kind is Kind.GRAPH:
+            _remove_graph(current, record, member, announced, fence)
+        elif announced:
+            _migrate_back(current, member, announced, fence, known.get(node.id))
+        return NodeResult(node.id, NodeOutcome.DONE)
+
+    workspace = current.workspace
+    workers = workspace.workers or current.opened.workers
+    # One that has to stay keeps no other one from being taken back, unless that needs it.
+    alone = ExecutionGraph(tuple(replace(node, group="") for node in staged.nodes), staged.edges)
+    results = run_graph(transposed(alone), execute, clock=workspace.clock, workers=workers)
+    return tuple(
+        Orphan(Address(result.node_id), _why_left(result)) for result in results if not result.outcome.succeeded
+    )
+
+
+def keep(
+    current: Session, record: Changeset, begun: Collection[str], intents: Mapping[str, Sequence[Intent]]
+) -> tuple[Orphan, ...]:
+    """Leave what a changeset staged as it is, for people to look at: all of it that is there is orphaned.
+
+    `begun` are the nodes that were carried out, and may have failed; `intents` are as for `take_back`.
+    """
+    live = {member.address: member for member in live_members(record)}
+    kept = [m.address for m in record.members if m.runtime.state is RuntimeState.READY]
+    unknown = (live[address] for address in map(Address, begun) if address in live and address not in kept)
+    kept += [m.address for m in unknown if _is_there(current, record, m, intents.get(m.address, ()))]
+    return tuple(Orphan(address, _KEPT) for address in sorted(kept))
+
+
+def _is_there(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> bool:
+    """Whether a node that failed has done something to its graph, or that is not known."""
+    try:
+        if member.address.kind is Kind.GRAPH:
+            return to_remove(current, record, member, announced) is not None
+        reading = to_migrate_back(current, member, announced)
+        return reading is not None and digest(reading.schema_source) != member.before
+    except GitopsError:
+        return True
+
+
+def _why_left(result: NodeResult) -> str:
+    messages = [diagnostic.message for diagnostic in result.diagnostics] or [
+        f"{result.blocked_by} is left, which needs it"
+    ]
+    return " ".join(messages[0].split())
+
+
+def _remove_graph(current: Session, record: Changeset, member: Member, announced: Sequence[Intent], fence: int) -> None:
+    """Delete a graph that the changeset created, while it is empty. Raises GitopsError where it has to stay."""
+    stores, uri = current.opened, current.opened.graph_uri(member.address.name)
+    try:
+        reading = to_remove(current, record, member, announced)
+    except GitopsError as error:
+        if error.code != Code.GRAPH_DELETED:
+            raise
+        reading = None
+    if reading is None:
+        # A run may have died while it created the graph, or behind the point of no return while it took it back.
+        stores.engine.finish_delete(uri)
+    else:
+        stores.engine.delete(uri, DeleteOrder(reading.incarnation, 0, max(fence, reading.fence)))
+
+
+def _migrate_back(current: Session, member: Member, announced: Sequence[Intent], fence: int, version: object) -> None:
+    """Take a graph back to the schema that it had. Raises GitopsError where it has to keep the new one."""
+    stores = current.opened
+    reading, uri = to_migrate_back(current, member, announced, version), stores.graph_uri(member.address.name)
+    if reading is None:
+        return
+    fence = max(fence, reading.fence)
+    if digest(reading.schema_source) == member.before:
+        # The run that announced it may be alive, only slow: it must not begin now.
+        stores.engine.fence(uri, fence)
+        return
+    before = stores.engine.schema_text(uri, member.before or "")
+    back = stores.engine.prepare_migration(
+        uri, before, actor=current.workspace.actor, incarnation=reading.incarnation, fence=fence
+    )
+    back.publish()
+
+
+def end_rolled_back(
+    current: Session, journal: Journal, orphaned: tuple[Orphan, ...], severity: Severity = Severity.ERROR
+) -> None:
+    """Add that what was ready is taken back but for what is `orphaned`, and report it; the error is recorded before."""
+    record, at, left = journal.record, current.workspace.stamp(), {orphan.address for orphan in orphaned}
+    key, error = record.key, record.error or "it failed"
+    undone = [m for m in record.members if m.runtime.state is RuntimeState.READY and m.address not in left]
+    journal.add(
+        *(
+            RuntimeUpdated(m.address, Runtime(RuntimeState.COMPENSATED, m.runtime.attempts, m.runtime.started_at, at))
+            for m in undone
+        ),
+        Failed(error, orphaned),
+    )
+    current.problems.add(Code.CHANGESET_ROLLED_BACK, key, f"nothing of it is applied: {error}", severity=severity)
+    for orphan in orphaned:
+        detail = f"changeset {key} left it behind: {orphan.reason}"
+        current.problems.add(Code.CHANGESET_ORPHANED, orphan.address, detail, severity=severity)
+
+
+# -- What is left of a changeset after its commit, in a later run: the data of what left the cluster, and drops of schemas
+#
+# The applied state has moved, so none of this is taken back. What fails is recorded, reported, and tried again by the next run;
+# until then nothing else changes these graphs.
+
+
+def finish(current: Session, found: Interrupted, fence: int) -> None:
+    """Finish a committed changeset as far as that is possible now; what is not is reported. Raises GitopsError of the ledger."""
+    record, intents = found.record, found.intents
+    journal, at = Journal(current.workspace.stamp, record), current.workspace.stamp()
+    if record.state is ChangesetState.COMMITTED:
+        waits = drain(current, record, destroys=any(a.kind in (Kind.GRAPH, Kind.SCHEMA) for a in unfinished(record)))
+        journal.add(Drained(waits.waited_ms, waits.evidence))
+    done: list[str] = []
+    seen: dict[Address, Mapping[str, object]] = {}
+    members = {member.address: member for member in record.members}
+    for address in unfinished(journal.record):
+        work = partial(_delete, current, address, intents.get(address, ()), fence)
+        event: Happening = Removed(address)
+        if address in members:
+            work = partial(_migrate, current, members[address], fence, seen)
+            event = RuntimeUpdated(address, Runtime(RuntimeState.CANONICAL, updated_at=at))
+        if _tried(current, journal, address, work):
+            journal.add(event)
+            done.append(address)
+    left = unfinished(journal.record)
+    if not left:
+        revision, converged = current.state.revision, not record.excluded
+        result = changeset_result(journal.record, state_revision=revision, converged=converged, at=at)
+        journal.add(Finalized(result))
+    retire = settled(current, (intent for name in done for intent in intents.get(name, ())))
+    if journal.drafts or retire:
+        write_events(current, journal, retire, with_seen(current.state, current.desired, seen, at=at))
+    if not left:
+        what = f": {', '.join(done)}" if done else ""
+        detail = f"an earlier run committed it, and this one settled what was left{what}"
+        current.problems.add(Code.CLUSTER_RECOVERY_ROLLED_FORWARD, record.key, detail)
+
+
+def settled(current: Session, intents: Iterable[Intent]) -> tuple[str, ...]:
+    """Of operations that are done, those that need no intent any longer.
+
+    In a folder the state may record that an approval is used while its document does not, after a death between the two. The
+    sweep of the next run marks it, and finds the approval by the intent.
+    """
+    intents = tuple(intents)
+    used = {name for intent in intents for name in intent.approval_ids}
+    documents = current.opened.ledger.approvals().documents if used else ()
+    unmarked = {each.approval_id for each in documents if each.approval_id in used and each.consumed_at is None}
+    return tuple(intent.operation_id for intent in intents if not unmarked.intersection(intent.approval_ids))
+
+
+def _tried(current: Session, journal: Journal, address: Address, work: Callable[[], None]) -> bool:
+    """Whether the work could be done; if not, that is reported, and recorded the first time."""
+    try:
+        work()
+    except GitopsError as error:
+        detail = f"changeset {journal.record.key} is not finished: {error.detail}"
+        current.problems.add(error.code, address, detail, fix=error.fix)
+        if not journal.record.needs_attention:
+            failed = Runtime(
+                RuntimeState.FAILED, updated_at=current.workspace.stamp(), error=f"{error.code}: {error.detail}"
+            )
+            journal.add(RuntimeUpdated(address, failed))
+        return False
+    return True
+
+
+def _delete(current: Session, graph: Address, intents: Sequence[Intent], fence: int) -> None:
+    """Delete the data of a graph that left the cluster, as its approvals permit; nothing else has any. Raises GitopsError."""
+    if graph.kind is not Kind.GRAPH:
+        return
+    stores, uri = current.opened, current.opened.graph_uri(graph.name)
+    with out_of_cluster(uri):
+        order = delete_order(current, graph, intents)
+        if order is None:
+            # A run may have died when the root was free, and the files were not removed yet.
+            stores.engine.finish_delete(uri)
+        else:
+            stores.engine.delete(uri, replace(order, fence=max(fence, order.fence)))
+
+
+def _migrate(current: Session, member: Member, fence: int, seen: dict[Address, Mapping[str, object]]) -> None:
+    """Drop from a graph what its new schema does not have, and add what is `seen` of it then. Raises GitopsError."""
+    if (found := contraction(current, member)) is not None:
+        (reading, text), stores = found, current.opened
+        uri, actor, fence = stores.graph_uri(member.address.name), current.workspace.actor, max(fence, reading.fence)
+        stores.engine.prepare_migration(uri, text, actor=actor, incarnation=reading.incarnation, fence=fence).publish()
+    uri = current.opened.graph_uri(member.address.name)
+    # The drop is done: a graph that cannot be read now keeps its record until a refresh.
+    with suppress(GitopsError):
+        seen[member.address] = seen_facts(uri, current.opened.engine.read(uri))

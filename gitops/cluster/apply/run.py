@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import cached_property
 from types import MappingProxyType
 
 from gitops.cluster.apply.entries import make_entry, origins_of
-from gitops.cluster.changesets.journal import Journal
+from gitops.cluster.changesets.lifecycle import Journal
 from gitops.cluster.ledger.port import LedgerWrite
-from gitops.cluster.model.change import Change, Disposition
-from gitops.cluster.model.ledger import ApprovalUse, Debt, EntryKind, Intent, LedgerEntry, LedgerState
+from gitops.cluster.model.address import Kind, schema_address
+from gitops.cluster.model.approval import Approval
+from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.changeset import ChangesetBase, ChangesetKind, ChangesetState, Created
+from gitops.cluster.model.ledger import (
+    ApprovalUse,
+    Debt,
+    EntryKind,
+    Intent,
+    IntentKind,
+    LedgerEntry,
+    LedgerState,
+    changeset_key,
+)
 from gitops.cluster.model.origin import Origin
 from gitops.cluster.model.plan import ExecutionGraph, Plan
+from gitops.cluster.model.restore import restore_order
+from gitops.cluster.plan.changeset import ChangesetIdentity, approvals_required, first_record
+from gitops.cluster.plan.leftovers import facts_of
 from gitops.cluster.plan.recovery_rules import Sweep
 from gitops.cluster.session.gate import AcceptedApprovals
 from gitops.cluster.session.session import Session
+from gitops.cluster.session.workspace import ChangesetFacts
 from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
 
 _NOTHING: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
@@ -143,3 +161,127 @@ def _write_events(
     else:
         current.view = ledger.commit(current.view, LedgerWrite(state, entry, tuple(retire), events=journal.drafts))
     journal.written()
+
+
+# -- The changeset of a run: which one it is, what it will change, and its announcement before the first side effect ---
+#
+# The key of a changeset follows from the merge that it brings in, so that a run that is repeated finds the changeset that it has
+# made. After one that failed, the next attempt has a key of its own; what is left of a merge that landed, and a run without a
+# merge, are repairs, whose key follows from what the ledger holds and from the plan.
+
+
+def announce(run: Run, part: str) -> bool:
+    """Create the changeset of a run and write its intents; False if that failed, which is reported then.
+
+    A run that is not atomic announces no more than its intents: without any, the changeset is recorded with the result.
+    """
+    current = run.session
+    try:
+        if not run.journal.recorded and any(c.disposition is Disposition.APPLIED for c in run.plan.changes):
+            _create(run, part)
+        if run.intents or (run.atomic and run.journal.drafts):
+            run.announce()
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return False
+    return True
+
+
+def _create(run: Run, part: str) -> None:
+    current, facts = run.session, facts_of(run.session)
+    state = current.state
+    record = first_record(
+        _identify(run, facts, part),
+        run.plan,
+        run.graph,
+        source=facts.source,
+        base=ChangesetBase(state.revision, current.view.cas, state.applied_digest, state.config_digest),
+        covers=facts.covers,
+        at=current.workspace.stamp(),
+        atomic=run.atomic,
+    )
+    run.journal.add(Created(record), *approvals_required(run.plan))
+
+
+def _identify(run: Run, facts: ChangesetFacts, part: str) -> ChangesetIdentity:
+    """The identity of a changeset that does not exist yet. Raises GitopsError."""
+    current = run.session
+    ledger, governance = current.opened.ledger, current.workspace.governance
+    cluster = governance.target.cluster if governance is not None else current.desired.name or "cluster"
+    repair = f"{current.view.head or current.view.cas} {run.plan.digest}"
+    kind, attempt, retry_of = facts.kind, facts.attempt, facts.retry_of
+    subject = facts.source.merge_commit
+    if subject is None:
+        kind, subject = ChangesetKind.RECONCILE, repair
+    while True:
+        key = changeset_key(cluster, kind, subject, attempt=attempt, part=part)
+        known = ledger.changeset(key)
+        if known is None:
+            return ChangesetIdentity(key, cluster, kind, attempt, part, retry_of)
+        if known.state is not ChangesetState.FAILED and kind is not ChangesetKind.RECONCILE:
+            kind, subject, attempt, retry_of = ChangesetKind.RECONCILE, repair, 1, None
+            continue
+        attempt += 1
+        if kind is not ChangesetKind.RECONCILE:
+            kind, retry_of = ChangesetKind.RETRY, key
+
+
+# -- The intents of a run: one for each node that moves a graph, announced before its first side effect ----------------
+
+
+_INTENTS = {
+    (Kind.GRAPH, Action.CREATE): IntentKind.GRAPH_CREATE,
+    (Kind.SCHEMA, Action.UPDATE): IntentKind.SCHEMA_APPLY,
+    (Kind.RESTORE, Action.CREATE): IntentKind.GRAPH_RESTORE,
+    (Kind.RESTORE, Action.UPDATE): IntentKind.GRAPH_RESTORE,
+    (Kind.GRAPH, Action.DELETE): IntentKind.GRAPH_DELETE,
+}
+
+
+def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int, *, atomic: bool) -> dict[str, Intent]:
+    """The intents of the graph that carries a plan out by node id, in its order, so that their ids sort like their operations."""
+    workspace, stores = current.workspace, current.opened
+    granted: dict[str, tuple[Approval, ...]] = {r.resource: r.spent for r in plan.approvals_required if r.satisfied}
+    growth, at = current.data_growth, workspace.stamp()
+    changes = {change.address: change for change in plan.changes}
+    found = {}
+    for node in sorted(graph.nodes, key=lambda n: n.position):
+        change = changes.get(node.address)
+        kind = None if change is None else _INTENTS.get((change.address.kind, change.action))
+        if change is None or kind is None:
+            continue
+        name = change.address.name
+        schema = current.desired.resources.get(schema_address(name))
+        leaves_schema = kind in (IntentKind.GRAPH_DELETE, IntentKind.GRAPH_RESTORE)
+        wanted = "" if leaves_schema or schema is None else schema.digest
+        restores = restore_order(current.desired.resources[node.address]) if kind is IntentKind.GRAPH_RESTORE else None
+        first = node.expanded if atomic else None
+        # What is approved is the whole of a change, which is done with its rest.
+        approvals = () if first else granted.get(node.address, ())
+        used = [a.approval_id for a in approvals]
+        rows = growth.covered(a.seen for a in approvals) if kind is IntentKind.GRAPH_DELETE else None
+        # What the plan saw under the lock; the node itself reports a graph that does not open.
+        seen, last = change.seen, 0
+        if kind is not IntentKind.GRAPH_CREATE:
+            # After the loss of a ledger its numbers begin again, and those of the graphs do not.
+            with suppress(GitopsError):
+                last = stores.engine.read(stores.graph_uri(name)).fence
+        found[node.id] = Intent(
+            operation_id=workspace.ids.ulid(),
+            started_at=at,
+            actor=workspace.actor,
+            kind=kind,
+            graph_id=name,
+            graph_uri=stores.graph_uri(name),
+            observed_manifest_version=None if seen is None else seen.version,
+            expected_manifest_version=None,
+            desired_schema_digest=first or wanted,
+            state_cas_base=current.view.cas,
+            approval_id=used[0] if used else None,
+            co_approvals=tuple(used[1:]),
+            incarnation=None if seen is None else seen.incarnation,
+            max_rows=rows,
+            fence=max(fence, last),
+            restores=restores,
+        )
+    return found

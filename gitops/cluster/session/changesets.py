@@ -10,8 +10,17 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import islice
 
-from gitops.cluster.changesets.answer import Answer, Until, answer, answer_of_merge, newest_attempt
-from gitops.cluster.changesets.stream import FullState, StreamItem, StreamReading, pull
+from gitops.cluster.changesets.stream import (
+    Answer,
+    FullState,
+    StreamItem,
+    StreamReading,
+    Until,
+    answer,
+    answer_of_merge,
+    newest_attempt,
+    pull,
+)
 from gitops.cluster.ledger.port import ChangesetListing, LedgerReader, LedgerView
 from gitops.cluster.model.changeset import ENDED, Changeset, ChangesetState
 from gitops.cluster.model.ledger import LedgerState

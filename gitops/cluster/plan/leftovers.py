@@ -1,0 +1,586 @@
+"""What the next apply does with a changeset that an interrupted run left open: read here, carried out by `gitops.cluster.apply`.
+
+| the changeset | what becomes of it |
+| --- | --- |
+| lands what it can | closed: it recorded nothing, so it failed, and recovery settles the graphs that it touched |
+| prepares or is prepared, the same is declared and applied still | resumed: what is done is not done again |
+| prepares or is prepared, and something has changed | taken back, unless its pivot is done: then nothing is applied until it is |
+| rolls back | taken back, as far as it is not yet |
+| committed, drained | finished: what left the cluster is deleted, and what finishes after the commit is carried out |
+
+Graphs are looked at, never guessed. What a changeset did to a graph is gone with the graph: where that does not exist any more,
+or is past the point of no return of a delete, nothing is done, and nothing is left to take back or to drop. The intents of an
+atomic changeset are those of the graphs that it names: while it is open, no other one touches these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+from gitops.cluster.approvals.revocations import recorded_revocations
+from gitops.cluster.changesets.lifecycle import unfinished
+from gitops.cluster.ledger.port import ChangesetListing
+from gitops.cluster.model.address import Address, Kind, schema_address
+from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.changeset import (
+    BLOCKING,
+    Changeset,
+    ChangesetSource,
+    ChangesetState,
+    Member,
+    Orphan,
+)
+from gitops.cluster.model.ledger import Intent
+from gitops.cluster.model.outcome import Course, OpenChangeset
+from gitops.cluster.model.plan import Effect, Plan
+from gitops.cluster.plan.draft import StateDraft
+from gitops.cluster.plan.parts import part_of
+from gitops.cluster.plan.probe import GraphProbe, probe_operation, seen_facts, was_restored
+from gitops.cluster.plan.recovery_rules import Sweep, sweep
+from gitops.cluster.session.gate import AcceptedApprovals
+from gitops.cluster.session.observations import RECORD_LIVE
+from gitops.cluster.session.session import Session
+from gitops.cluster.session.workspace import ChangesetFacts
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.database.graph.port import DeleteOrder, Existence, GraphReading
+
+if TYPE_CHECKING:
+    from gitops.cluster.plan.impact import Subject
+
+__all__ = [
+    "Foreseen",
+    "Interrupted",
+    "contraction",
+    "course_of",
+    "delete_order",
+    "facts_of",
+    "foresee",
+    "graphs_of_changesets",
+    "live_members",
+    "look_at",
+    "out_of_cluster",
+    "read_now",
+    "to_migrate_back",
+    "to_remove",
+    "warn_of_changesets",
+    "with_used",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A changeset that is open: its intents by node id, and the nodes that are done, with what is seen of their graphs."""
+
+    record: Changeset
+    intents: Mapping[str, tuple[Intent, ...]]
+    done: Mapping[str, Mapping[str, object]]
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The operations that the interrupted run announced."""
+        return tuple(intent.operation_id for intents in self.intents.values() for intent in intents)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The approvals that its migration has used up. Those of a restore are needed until the commit, which uses them up."""
+        pivots = {m.address for m in self.record.members if m.effect is Effect.PIVOT}.intersection(self.done)
+        pivots = {name for name in pivots if name.kind is not Kind.RESTORE}
+        return tuple(a for name in pivots for intent in self.intents.get(name, ()) for a in intent.approval_ids)
+
+    @property
+    def graphs(self) -> frozenset[str]:
+        """The ids of the graphs that it names."""
+        return frozenset(address.graph for address in self.record.addresses if address.graph is not None)
+
+    def part(self, whole: Plan) -> Plan:
+        """The part of a plan that it is about."""
+        number, of = (int(each) for each in self.record.part.split("/"))
+        graph = next((m.address.graph for m in self.record.members if m.effect is Effect.PIVOT), None)
+        return part_of(whole, graph) if number < of and graph is not None else whole
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether a plan carries out what the changeset does."""
+        record = self.record
+        mine = {(m.address, m.before, m.after) for m in record.members}
+        mine |= {(r.address, r.digest, None) for r in record.removals}
+        return mine == {_form(change) for change in plan.changes if change.disposition is Disposition.APPLIED}
+
+    def require_way_back(self) -> None:
+        """Raises ConflictError `cluster_recovery_pending` if its pivot is done: then it is not taken back."""
+        record = self.record
+        pivots = {m.address for m in record.members if m.effect is Effect.PIVOT}
+        if pivots & self.done.keys():
+            commit = record.source.merge_commit
+            again = "the folder as it was" if commit is None else f"commit {commit}"
+            detail = f"changeset {record.key} changed {min(pivots)}, which cannot be taken back, and is not applied as a whole"
+            fix = f"apply {again}, which goes on with it: gitops apply"
+            raise ConflictError(Code.CLUSTER_RECOVERY_PENDING, detail, path=record.key, fix=fix)
+
+
+def _form(change: Change) -> tuple[Address, str | None, str | None]:
+    return change.address, change.before, change.after
+
+
+def course_of(current: Session, record: Changeset) -> Course:
+    """The row of the table of this module; one to resume is taken back after all where its plan is another one by now."""
+    if not record.atomic:
+        return Course.CLOSED
+    if record.state not in BLOCKING:
+        return Course.FINISHED
+    if record.state is ChangesetState.ROLLING_BACK or not _is_declared_still(current, record):
+        return Course.TAKEN_BACK
+    return Course.RESUMED
+
+
+def _is_declared_still(current: Session, record: Changeset) -> bool:
+    """Whether what the changeset was made from is as it was: then a plan gives what it gave."""
+    return (
+        record.desired_digest == current.desired.config_digest
+        and record.base.applied_digest == current.state.applied_digest
+        and record.source.merge_commit == facts_of(current).source.merge_commit
+    )
+
+
+def facts_of(current: Session) -> ChangesetFacts:
+    """What is known of where the changes of a session come from."""
+    workspace = current.workspace
+    if workspace.changeset is not None:
+        return workspace.changeset
+    governance = workspace.governance
+    commit = None if governance is None else governance.source.commit
+    source = ChangesetSource(merge_commit=commit, actor=workspace.actor)
+    return ChangesetFacts(source, covers=() if commit is None else (commit,))
+
+
+def look_at(current: Session, record: Changeset) -> Interrupted:
+    """Find out which graphs are as a changeset wants them. Raises GitopsError for one of which that is not known.
+
+    Of one that is committed the applied state says it.
+    """
+    intents: dict[str, tuple[Intent, ...]] = {}
+    for intent in current.opened.ledger.intents().intents:
+        name = intent.address
+        if name in record.addresses:
+            intents[name] = (*intents.get(name, ()), intent)
+    done: dict[str, Mapping[str, object]] = {}
+    pivots = [m for m in record.members if m.effect is Effect.PIVOT]
+    for member in (*live_members(record), *pivots) if record.state in BLOCKING else ():
+        announced = intents.get(member.address, ())
+        seen = _done(current, record, member, announced) if announced else None
+        if seen is not None:
+            done[member.address] = seen
+    return Interrupted(record, intents, done)
+
+
+def _done(
+    current: Session, record: Changeset, member: Member, announced: Sequence[Intent]
+) -> Mapping[str, object] | None:
+    """What is seen of a graph that is as the changeset wants it, as its node reports it; None where it is not."""
+    graph = member.address.name
+    reading = read_now(current, graph)
+    if reading is None:
+        return None
+    if member.address.kind is Kind.RESTORE:
+        # Where the versions that say it are gone, so long after, it is run again: that changes nothing unless rows were written.
+        same = (intent for intent in announced if intent.incarnation == reading.incarnation)
+        done = any(was_restored(current.opened, intent) for intent in same)
+    else:
+        wanted = next((each.staged for each in record.members if each.address == schema_address(graph)), None)
+        done = digest(reading.schema_source) == wanted
+    if not done:
+        return None
+    return {**seen_facts(current.opened.graph_uri(graph), reading), "manifest_version": reading.manifest_version}
+
+
+def read_now(current: Session, graph: str) -> GraphReading | None:
+    """A graph as it is now; None where it is gone, or about to be. Raises GitopsError where that is not known."""
+    try:
+        return current.opened.engine.read(current.opened.graph_uri(graph))
+    except GitopsError as error:
+        if error.code in (Code.GRAPH_MISSING, Code.GRAPH_DELETED):
+            return None
+        raise
+
+
+def with_used(swept: Sweep, resumed: Interrupted, at: str) -> Sweep:
+    """The state with the approvals that a pivot of the interrupted run has used up."""
+    if not resumed.used:
+        return swept
+    draft, operation = StateDraft(swept.state), resumed.operations[0]
+    draft.use_approvals(resumed.used, {"consumed_at": at, "consumed_by_operation": operation})
+    return replace(swept, state=draft.state(), consumed={**swept.consumed, **dict.fromkeys(resumed.used, operation)})
+
+
+def graphs_of_changesets(opened: Iterable[Changeset]) -> frozenset[str]:
+    """The ids of the graphs that belong to an atomic changeset until it has ended, of those that are open."""
+    atomic = (record for record in opened if record.atomic)
+    left = (a for r in atomic for a in (r.addresses if r.state in BLOCKING else unfinished(r)))
+    return frozenset(a.graph for a in left if a.graph is not None)
+
+
+def live_members(record: Changeset) -> tuple[Member, ...]:
+    """The members that were staged in a graph: what takes work to take back."""
+    creates = (Kind.GRAPH, Action.CREATE)
+    return tuple(
+        member
+        for member in record.members
+        if member.effect is Effect.STAGE
+        and ((member.address.kind, member.action) in (creates, (Kind.SCHEMA, Action.UPDATE)))
+    )
+
+
+def to_remove(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> GraphReading | None:
+    """A graph that a changeset created and that is empty; None where there is none of it.
+
+    Raises GitopsError `changeset_orphaned` where it has to stay, and as the engine does: `graph_deleted` where a run that took it
+    back died while its files were removed.
+    """
+    graph, stores = member.address.name, current.opened
+    uri = stores.graph_uri(graph)
+    if stores.engine.exists(uri) is Existence.ABSENT:
+        return None
+    reading = stores.engine.read(uri)
+    schema = next((m.after for m in record.members if m.address == member.address.schema_address), None)
+    if reading.fence < min(intent.fence or 0 for intent in announced):
+        return None  # It is not the graph of this changeset, whose operations have higher numbers.
+    if digest(reading.schema_source) != schema:
+        raise _left(member, "its schema was changed since it was created")
+    if reading.rows:
+        raise _left(member, f"it holds {reading.rows} rows")
+    return reading
+
+
+def to_migrate_back(
+    current: Session, member: Member, announced: Sequence[Intent], version: object = None
+) -> GraphReading | None:
+    """A graph that has the schema from before a migration, or the new one and nothing that was written since.
+
+    None where it is gone. `version` is the one that the migration gave it, if that is known. Raises GitopsError
+    `changeset_orphaned` where it has to keep its schema, and as the engine does.
+    """
+    reading = read_now(current, member.address.name)
+    live = None if reading is None else digest(reading.schema_source)
+    if reading is None or live == member.before:
+        return reading
+    if live != member.staged:
+        raise _left(member, "its live schema is neither the applied nor the new one")
+    if not _untouched(reading, announced, version):
+        raise _left(member, "the graph was written to after its migration")
+    return reading
+
+
+def _untouched(reading: GraphReading, announced: Sequence[Intent], version: object) -> bool:
+    """Whether nothing was published after the migration, so that what it added is empty."""
+    if version is not None:
+        return reading.manifest_version == version
+    # A migration is one version. Fences of a recovery that was itself interrupted come on top, and look like writes.
+    observed = (i.observed_manifest_version for i in announced if i.observed_manifest_version is not None)
+    return any(reading.manifest_version == number + 1 for number in observed)
+
+
+def _left(member: Member, why: str) -> GitopsError:
+    return GitopsError(Code.CHANGESET_ORPHANED, why, path=member.address)
+
+
+# -- What is left of a changeset after its commit: data that are deleted, and drops of schemas. What permits it, read-only
+#
+# A drop begins at the schema that the commit left in the graph. Where a person has changed that since, nothing is dropped: what
+# would go is not what was planned. Once a refresh has recorded what is live, the drop is void, and the next plan leads from
+# there to what is declared, with gates of its own.
+
+
+_NOT_PERMITTED = frozenset(
+    {
+        Code.APPROVAL_REVOKED,
+        Code.GRAPH_DELETE_INCOMPLETE,
+        Code.GRAPH_GROWN,
+        Code.GRAPH_REPLACED,
+        Code.GRAPH_RESTORED,
+        Code.GRAPH_ROWS_REPLACED,
+    }
+)
+"""Why the approvals of a delete do not permit it, or no longer."""
+
+
+def delete_order(current: Session, graph: Address, intents: Sequence[Intent]) -> DeleteOrder | None:
+    """How the data of a graph that left the cluster are deleted, as its approvals permit; None where they are gone.
+
+    Raises GitopsError where that is not permitted.
+    """
+    stores = current.opened
+    uri = stores.graph_uri(graph.name)
+    if stores.engine.exists(uri) is Existence.ABSENT:
+        return None
+    intent = next((each for each in intents if each.incarnation is not None and each.max_rows is not None), None)
+    if intent is None or intent.incarnation is None or intent.max_rows is None:
+        detail = f"{uri} is still there, and what permits to delete it is not announced"
+        raise GitopsError(Code.GRAPH_DELETE_INCOMPLETE, detail, path=graph)
+    used, revoked = current.state.decided, {name for name, _ in recorded_revocations(current.state)}
+    for approval in intent.approval_ids:
+        if approval not in used or approval in revoked:
+            raise GitopsError(Code.APPROVAL_REVOKED, f"approval {approval} no longer permits its deletion", path=graph)
+    version = intent.observed_manifest_version
+    return DeleteOrder(intent.incarnation, intent.max_rows, intent.fence or 0, intent.approval_ids, version)
+
+
+@contextmanager
+def out_of_cluster(uri: str) -> Iterator[None]:
+    """Delete a graph that left the cluster: no plan asks for another approval, so a refusal says what helps instead."""
+    try:
+        yield
+    except GitopsError as error:
+        if error.code not in _NOT_PERMITTED:
+            raise
+        fix = f"keep a copy of what it holds, remove {uri}, then apply again: gitops apply"
+        raise GitopsError(error.code, error.detail, path=error.path, fix=fix) from error
+
+
+def contraction(current: Session, member: Member) -> tuple[GraphReading, bytes] | None:
+    """A graph that has more than its new schema, with the text of that; None where it has no more, is gone, or the drop is void.
+
+    Raises GitopsError `schema_apply_failed` where the graph has another schema than the commit left, or that text is not at hand.
+    """
+    graph, wanted = member.address.name, member.after or ""
+    reading = read_now(current, graph)
+    live = None if reading is None else digest(reading.schema_source)
+    if reading is None or live == wanted:
+        return None
+    if live not in (member.before, member.expanded) and (differs := _difference(current, member)):
+        recorded = current.state.resources.get(member.address)
+        if recorded is not None and recorded.digest == live:
+            return None
+        again = "" if member.address in current.desired.resources else "declare its graph again, then "
+        fix = f"{again}{RECORD_LIVE}"
+        detail = f"its live schema is not the one that the commit left: {differs}"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address, fix=fix)
+    declared = current.desired.resources.get(member.address)
+    text = declared.content if declared is not None and declared.digest == wanted else None
+    text = current.workspace.accepted_schema(graph, wanted) if text is None else text
+    if text is None:
+        detail = f"it needs the schema with the digest {wanted}, which is no longer declared and is not in git"
+        fix = "declare that schema again until it is applied: gitops apply"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address, fix=fix)
+    return reading, text
+
+
+def _difference(current: Session, member: Member) -> str:
+    """What a live schema has and lacks besides the one that the commit left; empty where only the text is another one."""
+    from gitops.cluster.plan.impact import step_subjects
+
+    engine, uri = current.opened.engine, current.opened.graph_uri(member.address.name)
+    left = member.expanded or member.before or ""
+    try:
+        steps = engine.preview(uri, engine.schema_text(uri, left)).steps
+    except GitopsError as error:
+        return f"the two cannot be compared, {error.detail}"
+    if not steps:
+        return ""
+    subjects = step_subjects(steps)
+    lists = {
+        "it has": {each for found in subjects for each in found.before - found.after},
+        "it lacks": {each for found in subjects for each in found.after - found.before},
+        "it changes": {each for found in subjects for each in found.before & found.after},
+    }
+    words = [f"{verb} {', '.join(sorted(map(_named, names)))}" for verb, names in lists.items() if names]
+    return "; ".join(words) or "it has other interfaces"
+
+
+def _named(subject: Subject) -> str:
+    return ".".join(filter(None, (subject.type_name, subject.property_name)))
+
+
+# -- What the next apply makes of what an interrupted run left, before it applies anything: the decisions of `apply`, read-only
+#
+# 1. Changesets that are open are settled, each by its row in the table of this module.
+# 2. The other interrupted operations are settled by the recovery rules.
+# 3. It plans from the state that this gives. A changeset to go on with whose plan is another one by now is taken back after all.
+
+
+_COURSES = {
+    Course.CLOSED: "it recorded no change, and the next apply records that it failed",
+    Course.RESUMED: "the next apply goes on with it",
+    Course.TAKEN_BACK: "the next apply takes it back, then applies what is declared",
+    Course.FINISHED: "it is committed, and the next apply finishes it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What the next apply settles, and what it plans then; without a plan its problems end it.
+
+    `changesets` are those that it settles first, `resumed` is the one among them that it goes on with. `moving` are the ids of
+    graphs that are not now as it finds them when it plans.
+    """
+
+    changesets: tuple[OpenChangeset, ...]
+    problems: tuple[Diagnostic, ...]
+    plan: Plan | None = None
+    accepted: AcceptedApprovals | None = None
+    moving: frozenset[str] = frozenset()
+    resumed: Interrupted | None = None
+
+
+@dataclass(slots=True)
+class _Settled:
+    """What is known once changesets are settled: the texts that graphs have then, None of those that are gone.
+
+    `kept` are the ids of graphs that still belong to a changeset, `resumed` is the one that goes on.
+    """
+
+    changesets: list[OpenChangeset] = field(default_factory=list)
+    problems: Diagnostics = field(default_factory=Diagnostics)
+    texts: dict[str, bytes | None] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+    resumed: Interrupted | None = None
+
+
+def foresee(
+    current: Session,
+    listing: ChangesetListing,
+    intents: Sequence[Intent],
+    make_plan: Callable[[Session, Sweep], tuple[Plan, AcceptedApprovals]],
+) -> Foreseen | None:
+    """What the next apply does with what is open; `make_plan` plans from a session after a sweep.
+
+    None where graphs cannot be read from here.
+    """
+    if not current.opened.data_at_hand:
+        return None
+    settled, held = _Settled(), graphs_of_changesets(listing.open)
+    others = [each for each in intents if each.graph_id not in held]
+    try:
+        if listing.problem is not None:
+            raise ConflictError(Code.CHANGESET_INVALID, listing.problem, path="changesets")
+        for record in listing.open:
+            _settle(current, record, settled)
+        swept = _recover(current, settled, others)
+        plan, accepted = make_plan(_session_then(current, settled), swept)
+        if settled.resumed is not None and not settled.resumed.fits(settled.resumed.part(plan)):
+            _take_back(current, settled.resumed, settled)
+            swept = _recover(current, settled, others)
+            plan, accepted = make_plan(_session_then(current, settled), swept)
+    except GitopsError as error:
+        settled.problems.add_error(error)
+        return Foreseen(tuple(settled.changesets), tuple(settled.problems))
+    settled.problems.extend(each for each in swept.diagnostics if each.severity is Severity.ERROR)
+    resumed, moving = settled.resumed, set(settled.texts)
+    if resumed is not None:
+        settled.changesets.append(OpenChangeset(resumed.record.key, Course.RESUMED))
+        moving |= {member.address.name for member in resumed.record.members if member.address in resumed.done}
+    return Foreseen(tuple(settled.changesets), tuple(settled.problems), plan, accepted, frozenset(moving), resumed)
+
+
+def warn_of_changesets(foreseen: Foreseen, problems: Diagnostics) -> None:
+    """Add a warning for each changeset that the next apply settles first: what it does with it, and what stays behind."""
+    for each in foreseen.changesets:
+        course = _COURSES[each.course]
+        if each.unfinished:
+            course = f"it is committed, and the next apply cannot finish it, because of {', '.join(each.unfinished)}"
+        left = "".join(f"; {orphan.address} stays: {orphan.reason}" for orphan in each.orphaned)
+        problems.add(Code.CLUSTER_RECOVERY_PENDING, each.key, f"a run of it was interrupted; {course}{left}")
+
+
+def _settle(current: Session, record: Changeset, settled: _Settled) -> None:
+    """Add what becomes of one changeset. Raises GitopsError where the apply ends there."""
+    match course_of(current, record):
+        case Course.CLOSED:
+            settled.changesets.append(OpenChangeset(record.key, Course.CLOSED))
+        case Course.FINISHED:
+            _finish(current, look_at(current, record), settled)
+        case Course.TAKEN_BACK:
+            _take_back(current, look_at(current, record), settled)
+        case Course.RESUMED:
+            settled.resumed = look_at(current, record)
+
+
+def _take_back(current: Session, found: Interrupted, settled: _Settled) -> None:
+    """Raises GitopsError where it cannot be taken back."""
+    found.require_way_back()
+    record, stores, orphaned = found.record, current.opened, []
+    for member in live_members(record):
+        announced, graph = found.intents.get(member.address, ()), member.address.name
+        if not announced:
+            continue
+        try:
+            if member.address.kind is Kind.GRAPH:
+                if to_remove(current, record, member, announced) is not None:
+                    settled.texts[graph] = None
+            elif (now := to_migrate_back(current, member, announced)) and digest(now.schema_source) != member.before:
+                settled.texts[graph] = stores.engine.schema_text(stores.graph_uri(graph), member.before or "")
+        except GitopsError as error:
+            if error.code == Code.GRAPH_DELETED:
+                settled.texts[graph] = None  # The rest of its files is removed.
+            else:
+                orphaned.append(Orphan(member.address, error.detail))
+    settled.resumed = None
+    settled.changesets.append(OpenChangeset(record.key, Course.TAKEN_BACK, tuple(orphaned)))
+
+
+def _finish(current: Session, found: Interrupted, settled: _Settled) -> None:
+    """What is left to do after a commit, and what of it cannot be done yet."""
+    record, held = found.record, []
+    members = {member.address: member for member in record.members}
+    for address in unfinished(record):
+        try:
+            uri = current.opened.graph_uri(address.name)
+            if address not in members:
+                if address.kind is not Kind.GRAPH:
+                    continue
+                with out_of_cluster(uri):
+                    order = delete_order(current, address, found.intents.get(address, ()))
+                    if order is not None:
+                        current.opened.engine.check_delete(uri, order)
+                settled.texts[address.name] = None
+            elif (more := contraction(current, members[address])) is not None:
+                reading, text = more
+                current.opened.engine.check_migration(uri, text, incarnation=reading.incarnation)
+                settled.texts[address.name] = text
+        except GitopsError as error:
+            detail = f"changeset {record.key} cannot be finished: {error.detail}"
+            settled.problems.add(error.code, address, detail, fix=error.fix)
+            settled.kept.add(address.name)
+            held.append(address)
+    settled.changesets.append(OpenChangeset(record.key, Course.FINISHED, unfinished=tuple(held)))
+
+
+def _recover(current: Session, settled: _Settled, intents: Sequence[Intent]) -> Sweep:
+    """What recovery makes of the operations that belong to no changeset."""
+    swept = sweep(current.state, intents, _probe(current, intents), at=current.workspace.stamp())
+    if settled.resumed is not None:
+        swept = with_used(swept, settled.resumed, current.workspace.stamp())
+    return replace(swept, pending=swept.pending | settled.kept)
+
+
+def _probe(current: Session, intents: Sequence[Intent]) -> Callable[[Intent], GraphProbe]:
+    stores = current.opened
+
+    def probe(intent: Intent) -> GraphProbe:
+        try:
+            found = probe_operation(stores, intent)
+        except GitopsError:
+            return GraphProbe(Existence.UNKNOWN)
+        if found.reading is None:
+            return found
+        # Recovery looks after it gave the graph a new version for each of its intents.
+        number = found.reading.manifest_version + sum(each.graph_id == intent.graph_id for each in intents)
+        return replace(found, reading=replace(found.reading, manifest_version=number))
+
+    return probe
+
+
+def _session_then(current: Session, settled: _Settled) -> Session:
+    """The session in which migrations start from the schemas that the graphs have then; its problems are its own."""
+    workspace, texts = current.workspace, settled.texts
+
+    def accepted_schema(graph: str, wanted: str) -> bytes | None:
+        text = texts.get(graph)
+        return text if text is not None and digest(text) == wanted else workspace.accepted_schema(graph, wanted)
+
+    return replace(current, workspace=replace(workspace, accepted_schema=accepted_schema), problems=Diagnostics())
