@@ -8,10 +8,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 from gitops.cluster.apply.run import write_events
 from gitops.cluster.apply.runner import run_graph
@@ -27,7 +26,6 @@ from gitops.cluster.model.changeset import (
     EventDraft,
     Failed,
     Finalized,
-    Happening,
     Member,
     Orphan,
     Removed,
@@ -42,23 +40,22 @@ from gitops.cluster.model.plan import ExecNode, ExecutionGraph, LockClaim, NodeO
 from gitops.cluster.plan.changeset import changeset_result
 from gitops.cluster.plan.layers import transposed
 from gitops.cluster.plan.leftovers import (
+    Delete,
     Interrupted,
-    contraction,
+    Migrate,
     course_of,
-    delete_order,
     graphs_of_changesets,
     live_members,
     look_at,
     out_of_cluster,
-    to_migrate_back,
-    to_remove,
+    step_of,
+    steps_left,
 )
 from gitops.cluster.plan.probe import GraphProbe, probe_operation, seen_facts
 from gitops.cluster.plan.recovery_rules import Sweep, sweep
 from gitops.cluster.session.observations import RECOVERIES
 from gitops.cluster.session.session import Session
 from gitops.cluster.session.workspace import Stores
-from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError
@@ -223,15 +220,10 @@ def take_back(
     `intents` are those of the changeset by node id; a node without one was never begun. `fence` is the number of this run, and
     `versions` are those that its migrations gave the graphs, where they are known.
     """
-    members = {member.address: member for member in record.members}
     known = versions or {}
 
     def execute(node: ExecNode) -> NodeResult:
-        member, announced = members[Address(node.id)], intents.get(node.id, ())
-        if announced and member.address.kind is Kind.GRAPH:
-            _remove_graph(current, record, member, announced, fence)
-        elif announced:
-            _migrate_back(current, member, announced, fence, known.get(node.id))
+        carry_out_step(current, record, Address(node.id), intents.get(node.id, ()), fence, known.get(node.id))
         return NodeResult(node.id, NodeOutcome.DONE)
 
     workspace = current.workspace
@@ -261,12 +253,14 @@ def keep(
 def _is_there(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> bool:
     """Whether a node that failed has done something to its graph, or that is not known."""
     try:
-        if member.address.kind is Kind.GRAPH:
-            return to_remove(current, record, member, announced) is not None
-        reading = to_migrate_back(current, member, announced)
-        return reading is not None and digest(reading.schema_source) != member.before
+        match step_of(current, record, member.address, announced):
+            case Delete(there=there):
+                return there
+            case Migrate(text=text):
+                return text is not None
     except GitopsError:
         return True
+    return False
 
 
 def _why_left(result: NodeResult) -> str:
@@ -276,38 +270,29 @@ def _why_left(result: NodeResult) -> str:
     return " ".join(messages[0].split())
 
 
-def _remove_graph(current: Session, record: Changeset, member: Member, announced: Sequence[Intent], fence: int) -> None:
-    """Delete a graph that the changeset created, while it is empty. Raises GitopsError where it has to stay."""
-    stores, uri = current.opened, current.opened.graph_uri(member.address.name)
-    try:
-        reading = to_remove(current, record, member, announced)
-    except GitopsError as error:
-        if error.code != Code.GRAPH_DELETED:
-            raise
-        reading = None
-    if reading is None:
-        # A run may have died while it created the graph, or behind the point of no return while it took it back.
-        stores.engine.finish_delete(uri)
-    else:
-        stores.engine.delete(uri, DeleteOrder(reading.incarnation, 0, max(fence, reading.fence)))
-
-
-def _migrate_back(current: Session, member: Member, announced: Sequence[Intent], fence: int, version: object) -> None:
-    """Take a graph back to the schema that it had. Raises GitopsError where it has to keep the new one."""
-    stores = current.opened
-    reading, uri = to_migrate_back(current, member, announced, version), stores.graph_uri(member.address.name)
-    if reading is None:
-        return
-    fence = max(fence, reading.fence)
-    if digest(reading.schema_source) == member.before:
-        # The run that announced it may be alive, only slow: it must not begin now.
-        stores.engine.fence(uri, fence)
-        return
-    before = stores.engine.schema_text(uri, member.before or "")
-    back = stores.engine.prepare_migration(
-        uri, before, actor=current.workspace.actor, incarnation=reading.incarnation, fence=fence
-    )
-    back.publish()
+def carry_out_step(
+    current: Session,
+    record: Changeset,
+    address: Address,
+    announced: Sequence[Intent],
+    fence: int,
+    version: object = None,
+) -> None:
+    """Carry out what `step_of` gives for an address. Raises GitopsError where its graph has to stay as it is."""
+    engine, uri, actor = current.opened.engine, current.opened.graph_uri(address.name), current.workspace.actor
+    match step_of(current, record, address, announced, version):
+        case Delete(order):
+            with out_of_cluster(uri):
+                if order is None:
+                    engine.finish_delete(uri)
+                else:
+                    engine.delete(uri, replace(order, fence=max(fence, order.fence)))
+        case Migrate(reading, None):
+            # The run that announced it may be alive, only slow: it must not begin now.
+            engine.fence(uri, max(fence, reading.fence))
+        case Migrate(reading, bytes() as text):
+            fence, born = max(fence, reading.fence), reading.incarnation
+            engine.prepare_migration(uri, text, actor=actor, incarnation=born, fence=fence).publish()
 
 
 def end_rolled_back(
@@ -345,16 +330,22 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
         journal.add(Drained(waits.waited_ms, waits.evidence))
     done: list[str] = []
     seen: dict[Address, Mapping[str, object]] = {}
-    members = {member.address: member for member in record.members}
-    for address in unfinished(journal.record):
-        work = partial(_delete, current, address, intents.get(address, ()), fence)
-        event: Happening = Removed(address)
+    members = {member.address for member in record.members}
+    for address in steps_left(journal.record):
+        try:
+            carry_out_step(current, journal.record, address, intents.get(address, ()), fence)
+        except GitopsError as error:
+            _report_unfinished(current, journal, address, error)
+            continue
         if address in members:
-            work = partial(_migrate, current, members[address], fence, seen)
-            event = RuntimeUpdated(address, Runtime(RuntimeState.CANONICAL, updated_at=at))
-        if _tried(current, journal, address, work):
-            journal.add(event)
-            done.append(address)
+            uri = current.opened.graph_uri(address.name)
+            # The drop is done: a graph that cannot be read now keeps its record until a refresh.
+            with suppress(GitopsError):
+                seen[address] = seen_facts(uri, current.opened.engine.read(uri))
+            journal.add(RuntimeUpdated(address, Runtime(RuntimeState.CANONICAL, updated_at=at)))
+        else:
+            journal.add(Removed(address))
+        done.append(address)
     left = unfinished(journal.record)
     if not left:
         revision, converged = current.state.revision, not record.excluded
@@ -382,43 +373,10 @@ def settled(current: Session, intents: Iterable[Intent]) -> tuple[str, ...]:
     return tuple(intent.operation_id for intent in intents if not unmarked.intersection(intent.approval_ids))
 
 
-def _tried(current: Session, journal: Journal, address: Address, work: Callable[[], None]) -> bool:
-    """Whether the work could be done; if not, that is reported, and recorded the first time."""
-    try:
-        work()
-    except GitopsError as error:
-        detail = f"changeset {journal.record.key} is not finished: {error.detail}"
-        current.problems.add(error.code, address, detail, fix=error.fix)
-        if not journal.record.needs_attention:
-            failed = Runtime(
-                RuntimeState.FAILED, updated_at=current.workspace.stamp(), error=f"{error.code}: {error.detail}"
-            )
-            journal.add(RuntimeUpdated(address, failed))
-        return False
-    return True
-
-
-def _delete(current: Session, graph: Address, intents: Sequence[Intent], fence: int) -> None:
-    """Delete the data of a graph that left the cluster, as its approvals permit; nothing else has any. Raises GitopsError."""
-    if graph.kind is not Kind.GRAPH:
-        return
-    stores, uri = current.opened, current.opened.graph_uri(graph.name)
-    with out_of_cluster(uri):
-        order = delete_order(current, graph, intents)
-        if order is None:
-            # A run may have died when the root was free, and the files were not removed yet.
-            stores.engine.finish_delete(uri)
-        else:
-            stores.engine.delete(uri, replace(order, fence=max(fence, order.fence)))
-
-
-def _migrate(current: Session, member: Member, fence: int, seen: dict[Address, Mapping[str, object]]) -> None:
-    """Drop from a graph what its new schema does not have, and add what is `seen` of it then. Raises GitopsError."""
-    if (found := contraction(current, member)) is not None:
-        (reading, text), stores = found, current.opened
-        uri, actor, fence = stores.graph_uri(member.address.name), current.workspace.actor, max(fence, reading.fence)
-        stores.engine.prepare_migration(uri, text, actor=actor, incarnation=reading.incarnation, fence=fence).publish()
-    uri = current.opened.graph_uri(member.address.name)
-    # The drop is done: a graph that cannot be read now keeps its record until a refresh.
-    with suppress(GitopsError):
-        seen[member.address] = seen_facts(uri, current.opened.engine.read(uri))
+def _report_unfinished(current: Session, journal: Journal, address: Address, error: GitopsError) -> None:
+    """Report what could not be done, and record it the first time."""
+    detail = f"changeset {journal.record.key} is not finished: {error.detail}"
+    current.problems.add(error.code, address, detail, fix=error.fix)
+    if not journal.record.needs_attention:
+        why, at = f"{error.code}: {error.detail}", current.workspace.stamp()
+        journal.add(RuntimeUpdated(address, Runtime(RuntimeState.FAILED, updated_at=at, error=why)))

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gitops.cluster.approvals.revocations import recorded_revocations
 from gitops.cluster.changesets.lifecycle import unfinished
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from gitops.cluster.plan.impact import Subject
 
 __all__ = [
+    "Delete",
     "Foreseen",
     "Interrupted",
-    "contraction",
+    "Migrate",
     "course_of",
-    "delete_order",
     "facts_of",
     "foresee",
     "graphs_of_changesets",
@@ -67,8 +67,8 @@ __all__ = [
     "look_at",
     "out_of_cluster",
     "read_now",
-    "to_migrate_back",
-    "to_remove",
+    "step_of",
+    "steps_left",
     "warn_of_changesets",
     "with_used",
 ]
@@ -236,44 +236,84 @@ def live_members(record: Changeset) -> tuple[Member, ...]:
     )
 
 
-def to_remove(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> GraphReading | None:
-    """A graph that a changeset created and that is empty; None where there is none of it.
+class Delete(NamedTuple):
+    """Delete a graph; without an order only what is left of its files, if anything is: `there` says whether the graph counts."""
 
-    Raises GitopsError `changeset_orphaned` where it has to stay, and as the engine does: `graph_deleted` where a run that took it
-    back died while its files were removed.
+    order: DeleteOrder | None
+    there: bool = True
+
+
+class Migrate(NamedTuple):
+    """Take a graph to the schema `text`; without one it has that, and is only closed to the run that announced another one."""
+
+    reading: GraphReading
+    text: bytes | None
+
+
+Step = Delete | Migrate
+"""What is left to do to one graph; its fence is that of the graph, and rises to that of the run that carries it out."""
+
+
+def steps_left(record: Changeset) -> tuple[Address, ...]:
+    """What a changeset that does not go on has still to do, in its order: the way back, or what comes after its commit."""
+    return tuple(m.address for m in live_members(record)) if record.state in BLOCKING else unfinished(record)
+
+
+def step_of(
+    current: Session, record: Changeset, address: Address, announced: Sequence[Intent], version: object = None
+) -> Step | None:
+    """What is left to do for an address of a changeset, by what its graph is now; None where nothing is.
+
+    `announced` are its intents: before the commit, what has none was never begun. `version` is the one that its migration gave
+    the graph, if that is known. Raises GitopsError where the graph has to stay as it is, and as the engine does.
     """
-    graph, stores = member.address.name, current.opened
-    uri = stores.graph_uri(graph)
-    if stores.engine.exists(uri) is Existence.ABSENT:
+    member = next((each for each in record.members if each.address == address), None)
+    if record.state not in BLOCKING:
+        return _deletion(current, address, announced) if member is None else _contraction(current, member)
+    if member is None or not announced:
         return None
-    reading = stores.engine.read(uri)
+    return (
+        _removal(current, record, member, announced)
+        if address.kind is Kind.GRAPH
+        else _migration_back(current, member, announced, version)
+    )
+
+
+def _removal(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> Delete:
+    """Delete a graph that a changeset created, while it is empty; else it has to stay (`changeset_orphaned`)."""
+    stores, uri = current.opened, current.opened.graph_uri(member.address.name)
+    if stores.engine.exists(uri) is Existence.ABSENT:
+        return Delete(None, there=False)  # A run may have died while it created the graph.
+    try:
+        reading = stores.engine.read(uri)
+    except GitopsError as error:
+        if error.code != Code.GRAPH_DELETED:
+            raise
+        return Delete(None)  # A run that took it back died behind the point of no return.
     schema = next((m.after for m in record.members if m.address == member.address.schema_address), None)
     if reading.fence < min(intent.fence or 0 for intent in announced):
-        return None  # It is not the graph of this changeset, whose operations have higher numbers.
+        return Delete(None, there=False)  # It is not the graph of this changeset, whose operations have higher numbers.
     if digest(reading.schema_source) != schema:
         raise _left(member, "its schema was changed since it was created")
     if reading.rows:
         raise _left(member, f"it holds {reading.rows} rows")
-    return reading
+    return Delete(DeleteOrder(reading.incarnation, 0, reading.fence))
 
 
-def to_migrate_back(
-    current: Session, member: Member, announced: Sequence[Intent], version: object = None
-) -> GraphReading | None:
-    """A graph that has the schema from before a migration, or the new one and nothing that was written since.
-
-    None where it is gone. `version` is the one that the migration gave it, if that is known. Raises GitopsError
-    `changeset_orphaned` where it has to keep its schema, and as the engine does.
-    """
+def _migration_back(current: Session, member: Member, announced: Sequence[Intent], version: object) -> Migrate | None:
+    """Take back a migration after which nothing was written, else it has to stay (`changeset_orphaned`); None without a graph."""
     reading = read_now(current, member.address.name)
-    live = None if reading is None else digest(reading.schema_source)
-    if reading is None or live == member.before:
-        return reading
+    if reading is None:
+        return None
+    live = digest(reading.schema_source)
+    if live == member.before:
+        return Migrate(reading, None)
     if live != member.staged:
         raise _left(member, "its live schema is neither the applied nor the new one")
     if not _untouched(reading, announced, version):
         raise _left(member, "the graph was written to after its migration")
-    return reading
+    stores = current.opened
+    return Migrate(reading, stores.engine.schema_text(stores.graph_uri(member.address.name), member.before or ""))
 
 
 def _untouched(reading: GraphReading, announced: Sequence[Intent], version: object) -> bool:
@@ -309,25 +349,29 @@ _NOT_PERMITTED = frozenset(
 """Why the approvals of a delete do not permit it, or no longer."""
 
 
-def delete_order(current: Session, graph: Address, intents: Sequence[Intent]) -> DeleteOrder | None:
-    """How the data of a graph that left the cluster are deleted, as its approvals permit; None where they are gone.
+def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> Delete | None:
+    """Delete the data of a graph that left the cluster, as its approvals permit; nothing else has any.
 
     Raises GitopsError where that is not permitted.
     """
+    if graph.kind is not Kind.GRAPH:
+        return None
     stores = current.opened
     uri = stores.graph_uri(graph.name)
-    if stores.engine.exists(uri) is Existence.ABSENT:
-        return None
-    intent = next((each for each in intents if each.incarnation is not None and each.max_rows is not None), None)
-    if intent is None or intent.incarnation is None or intent.max_rows is None:
-        detail = f"{uri} is still there, and what permits to delete it is not announced"
-        raise GitopsError(Code.GRAPH_DELETE_INCOMPLETE, detail, path=graph)
-    used, revoked = current.state.decided, {name for name, _ in recorded_revocations(current.state)}
-    for approval in intent.approval_ids:
-        if approval not in used or approval in revoked:
-            raise GitopsError(Code.APPROVAL_REVOKED, f"approval {approval} no longer permits its deletion", path=graph)
+    with out_of_cluster(uri):
+        if stores.engine.exists(uri) is Existence.ABSENT:
+            return Delete(None)  # A run may have died when the root was free, and the files were not removed yet.
+        intent = next((each for each in intents if each.incarnation is not None and each.max_rows is not None), None)
+        if intent is None or intent.incarnation is None or intent.max_rows is None:
+            detail = f"{uri} is still there, and what permits to delete it is not announced"
+            raise GitopsError(Code.GRAPH_DELETE_INCOMPLETE, detail, path=graph)
+        used, revoked = current.state.decided, {name for name, _ in recorded_revocations(current.state)}
+        for approval in intent.approval_ids:
+            if approval not in used or approval in revoked:
+                detail = f"approval {approval} no longer permits its deletion"
+                raise GitopsError(Code.APPROVAL_REVOKED, detail, path=graph)
     version = intent.observed_manifest_version
-    return DeleteOrder(intent.incarnation, intent.max_rows, intent.fence or 0, intent.approval_ids, version)
+    return Delete(DeleteOrder(intent.incarnation, intent.max_rows, intent.fence or 0, intent.approval_ids, version))
 
 
 @contextmanager
@@ -342,8 +386,8 @@ def out_of_cluster(uri: str) -> Iterator[None]:
         raise GitopsError(error.code, error.detail, path=error.path, fix=fix) from error
 
 
-def contraction(current: Session, member: Member) -> tuple[GraphReading, bytes] | None:
-    """A graph that has more than its new schema, with the text of that; None where it has no more, is gone, or the drop is void.
+def _contraction(current: Session, member: Member) -> Migrate | None:
+    """Drop from a graph what its new schema does not have; None where it has no more, is gone, or the drop is void.
 
     Raises GitopsError `schema_apply_failed` where the graph has another schema than the commit left, or that text is not at hand.
     """
@@ -367,7 +411,7 @@ def contraction(current: Session, member: Member) -> tuple[GraphReading, bytes] 
         detail = f"it needs the schema with the digest {wanted}, which is no longer declared and is not in git"
         fix = "declare that schema again until it is applied: gitops apply"
         raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address, fix=fix)
-    return reading, text
+    return Migrate(reading, text)
 
 
 def _difference(current: Session, member: Member) -> str:
@@ -463,7 +507,7 @@ def foresee(
         swept = _recover(current, settled, others)
         plan, accepted = make_plan(_session_then(current, settled), swept)
         if settled.resumed is not None and not settled.resumed.fits(settled.resumed.part(plan)):
-            _take_back(current, settled.resumed, settled)
+            _end(current, settled.resumed, settled)
             swept = _recover(current, settled, others)
             plan, accepted = make_plan(_session_then(current, settled), swept)
     except GitopsError as error:
@@ -492,62 +536,44 @@ def _settle(current: Session, record: Changeset, settled: _Settled) -> None:
     match course_of(current, record):
         case Course.CLOSED:
             settled.changesets.append(OpenChangeset(record.key, Course.CLOSED))
-        case Course.FINISHED:
-            _finish(current, look_at(current, record), settled)
-        case Course.TAKEN_BACK:
-            _take_back(current, look_at(current, record), settled)
         case Course.RESUMED:
             settled.resumed = look_at(current, record)
+        case _:
+            _end(current, look_at(current, record), settled)
 
 
-def _take_back(current: Session, found: Interrupted, settled: _Settled) -> None:
-    """Raises GitopsError where it cannot be taken back."""
-    found.require_way_back()
-    record, stores, orphaned = found.record, current.opened, []
-    for member in live_members(record):
-        announced, graph = found.intents.get(member.address, ()), member.address.name
-        if not announced:
-            continue
+def _end(current: Session, found: Interrupted, settled: _Settled) -> None:
+    """What the steps that are left make of graphs, and which of them cannot be done. Raises GitopsError without a way back."""
+    record, engine, stuck = found.record, current.opened.engine, list[Orphan]()
+    back = record.state in BLOCKING
+    if back:
+        found.require_way_back()
+    for address in steps_left(record):
+        uri = current.opened.graph_uri(address.name)
         try:
-            if member.address.kind is Kind.GRAPH:
-                if to_remove(current, record, member, announced) is not None:
-                    settled.texts[graph] = None
-            elif (now := to_migrate_back(current, member, announced)) and digest(now.schema_source) != member.before:
-                settled.texts[graph] = stores.engine.schema_text(stores.graph_uri(graph), member.before or "")
+            match step_of(current, record, address, found.intents.get(address, ())):
+                case Delete(order, there):
+                    if order is not None and not back:
+                        with out_of_cluster(uri):
+                            engine.check_delete(uri, order)
+                    if there:
+                        settled.texts[address.name] = None
+                case Migrate(reading, bytes() as text):
+                    if not back:
+                        engine.check_migration(uri, text, incarnation=reading.incarnation)
+                    settled.texts[address.name] = text
         except GitopsError as error:
-            if error.code == Code.GRAPH_DELETED:
-                settled.texts[graph] = None  # The rest of its files is removed.
-            else:
-                orphaned.append(Orphan(member.address, error.detail))
-    settled.resumed = None
-    settled.changesets.append(OpenChangeset(record.key, Course.TAKEN_BACK, tuple(orphaned)))
-
-
-def _finish(current: Session, found: Interrupted, settled: _Settled) -> None:
-    """What is left to do after a commit, and what of it cannot be done yet."""
-    record, held = found.record, []
-    members = {member.address: member for member in record.members}
-    for address in unfinished(record):
-        try:
-            uri = current.opened.graph_uri(address.name)
-            if address not in members:
-                if address.kind is not Kind.GRAPH:
-                    continue
-                with out_of_cluster(uri):
-                    order = delete_order(current, address, found.intents.get(address, ()))
-                    if order is not None:
-                        current.opened.engine.check_delete(uri, order)
-                settled.texts[address.name] = None
-            elif (more := contraction(current, members[address])) is not None:
-                reading, text = more
-                current.opened.engine.check_migration(uri, text, incarnation=reading.incarnation)
-                settled.texts[address.name] = text
-        except GitopsError as error:
-            detail = f"changeset {record.key} cannot be finished: {error.detail}"
-            settled.problems.add(error.code, address, detail, fix=error.fix)
-            settled.kept.add(address.name)
-            held.append(address)
-    settled.changesets.append(OpenChangeset(record.key, Course.FINISHED, unfinished=tuple(held)))
+            stuck.append(Orphan(address, error.detail))
+            if not back:
+                detail = f"changeset {record.key} cannot be finished: {error.detail}"
+                settled.problems.add(error.code, address, detail, fix=error.fix)
+                settled.kept.add(address.name)
+    if back:
+        settled.resumed = None
+        settled.changesets.append(OpenChangeset(record.key, Course.TAKEN_BACK, tuple(stuck)))
+    else:
+        left = tuple(each.address for each in stuck)
+        settled.changesets.append(OpenChangeset(record.key, Course.FINISHED, unfinished=left))
 
 
 def _recover(current: Session, settled: _Settled, intents: Sequence[Intent]) -> Sweep:
