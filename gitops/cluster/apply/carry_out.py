@@ -20,13 +20,9 @@ from gitops.cluster.model.changeset import (
     ChangesetState,
     Committed,
     Drained,
-    Failed,
-    Finalized,
     Happening,
     Orphan,
-    Prepared,
     Removed,
-    RollingBack,
     Runtime,
     RuntimeState,
     RuntimeUpdated,
@@ -35,7 +31,16 @@ from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.node_kind import BARRIER_KIND, TARGET
 from gitops.cluster.model.plan import Effect, ExecNode, NodeOutcome, NodeResult, first_failure
 from gitops.cluster.model.run_event import to_all
-from gitops.cluster.plan.changeset import approvals_consumed, changeset_result, failure_text, member_events
+from gitops.cluster.plan.changeset import (
+    add_failure,
+    add_landing,
+    approvals_consumed,
+    failure_text,
+    finalized,
+    member_events,
+    prepared,
+    rolling_back,
+)
 from gitops.cluster.plan.classes import COMMITTED, DRAINED, FINALIZED, PREPARED
 from gitops.cluster.plan.layers import restricted
 from gitops.cluster.plan.leftovers import live_members, read_now
@@ -221,8 +226,7 @@ class _Barriers:
         journal.add(*self._events(Effect.STAGE))
         _require_gates(run)
         if journal.record.state is ChangesetState.PREPARING:
-            ready = tuple(m.address for m in journal.record.members if m.runtime.state is RuntimeState.READY)
-            journal.add(Prepared(ready))
+            journal.add(prepared(journal.record))
         if self._by_phase[Effect.PIVOT]:
             run.record()
 
@@ -331,7 +335,7 @@ class _Barriers:
 
     def _add_finalized(self, revision: int, *, converged: bool) -> None:
         journal, at = self._run.journal, self._run.session.workspace.stamp()
-        journal.add(Finalized(changeset_result(journal.record, state_revision=revision, converged=converged, at=at)))
+        journal.add(finalized(journal.record, state_revision=revision, converged=converged, at=at))
 
 
 def _with_finished(run: Run, results: Mapping[str, NodeResult]) -> LedgerState:
@@ -374,15 +378,14 @@ def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
         first = first_failure(results)
         error = INTERRUPTED if first is None else failure_text(first)
         by_node = {result.node_id: result for result in results}
-        members = {member.address for member in journal.record.members}
         # Where a person gave it up, it is taken back.
         keeps = current.workspace.keeps_staged and journal.record.state is not ChangesetState.ROLLING_BACK
         if journal.record.state is not ChangesetState.ROLLING_BACK:
             journal.add(
                 *member_events(journal.record, by_node, (Effect.STAGE, Effect.PIVOT), at=current.workspace.stamp())
             )
-            where = None if first is None else Address(first.node_id)
-            journal.add(RollingBack(error, where if where in members else None, "keep" if keeps else "rollback"))
+            where = None if first is None else first.node_id
+            journal.add(rolling_back(journal.record, error, where, "keep" if keeps else "rollback"))
         begun = {r.node_id: r.facts.get("manifest_version") for r in results if r.outcome.failed or r.outcome.succeeded}
         live = {member.address for member in live_members(journal.record)}
         staged = restricted(run.graph, [name for name in begun if name in live])
@@ -449,7 +452,6 @@ def _record_unfinished(run: Run, results: Sequence[NodeResult]) -> None:
 
 
 _NO_WAIT = "not waited for: the run lands what it can"
-_NOT_TRIED = frozenset({NodeOutcome.SKIPPED, NodeOutcome.BLOCKED, NodeOutcome.CANCELLED})
 
 
 def run_best_effort(run: Run) -> Ended:
@@ -469,7 +471,9 @@ def run_best_effort(run: Run) -> Ended:
         return Ended(settled, results)
     try:
         if not settled.publishable:
-            _close(run, results)
+            if run.journal.recorded:
+                _fail(run, results)
+                run.record()
             return Ended(settled, results)
         write = prepare_write(run, settled)
         _record(run, results, settled, write.state.revision)
@@ -480,13 +484,6 @@ def run_best_effort(run: Run) -> Ended:
     return Ended(settled, results, settles=True, written=write.changed, reached=True, converged=settled.converged)
 
 
-def _close(run: Run, results: Sequence[NodeResult]) -> None:
-    """Record that nothing landed, where the ledger has the changeset already."""
-    if run.journal.recorded:
-        _fail(run, results)
-        run.record()
-
-
 def _record(run: Run, results: Sequence[NodeResult], settled: Settlement, revision: int) -> None:
     """Add the events of the result to the changeset."""
     if not run.journal.created:
@@ -495,23 +492,15 @@ def _record(run: Run, results: Sequence[NodeResult], settled: Settlement, revisi
     if not landed:
         _fail(run, results)
         return
-    journal, before, at = run.journal, run.session.state.revision, run.session.workspace.stamp()
-    ended = {result.node_id: _as_settled(result, landed) for result in results}
-    skipped = {name: result for name, result in ended.items() if result.outcome in _NOT_TRIED}
-    journal.add(*member_events(journal.record, ended, {Effect.STAGE}, at=at))
-    ready = tuple(m.address for m in journal.record.members if m.runtime.state is RuntimeState.READY)
-    journal.add(Prepared(ready))
-    journal.add(*member_events(journal.record, ended, {Effect.PIVOT, Effect.COMMIT}, at=at))
-    # What finishes after the commit and is not even tried is left out before it.
-    journal.add(*member_events(journal.record, skipped, {Effect.FINISH}, at=at))
-    journal.add(Committed(revision, before, tuple(sorted(landed)), settled.converged))
     consumed = {approval.approval_id for approval in settled.consumed}
-    journal.add(*approvals_consumed(run.plan.approvals_required, consumed))
-    journal.add(*member_events(journal.record, ended, {Effect.FINISH}, at=at, canonical=True))
-    journal.add(Drained(0, _NO_WAIT))
-    journal.add(*(Removed(address) for address, change in landed.items() if change.action is Action.DELETE))
-    journal.add(
-        Finalized(changeset_result(journal.record, state_revision=revision, converged=settled.converged, at=at))
+    add_landing(
+        run.journal,
+        {result.node_id: _as_settled(result, landed) for result in results},
+        Committed(revision, run.session.state.revision, tuple(sorted(landed)), settled.converged),
+        evidence=_NO_WAIT,
+        at=run.session.workspace.stamp(),
+        consumed=approvals_consumed(run.plan.approvals_required, consumed),
+        removed=[address for address, change in landed.items() if change.action is Action.DELETE],
     )
 
 
@@ -523,12 +512,9 @@ def _as_settled(result: NodeResult, landed: Mapping[Address, object]) -> NodeRes
 
 def _fail(run: Run, results: Sequence[NodeResult]) -> None:
     """Add that the changeset failed: the first failure in plan order is its error."""
-    journal, at = run.journal, run.session.workspace.stamp()
-    failed = [r for r in results if r.outcome.failed]
+    failed = {r.node_id: r for r in results if r.outcome.failed}
     errors = [d for d in run.session.problems if d.severity is Severity.ERROR]
-    error = failure_text(failed[0]) if failed else errors[0].message if errors else "nothing of it was applied"
-    by_node = {result.node_id: result for result in failed}
-    journal.add(*member_events(journal.record, by_node, {Effect.STAGE, Effect.PIVOT}, at=at))
-    members = {member.address for member in journal.record.members}
-    where = next((Address(r.node_id) for r in failed if Address(r.node_id) in members), None)
-    journal.add(RollingBack(error, where), Failed(error))
+    messages = [*map(failure_text, failed.values()), *(error.message for error in errors)]
+    members = {member.address for member in run.journal.record.members}
+    where, at = next((name for name in failed if name in members), None), run.session.workspace.stamp()
+    add_failure(run.journal, failed, next(iter(messages), "nothing of it was applied"), where, at=at)

@@ -25,7 +25,6 @@ from gitops.cluster.model.changeset import (
     Drained,
     EventDraft,
     Failed,
-    Finalized,
     Member,
     Orphan,
     Removed,
@@ -37,7 +36,7 @@ from gitops.cluster.model.changeset import (
 from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState
 from gitops.cluster.model.outcome import Course
 from gitops.cluster.model.plan import ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
-from gitops.cluster.plan.changeset import changeset_result
+from gitops.cluster.plan.changeset import finalized
 from gitops.cluster.plan.layers import transposed
 from gitops.cluster.plan.leftovers import (
     Delete,
@@ -349,8 +348,7 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
     left = unfinished(journal.record)
     if not left:
         revision, converged = current.state.revision, not record.excluded
-        result = changeset_result(journal.record, state_revision=revision, converged=converged, at=at)
-        journal.add(Finalized(result))
+        journal.add(finalized(journal.record, state_revision=revision, converged=converged, at=at))
     retire = settled(current, (intent for name in done for intent in intents.get(name, ())))
     if journal.drafts or retire:
         write_events(current, journal, retire, with_seen(current.state, current.desired, seen, at=at))

@@ -188,14 +188,13 @@ def announce(run: Run, part: str) -> bool:
 
 
 def _create(run: Run, part: str) -> None:
-    current, facts = run.session, facts_of(run.session)
-    state = current.state
+    current, facts, (cluster, base) = run.session, facts_of(run.session), begins_at(run.session)
     record = first_record(
-        _identify(run, facts, part),
+        _identify(run, facts, cluster, part),
         run.plan,
         run.graph,
         source=facts.source,
-        base=ChangesetBase(state.revision, current.view.cas, state.applied_digest, state.config_digest),
+        base=base,
         covers=facts.covers,
         at=current.workspace.stamp(),
         atomic=run.atomic,
@@ -203,11 +202,16 @@ def _create(run: Run, part: str) -> None:
     run.journal.add(Created(record), *approvals_required(run.plan))
 
 
-def _identify(run: Run, facts: ChangesetFacts, part: str) -> ChangesetIdentity:
-    """The identity of a changeset that does not exist yet. Raises GitopsError."""
-    current = run.session
-    ledger, governance = current.opened.ledger, current.workspace.governance
+def begins_at(current: Session) -> tuple[str, ChangesetBase]:
+    """Where a new changeset begins: the name of its cluster, and what is applied."""
+    state, governance = current.state, current.workspace.governance
     cluster = governance.target.cluster if governance is not None else current.desired.name or "cluster"
+    return cluster, ChangesetBase(state.revision, current.view.cas, state.applied_digest, state.config_digest)
+
+
+def _identify(run: Run, facts: ChangesetFacts, cluster: str, part: str) -> ChangesetIdentity:
+    """The identity of a changeset that does not exist yet. Raises GitopsError."""
+    current, ledger = run.session, run.session.opened.ledger
     repair = f"{current.view.head or current.view.cas} {run.plan.digest}"
     kind, attempt, retry_of = facts.kind, facts.attempt, facts.retry_of
     subject = facts.source.merge_commit

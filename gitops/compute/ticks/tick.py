@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from gitops.cluster.apply.projection import reconcile
 from gitops.cluster.apply.recover import INTERRUPTED
-from gitops.cluster.apply.run import write_events
+from gitops.cluster.apply.run import begins_at, write_events
 from gitops.cluster.apply.runner import report_interrupt, run_graph
 from gitops.cluster.changesets.lifecycle import Journal
 from gitops.cluster.changesets.runs import RunLog
@@ -29,18 +29,12 @@ from gitops.cluster.config.load import LoadResult
 from gitops.cluster.model.changeset import (
     BLOCKING,
     Changeset,
-    ChangesetBase,
     ChangesetKind,
     ChangesetState,
     Committed,
     Created,
-    Drained,
     Failed,
-    Finalized,
     Orphan,
-    Prepared,
-    RollingBack,
-    RuntimeState,
 )
 from gitops.cluster.model.compute import ComputeRules
 from gitops.cluster.model.ledger import changeset_key
@@ -49,7 +43,7 @@ from gitops.cluster.model.plan import Effect, NodeOutcome, NodeResult, first_fai
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.run_event import to_all
 from gitops.cluster.model.strategy import StrategyType
-from gitops.cluster.plan.changeset import changeset_result, failure_text, member_events
+from gitops.cluster.plan.changeset import NOT_TRIED, add_failure, add_landing, failure_text, member_events
 from gitops.cluster.plan.strategies import applied_rules, own_names
 from gitops.cluster.session.session import Session, StateNeed, in_session
 from gitops.cluster.session.workspace import OpenTarget, Workspace
@@ -174,8 +168,8 @@ def _tick(current: Session, how: Ticking) -> TickOutcome:
         targets = lock_targets(rules, how.open_target, closing, problems, scheduled=how.scheduled)
         found: list[Decided] = []
         try:
-            if (died := interrupted or owed_by(current)) is not None:
-                settle_tick(current, died, targets)
+            if (died := interrupted or _owed_by(current)) is not None:
+                _settle_tick(current, died, targets)
             for name, target in targets.items():
                 try:
                     target.create_tables()
@@ -201,7 +195,7 @@ def _carry_out(
 ) -> TickOutcome:
     """Step 4. Raises GitopsError where the ledger cannot be written."""
     workspace, log = current.workspace, RunLog()
-    journal = create_changeset(current, actions)
+    journal = _create_changeset(current, actions)
     journal.run = log.record
     since = min(each.signals.now for each in found)
     work = ReplicaWork(journal.record.key, actions, targets, workspace.faults, since=since)
@@ -221,7 +215,7 @@ def _carry_out(
     ended = {result.node_id: result for result in results}
     _remember(current, found, targets, ended)
     if not any(_is_open(result) for result in results):
-        end_changeset(current, journal, ended)
+        _end_changeset(current, journal, ended)
     return replace(_outcome(current, found), results=results, changeset=journal.record)
 
 
@@ -322,7 +316,6 @@ def _as_scheduled(problem: Diagnostic) -> Diagnostic:
 # -- The changeset of a tick in the ledger: its creation, its end, and what becomes of one that an interrupted run left open
 
 
-_NOT_TRIED = frozenset({NodeOutcome.SKIPPED, NodeOutcome.BLOCKED, NodeOutcome.CANCELLED})
 _LOOK_BACK = 20
 """Among how many of the newest changesets a tick that died is looked for."""
 _FOUND = "done; its effect was found by a later tick"
@@ -330,15 +323,12 @@ _FIX = "make the target answer, then run the tick again"
 _NO_READERS = "replicas are not read from the ledger"
 
 
-def create_changeset(current: Session, actions: Sequence[TickAction]) -> Journal:
+def _create_changeset(current: Session, actions: Sequence[TickAction]) -> Journal:
     """Record a new changeset with these actions, before any of them is begun. Raises GitopsError."""
-    workspace, state, ledger = current.workspace, current.state, current.opened.ledger
-    governance = workspace.governance
-    cluster = governance.target.cluster if governance is not None else current.desired.name or "cluster"
+    workspace, ledger, (cluster, base) = current.workspace, current.opened.ledger, begins_at(current)
     subject, attempt = f"{current.view.head or current.view.cas} {plan_digest(actions)}", 1
     while ledger.changeset(key := changeset_key(cluster, ChangesetKind.TICK, subject, attempt=attempt)) is not None:
         attempt += 1
-    base = ChangesetBase(state.revision, current.view.cas, state.applied_digest, state.config_digest)
     record = tick_record(key, cluster, attempt, actions, base=base, actor=workspace.actor, at=workspace.stamp())
     journal = Journal(workspace.stamp)
     journal.add(Created(record))
@@ -346,40 +336,29 @@ def create_changeset(current: Session, actions: Sequence[TickAction]) -> Journal
     return journal
 
 
-def end_changeset(current: Session, journal: Journal, results: Mapping[str, NodeResult]) -> None:
+def _end_changeset(current: Session, journal: Journal, results: Mapping[str, NodeResult]) -> None:
     """Record how the changeset ended: it failed where nothing was done. The applied state is as before. Raises GitopsError."""
-    at, revision = current.workspace.stamp(), current.state.revision
-    done = [each.address for each in journal.record.members if results[each.address].outcome.succeeded]
-    if journal.record.state is ChangesetState.ROLLING_BACK:
+    record, at, revision = journal.record, current.workspace.stamp(), current.state.revision
+    done = tuple(each.address for each in record.members if results[each.address].outcome.succeeded)
+    if record.state is ChangesetState.ROLLING_BACK:
         # A person gave it up. A replica is not taken back: the next decision is about what is there.
-        error = journal.record.error or INTERRUPTED
-        journal.add(Failed(error, tuple(Orphan(address, "it was done before that") for address in done)))
-        write_events(current, journal)
-        return
-    stages = member_events(journal.record, results, {Effect.STAGE}, at=at)
-    journal.add(*stages)
-    if not done:
+        orphaned = tuple(Orphan(address, "it was done before that") for address in done)
+        journal.add(Failed(record.error or INTERRUPTED, orphaned))
+    elif not done:
         first = first_failure(results.values())
         error = "the tick was interrupted" if first is None else failure_text(first)
-        members = {each.address: each for each in journal.record.members}
-        journal.add(
-            RollingBack(error, next((name for name in members if first and name == first.node_id), None)), Failed(error)
-        )
-        write_events(current, journal)
-        return
-    untried = {name: result for name, result in results.items() if result.outcome in _NOT_TRIED}
-    journal.add(*member_events(journal.record, untried, {Effect.FINISH}, at=at))
-    journal.add(Prepared(tuple(m.address for m in journal.record.members if m.runtime.state is RuntimeState.READY)))
-    converged = len(done) == len(journal.record.members)
-    journal.add(Committed(revision, revision, tuple(done), converged))
-    tried = {name: result for name, result in results.items() if result.outcome not in _NOT_TRIED}
-    journal.add(*member_events(journal.record, tried, {Effect.FINISH}, at=at, canonical=True))
-    journal.add(Drained(0, _NO_READERS))
-    journal.add(Finalized(changeset_result(journal.record, state_revision=revision, converged=converged, at=at)))
+        add_failure(journal, results, error, None if first is None else first.node_id, at=at)
+    else:
+        # What is not tried is left out before the boundaries are passed.
+        untried = {name: result for name, result in results.items() if result.outcome in NOT_TRIED}
+        journal.add(*member_events(record, results, {Effect.STAGE}, at=at))
+        journal.add(*member_events(record, untried, {Effect.FINISH}, at=at))
+        committed = Committed(revision, revision, done, len(done) == len(record.members))
+        add_landing(journal, results, committed, evidence=_NO_READERS, at=at)
     write_events(current, journal)
 
 
-def owed_by(current: Session) -> Changeset | None:
+def _owed_by(current: Session) -> Changeset | None:
     """The newest tick, if it died and an apply has closed it since: its audit rows may be missing."""
     ledger = current.opened.ledger
     for record in map(ledger.changeset, ledger.changeset_keys()[:_LOOK_BACK]):
@@ -388,7 +367,7 @@ def owed_by(current: Session) -> Changeset | None:
     return None
 
 
-def settle_tick(current: Session, record: Changeset, targets: Mapping[str, StrategyTarget]) -> None:
+def _settle_tick(current: Session, record: Changeset, targets: Mapping[str, StrategyTarget]) -> None:
     """Settle a tick that died: find out what it has done, write the audit rows that it owes, and record its end.
 
     Raises ConflictError `cluster_recovery_pending` while one of its targets does not say what is there, and RemoteError.
@@ -413,7 +392,7 @@ def settle_tick(current: Session, record: Changeset, targets: Mapping[str, Strat
     _begin_cooldowns(current, record, done, targets)
     if record.ended:
         return
-    end_changeset(current, Journal(current.workspace.stamp, record), results)
+    _end_changeset(current, Journal(current.workspace.stamp, record), results)
     detail = f"an interrupted tick is settled: {len(done)} of {len(record.members)} actions had taken effect"
     current.problems.add(Code.CLUSTER_RECOVERY_ROLLED_FORWARD, record.key, detail)
 
