@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from gitops.cluster.apply.run import write_events
-from gitops.cluster.apply.runner import run_graph
+from gitops.cluster.apply.runner import Limits, run_graph
 from gitops.cluster.apply.serving import drain
 from gitops.cluster.apply.settle import with_seen
 from gitops.cluster.changesets.lifecycle import Journal, unfinished
@@ -229,7 +229,7 @@ def take_back(
     workers = workspace.workers or current.opened.workers
     # One that has to stay keeps no other one from being taken back, unless that needs it.
     alone = ExecutionGraph(tuple(replace(node, group="") for node in staged.nodes), staged.edges)
-    results = run_graph(transposed(alone), execute, clock=workspace.clock, workers=workers)
+    results = run_graph(transposed(alone), execute, clock=workspace.clock, limits=Limits(workers))
     return tuple(
         Orphan(Address(result.node_id), _why_left(result)) for result in results if not result.outcome.succeeded
     )

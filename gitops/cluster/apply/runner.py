@@ -26,6 +26,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import field
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from pathlib import PurePath
@@ -60,41 +61,49 @@ _ENDED = {
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a run: how many nodes run at once, and what ends it before its work is done.
+
+    One worker gives the serial run. `fail_fast` starts nothing more after a failure. `stop` says before each start whether to
+    start nothing more; it is called in the coordinating thread only.
+    """
+
+    workers: int = 1
+    fail_fast: bool = False
+    cancel: Cancellation = field(default_factory=Cancellation)
+    stop: Callable[[], bool] | None = None
+    time_limit: timedelta | None = None
+    grace: timedelta = GRACE
+
+
 def run_graph(
     graph: ExecutionGraph,
     execute: Callable[[ExecNode], NodeResult],
     *,
     clock: Clock,
-    workers: int = 1,
-    fail_fast: bool = False,
-    on_event: Observer | None = None,
-    stop: Callable[[], bool] | None = None,
-    cancel: Cancellation | None = None,
-    time_limit: timedelta | None = None,
-    grace: timedelta = GRACE,
+    limits: Limits | None = None,
     at_barrier: Callable[[ExecNode], NodeResult] | None = None,
+    on_event: Observer | None = None,
     recoveries: Mapping[str, str] = _NOTHING,
     facts: Mapping[str, Any] = _NOTHING,
 ) -> tuple[NodeResult, ...]:
     """Carry out every node that its dependencies, locks and the failure policy allow.
 
     `execute` is called in a worker thread, once per started node, never for a barrier; it raises CancelledError where it heeds
-    `cancel`. `at_barrier` carries out barriers, in the coordinating thread, while nothing before it runs; without it they end at
-    once. One worker gives the serial run. `fail_fast` starts nothing more after a failure. `on_event` gets the events, and `stop`
-    says before each start whether to start nothing more; both are called in the coordinating thread only. `recoveries` names
-    by node the operation that its intent announced, for the event of a node whose effect is not known, and `facts` are added to
-    the first event.
+    the cancellation. `at_barrier` carries out barriers, in the coordinating thread, while nothing before it runs; without it they
+    end at once. `on_event` gets the events, in the coordinating thread only. `recoveries` names by node the operation that its
+    intent announced, for the event of a node whose effect is not known, and `facts` are added to the first event.
 
     Returns one result per node, in plan order. Raises what `Schedule` raises for a bad graph or worker count, before
     anything starts, and what ended the scheduling as described above, after running nodes finished.
     """
-    schedule = Schedule(graph, workers=workers, fail_fast=fail_fast)
-    cancel = Cancellation() if cancel is None else cancel
-    limits = _Limits(cancel, stop, time_limit, grace)
+    limits = Limits() if limits is None else limits
+    schedule = Schedule(graph, workers=limits.workers, fail_fast=limits.fail_fast)
     coordinator = _Coordinator(graph, schedule, execute, at_barrier, clock, limits, on_event, recoveries)
-    with cancel.watched(coordinator.wake):
+    with limits.cancel.watched(coordinator.wake):
         try:
-            coordinator.begin(limit=workers, fail_fast=fail_fast, **facts)
+            coordinator.begin(limit=limits.workers, fail_fast=limits.fail_fast, **facts)
             coordinator.run()
         except BaseException:
             try:
@@ -104,16 +113,6 @@ def run_graph(
             raise
     coordinator.finish(interrupted=False)
     return schedule.results()
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """What ends a run before its work is done."""
-
-    cancel: Cancellation
-    stop: Callable[[], bool] | None
-    time_limit: timedelta | None
-    grace: timedelta
 
 
 class _Work(NamedTuple):
@@ -136,7 +135,7 @@ class _Coordinator:
         execute: Callable[[ExecNode], NodeResult],
         at_barrier: Callable[[ExecNode], NodeResult] | None,
         clock: Clock,
-        limits: _Limits,
+        limits: Limits,
         on_event: Observer | None,
         recoveries: Mapping[str, str],
     ) -> None:
