@@ -36,13 +36,8 @@ class StateWrite:
         """Write it, with the events of the journal. Raises GitopsError."""
         current, settled, ledger = run.session, self.settled, run.session.opened.ledger
         workspace, governance, retired = current.workspace, current.workspace.governance, tuple(retire)
-        entry = make_entry(
-            current,
-            EntryKind.APPLY,
-            state=self.state,
-            operation=run.operation,
-            plan_digest=run.plan.digest,
-            config_digest=run.plan.config_digest,
+        facts = replace(
+            run.facts,
             changes=settled.changes,
             approvals=run.accepted.uses_of(settled.consumed),
             recovered=run.swept.retire,
@@ -50,6 +45,7 @@ class StateWrite:
             trust_applied=settled.trust_applied,
             debts=run.debts,
         )
+        entry = make_entry(current, EntryKind.APPLY, facts, self.state)
         workspace.faults.reach("cluster_apply.before_state_write")
         drafts = run.journal.drafts
         if self.changed:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from gitops.cluster.apply.entries import make_entry
+from gitops.cluster.apply.entries import Facts, make_entry
 from gitops.cluster.ledger.port import LedgerWrite
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget, OwnedRow, new_sizes, observed_rows, owned_rows
@@ -126,7 +126,7 @@ def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
         return
     state = replace(state, revision=state.next_revision, observations=after)
     last = current.view.entry
-    entry = make_entry(current, EntryKind.CHANGESET, state=state, config_digest=state.config_digest)
+    entry = make_entry(current, EntryKind.CHANGESET, Facts(config_digest=state.config_digest), state)
     if entry is not None and last is not None:
         # What waits still waits for the same people.
         entry = replace(entry, origins=last.origins, authors=last.authors)

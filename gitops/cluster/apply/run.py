@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from types import MappingProxyType
 
-from gitops.cluster.apply.entries import make_entry, origins_of
+from gitops.cluster.apply.entries import Facts, make_entry, origins_of
 from gitops.cluster.changesets.lifecycle import Journal
 from gitops.cluster.ledger.port import LedgerWrite
 from gitops.cluster.model.address import Kind, schema_address
@@ -16,12 +16,10 @@ from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Action, Change, Disposition
 from gitops.cluster.model.changeset import ChangesetBase, ChangesetKind, ChangesetState, Created
 from gitops.cluster.model.ledger import (
-    ApprovalUse,
     Debt,
     EntryKind,
     Intent,
     IntentKind,
-    LedgerEntry,
     LedgerState,
     changeset_key,
 )
@@ -95,19 +93,21 @@ class Run:
             self.record()
             return
         granted = [need for need in self.plan.approvals_required if need.satisfied and need.resource in self.intents]
-        entry = self._entry(
-            EntryKind.INTENT,
+        facts = replace(
+            self.facts,
             changes=tuple(change for change in self.plan.changes if change.address in self.intents),
             approvals=self.accepted.uses_of(approval for need in granted for approval in need.spent),
+            origins=self._waiting_origins,
         )
+        entry = make_entry(self.session, EntryKind.INTENT, facts)
         ledger, intents = self.session.opened.ledger, tuple(self.intents.values())
         self.session.view = ledger.begin(self.session.view, intents, entry, self.journal.drafts)
         self.journal.written()
 
     def record(self, retire: Sequence[str] = (), state: LedgerState | None = None) -> None:
-        """Write the events of the changeset, with what else `_write_events` does. Raises GitopsError."""
-        entry = self._entry(EntryKind.CHANGESET, state=state)
-        _write_events(self.session, self.journal, entry, retire, state)
+        """Write the events of the changeset, with what else `write_events` does. Raises GitopsError."""
+        facts = replace(self.facts, origins=self._waiting_origins)
+        write_events(self.session, self.journal, retire, state, facts)
 
     @cached_property
     def _waiting_origins(self) -> tuple[Origin, ...]:
@@ -117,45 +117,25 @@ class Run:
         """
         return self.origins([replace(change, disposition=Disposition.BLOCKED) for change in self.whole.changes])
 
-    def _entry(
-        self,
-        kind: EntryKind,
-        *,
-        changes: tuple[Change, ...] = (),
-        approvals: tuple[ApprovalUse, ...] = (),
-        state: LedgerState | None = None,
-    ) -> LedgerEntry | None:
-        """An entry that leaves the applied revision as it is; `state` is what it writes, if it writes one."""
-        return make_entry(
-            self.session,
-            kind,
-            state=state,
-            operation=self.operation,
-            plan_digest=self.plan.digest,
-            config_digest=self.plan.config_digest,
-            changes=changes,
-            origins=self._waiting_origins,
-            approvals=approvals,
-        )
+    @property
+    def facts(self) -> Facts:
+        """What each of its entries says."""
+        return Facts(self.operation, self.plan.digest, self.plan.config_digest)
 
 
 def write_events(
-    current: Session, journal: Journal, retire: Sequence[str] = (), state: LedgerState | None = None
-) -> None:
-    """Write the events of a changeset of an earlier run, with what else `_write_events` does. Raises GitopsError."""
-    entry = make_entry(current, EntryKind.CHANGESET, state=state, config_digest=journal.record.desired_digest)
-    _write_events(current, journal, entry, retire, state)
-
-
-def _write_events(
     current: Session,
     journal: Journal,
-    entry: LedgerEntry | None,
-    retire: Sequence[str],
-    state: LedgerState | None,
+    retire: Sequence[str] = (),
+    state: LedgerState | None = None,
+    facts: Facts | None = None,
 ) -> None:
-    """Write events, remove sidecars, and record a `state` with what was seen of graphs. Raises GitopsError."""
-    ledger = current.opened.ledger
+    """Write the events of a changeset, remove sidecars, and record a `state` with what was seen of graphs. Raises GitopsError.
+
+    `facts` are those of the run at work; without them the changeset is that of an earlier one.
+    """
+    ledger, facts = current.opened.ledger, facts or Facts(config_digest=journal.record.desired_digest)
+    entry = make_entry(current, EntryKind.CHANGESET, facts, state)
     if state is None or state == current.state:
         current.view = ledger.begin(current.view, (), entry, journal.drafts, retire)
     else:
