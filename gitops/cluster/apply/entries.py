@@ -49,8 +49,8 @@ class Facts:
     """What an entry says besides where it stands in its ledger.
 
     `operation` is the id of the run, None for what is written outside of one. `origins` are those of `changes`; an entry that
-    does not list all changes carries on those of earlier ones. `recovered` are the operations that recovery settled. `trust_applied`
-    says that new keys and rules take effect with this entry, `scope` where the cluster is from then on.
+    does not list all changes carries on those of earlier ones. `recovered` are the operations that recovery settled.
+    `trust_applied` says that new keys and rules take effect with this entry, `scope` where the cluster is from then on.
     """
 
     operation: str | None = None
@@ -140,13 +140,8 @@ def origins_of(governance: Governance, changes: Iterable[Change], gated: Contain
         if change.address in gated or change.disposition in (Disposition.BLOCKED, Disposition.DEFERRED):
             for origin in governance.authors_for(change).origins:
                 resources.setdefault(replace(origin, resources=()), []).append(change.address)
-    return tuple(
-        replace(origin, resources=tuple(sorted(resources[origin]))) for origin in sorted(resources, key=_order)
-    )
-
-
-def _order(origin: Origin) -> tuple[str, ...]:
-    return origin.commit, origin.how, origin.by, *origin.people
+    ordered = sorted(resources, key=lambda each: (each.commit, each.how, each.by, *each.people))
+    return tuple(replace(origin, resources=tuple(sorted(resources[origin]))) for origin in ordered)
 
 
 def commit_entry(current: Session, write: LedgerWrite) -> bool:

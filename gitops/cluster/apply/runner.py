@@ -140,7 +140,8 @@ class _Coordinator:
         recoveries: Mapping[str, str],
     ) -> None:
         self._schedule = schedule
-        self._execute, self._at_barrier = execute, at_barrier or _pass
+        self._execute = execute
+        self._at_barrier = at_barrier or (lambda barrier: NodeResult(barrier.id, NodeOutcome.DONE))
         self._clock, self._limits = clock, limits
         self._on_event, self._recoveries = on_event, recoveries
         self._before = schedule.before
@@ -365,10 +366,6 @@ def report_interrupt(cancel: Cancellation, results: Sequence[NodeResult], proble
 
 def _milliseconds(span: timedelta) -> int:
     return int(span.total_seconds() * 1000)
-
-
-def _pass(barrier: ExecNode) -> NodeResult:
-    return NodeResult(barrier.id, NodeOutcome.DONE)
 
 
 # -- The threads of a run. For each node that they carry out there is one answer, whatever its work raises -------------

@@ -40,7 +40,8 @@ def await_served(workspace: Workspace, outcome: ApplyOutcome, limit: timedelta) 
         while True:
             problems = Diagnostics()
             seen = () if reports is None else servers(reports, applied, clock.now(), problems)
-            behind = [each for each in seen if _is_awaited(each)]
+            awaited = (each for each in seen if each.report.follows is not Follows.NEVER)
+            behind = [each for each in awaited if each.state is not ServingState.SERVES]
             refusing = [each for each in behind if each.state is ServingState.REFUSES]
             waited = clock.monotonic() - begun
             left = limit.total_seconds() - waited
@@ -58,10 +59,6 @@ def await_served(workspace: Workspace, outcome: ApplyOutcome, limit: timedelta) 
         detail = f"revision {_number(applied)} is applied, and after {waited:.0f} s not served by {late}"
         problems.add(Code.SERVING_NOT_REACHED, "serving", detail)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *problems), serving=seen)
-
-
-def _is_awaited(server: Replica) -> bool:
-    return server.state is not ServingState.SERVES and server.report.follows is not Follows.NEVER
 
 
 def _report_refusal(server: Replica, applied: RevisionIdentity, problems: Diagnostics) -> None:

@@ -240,12 +240,13 @@ def finalized(record: Changeset, *, state_revision: int, converged: bool, at: st
         "deleted": sum(removal.state is RemovalState.DELETED for removal in record.removals),
     }
     left += [removal.address for removal in record.removals if removal.state is not RemovalState.DELETED]
+    began, ended = parse_timestamp(record.created_at), parse_timestamp(at)
     result = ChangesetResult(
         state_revision,
         converged,
         no_change=not record.addresses,
         counts=MappingProxyType(counts),
-        duration_ms=_milliseconds(record.created_at, at),
+        duration_ms=0 if began is None or ended is None else max(0, int((ended - began).total_seconds() * 1000)),
         failed=tuple(sorted(left)),
     )
     return Finalized(result)
@@ -279,8 +280,3 @@ def add_failure(journal: Journal, results: Mapping[str, NodeResult], error: str,
     """Add that nothing landed; `node` as for `rolling_back`."""
     journal.add(*member_events(journal.record, results, {Effect.STAGE, Effect.PIVOT}, at=at))
     journal.add(rolling_back(journal.record, error, node), Failed(error))
-
-
-def _milliseconds(since: str, until: str) -> int:
-    began, ended = parse_timestamp(since), parse_timestamp(until)
-    return 0 if began is None or ended is None else max(0, int((ended - began).total_seconds() * 1000))

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gitops.cluster.approvals.revocations import recorded_revocations
 from gitops.cluster.changesets.lifecycle import unfinished
 from gitops.cluster.ledger.port import ChangesetListing
 from gitops.cluster.model.address import Address, Kind, schema_address
-from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.change import Action, Disposition
 from gitops.cluster.model.changeset import (
     BLOCKING,
     Changeset,
@@ -50,9 +50,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.graph.port import DeleteOrder, Existence, GraphReading
-
-if TYPE_CHECKING:
-    from gitops.cluster.plan.impact import Subject
 
 __all__ = [
     "Delete",
@@ -110,7 +107,8 @@ class Interrupted:
         record = self.record
         mine = {(m.address, m.before, m.after) for m in record.members}
         mine |= {(r.address, r.digest, None) for r in record.removals}
-        return mine == {_form(change) for change in plan.changes if change.disposition is Disposition.APPLIED}
+        carried_out = (change for change in plan.changes if change.disposition is Disposition.APPLIED)
+        return mine == {(change.address, change.before, change.after) for change in carried_out}
 
     def require_way_back(self) -> None:
         """Raises ConflictError `cluster_recovery_pending` if its pivot is done: then it is not taken back."""
@@ -122,10 +120,6 @@ class Interrupted:
             detail = f"changeset {record.key} changed {min(pivots)}, which cannot be taken back, and is not applied as a whole"
             fix = f"apply {again}, which goes on with it: gitops apply"
             raise ConflictError(Code.CLUSTER_RECOVERY_PENDING, detail, path=record.key, fix=fix)
-
-
-def _form(change: Change) -> tuple[Address, str | None, str | None]:
-    return change.address, change.before, change.after
 
 
 def course_of(current: Session, record: Changeset) -> Course:
@@ -427,17 +421,17 @@ def _difference(current: Session, member: Member) -> str:
     if not steps:
         return ""
     subjects = step_subjects(steps)
-    lists = {
+    sorts = {
         "it has": {each for found in subjects for each in found.before - found.after},
         "it lacks": {each for found in subjects for each in found.after - found.before},
         "it changes": {each for found in subjects for each in found.before & found.after},
     }
-    words = [f"{verb} {', '.join(sorted(map(_named, names)))}" for verb, names in lists.items() if names]
+    names = {
+        verb: sorted(".".join(filter(None, (each.type_name, each.property_name))) for each in found)
+        for verb, found in sorts.items()
+    }
+    words = [f"{verb} {', '.join(each)}" for verb, each in names.items() if each]
     return "; ".join(words) or "it has other interfaces"
-
-
-def _named(subject: Subject) -> str:
-    return ".".join(filter(None, (subject.type_name, subject.property_name)))
 
 
 # -- What the next apply makes of what an interrupted run left, before it applies anything: the decisions of `apply`, read-only

@@ -283,13 +283,13 @@ def replay_of(trace: Trace, interval_s: int) -> Replay:
         *([f"statements about replicas that were carried out: {len(events)}"] if events else []),
         *([f"times in which statements ran: {len(spans)}"] if spans else []),
         *(f"a replica of size {size} hydrates in {seconds} s" for size, seconds in sorted(hydration.items())),
-        *([f"all replicas hydrated again: {_times(len(rehydrated))}"] if rehydrated else []),
+        *(
+            [f"all replicas hydrated again: {len(rehydrated)} time{'s' if len(rehydrated) > 1 else ''}"]
+            if rehydrated
+            else []
+        ),
     )
     return Replay(scenario, recorded, (*_assumed(trace, interval_s, unsized, passed_over),))
-
-
-def _times(number: int) -> str:
-    return "1 time" if number == 1 else f"{number} times"
 
 
 def _assumed(trace: Trace, interval_s: int, unsized: Iterable[str], passed_over: int) -> Iterator[str]:

@@ -216,14 +216,10 @@ def _carry_out(
     report_interrupt(workspace.cancel, results, current.problems)
     ended = {result.node_id: result for result in results}
     _remember(current, found, targets, ended)
-    if not any(_is_open(result) for result in results):
+    # The next tick has to look what became of a node whose effect is not known, and to write the audit row that one owes.
+    if not any(each.outcome is NodeOutcome.INDETERMINATE or each.facts.get(OWES) for each in results):
         _end_changeset(current, journal, ended)
     return replace(_outcome(current, found), results=results, changeset=journal.record)
-
-
-def _is_open(result: NodeResult) -> bool:
-    """Whether the next tick has to look what became of a node, and to write its audit row."""
-    return result.outcome is NodeOutcome.INDETERMINATE or bool(result.facts.get(OWES))
 
 
 def _remember(

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
-from gitops.cluster.model.compute import ComputeRules, ComputeTarget
+from gitops.cluster.model.compute import ComputeRules, ComputeTarget, new_sizes
 from gitops.cluster.model.outcome import PlanOutcome, VerbOutcome
 from gitops.cluster.model.what_if import StrategyChanges, Usage, WhatIf, WhatIfAction
 from gitops.cluster.plan.strategies import applied_rules, declared_rules
@@ -23,17 +22,11 @@ from gitops.cluster.targets.projection import place_of
 from gitops.cluster.targets.signals import ComputeCluster, SizeTable
 from gitops.compute.strategies.scenario import Replay, Trace, replay_of
 from gitops.compute.strategies.simulation import Timeline, simulate
-from gitops.compute.ticks.targets import Selection
+from gitops.compute.ticks.targets import Decided, Selection, claims_on, decide_all
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-
-if TYPE_CHECKING:
-    from gitops.cluster.model.compute import ComputeRules, ComputeTarget
-    from gitops.cluster.targets.port import TargetReader
-    from gitops.compute.strategies.simulation import Timeline
-    from gitops.compute.ticks.targets import Decided
 
 __all__ = ["Reach", "ReplayOutcome", "Replayed", "replays", "traces", "with_what_if"]
 
@@ -58,8 +51,6 @@ def with_what_if(workspace: Workspace, outcome: PlanOutcome, reach: Reach = Reac
     changes = outcome.strategies
     if changes is None or outcome.plan is None:
         return outcome
-    from gitops.compute.ticks.what_if import by_target
-
     found: list[WhatIf] = []
     for target, sides in by_target(changes).items():
         why_not = _out_of_reach(target, [each.target for each in changes.applied], reach)
@@ -94,10 +85,6 @@ def _ask(
     changes: StrategyChanges,
 ) -> Iterator[WhatIf]:
     """What is known of the compute clusters of one target: of each its decision, or why there is none."""
-    from gitops.cluster.model.compute import new_sizes
-    from gitops.cluster.targets.projection import place_of
-    from gitops.compute.ticks.targets import claims_on, decide_all
-
     problems = Diagnostics()
     decided: dict[str, Decided] = {}
     replayed: Mapping[str, WhatIf] = {}
@@ -124,7 +111,8 @@ def _ask(
             each = decided[after.key]
             lacking = each.signals.sizes.lacks(new_sizes(after, changes.applied))
             known = replayed.get(after.key) or _unknown(after, "")
-            yield replace(known, actions=_actions(each), refused=each.decision.refused, unlisted=lacking)
+            actions = tuple(WhatIfAction(action.sql, action.reasons) for action in each.actions)
+            yield replace(known, actions=actions, refused=each.decision.refused, unlisted=lacking)
         elif (why := own.get(after.place)) is not None:
             # Another cluster folder is named by the place of its ledger.
             is_claimed = why.code is Code.COMPUTE_CLUSTER_CLAIMED
@@ -133,14 +121,8 @@ def _ask(
             yield _unknown(after, REGISTRY[common].summary, common)
 
 
-def _actions(decided: Decided) -> tuple[WhatIfAction, ...]:
-    return tuple(WhatIfAction(each.sql, each.reasons) for each in decided.actions)
-
-
 def _replayed(target: TargetReader, decided: Sequence[tuple[ComputeRules, Decided]]) -> dict[str, WhatIf]:
     """By key, the sums of the last days, of those of which the target recorded something; none where that is denied."""
-    from gitops.compute.ticks.what_if import played, traces
-
     chosen = decided[:_MOST_REPLAYED]
     if not chosen:
         return {}
@@ -154,15 +136,11 @@ def _replayed(target: TargetReader, decided: Sequence[tuple[ComputeRules, Decide
     sums = {}
     for (before, each), replay in zip(chosen, found, strict=True):
         if replay.says_something:
-            first, second = map(_usage, played(replay, before, each.rules))
+            usages = (timeline.usage for timeline in played(replay, before, each.rules))
+            first, second = (Usage(usage.replica_hours, usage.credits, usage.unserved_s) for usage in usages)
             known = _unknown(each.rules, "")
             sums[each.rules.key] = replace(known, before=first, after=second, days=_DAYS, assumed=replay.assumed)
     return sums
-
-
-def _usage(timeline: Timeline) -> Usage:
-    usage = timeline.usage
-    return Usage(usage.replica_hours, usage.credits, usage.unserved_s)
 
 
 # -- Strategies against what targets recorded: the days that were, played with the applied and with the declared strategies
