@@ -43,7 +43,7 @@ from gitops.cluster.plan.changeset import (
 )
 from gitops.cluster.plan.classes import COMMITTED, DRAINED, FINALIZED, PREPARED
 from gitops.cluster.plan.layers import restricted
-from gitops.cluster.plan.leftovers import live_members, read_now
+from gitops.cluster.plan.leftovers import Interrupted, read_now, steps_left
 from gitops.cluster.plan.probe import was_restored
 from gitops.cluster.session.gate import accept_approvals
 from gitops.cluster.session.workspace import CRASHED, DISARMED, ClusterWork, Drain
@@ -389,14 +389,14 @@ def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
             where = None if first is None else first.node_id
             journal.add(rolling_back(journal.record, error, where, "keep" if keeps else "rollback"))
         begun = {r.node_id: r.facts.get("manifest_version") for r in results if r.outcome.failed or r.outcome.succeeded}
-        live = {member.address for member in live_members(journal.record)}
-        staged = restricted(run.graph, [name for name in begun if name in live])
+        found = Interrupted(journal.record, run.announced)
+        staged = restricted(run.graph, begun.keys() & steps_left(found.record))
         left: tuple[Orphan, ...] = ()
         if keeps:
-            left = keep(current, journal.record, begun, run.announced)
+            left = keep(current, found, begun)
         elif staged.nodes:
             run.record()
-            left = take_back(current, journal.record, staged, run.announced, run.swept.fence, begun)
+            left = take_back(current, found, staged, run.swept.fence, begun)
         end_rolled_back(current, journal, left)
         run.record(run.operations())
     except GitopsError as problem:

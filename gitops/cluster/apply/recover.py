@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 
 from gitops.cluster.apply.run import write_events
 from gitops.cluster.apply.runner import Limits, run_graph
@@ -25,7 +26,6 @@ from gitops.cluster.model.changeset import (
     Drained,
     EventDraft,
     Failed,
-    Member,
     Orphan,
     Removed,
     RollingBack,
@@ -89,8 +89,12 @@ def recover(
             continue
         if stores.data_problem is not None or not (probe.deleted or probe.existence is Existence.ABSENT):
             continue
+        uri = stores.graph_uri(intent.graph_id)
         try:
-            _finish_delete(stores, intent, fence)
+            if intent.incarnation is None:  # Intents of the first release do not name the graph.
+                stores.engine.delete_tree(uri)
+            else:
+                stores.engine.delete(uri, DeleteOrder(intent.incarnation, 0, fence, intent.approval_ids))
         except GitopsError as error:
             problems.add(Code.GRAPH_DELETE_INCOMPLETE, graph_address(intent.graph_id), error.detail)
             unfinished.add(intent.operation_id)
@@ -124,15 +128,6 @@ def _fenced_probe(stores: Stores, intent: Intent, fence: int, problems: Diagnost
         return GraphProbe(Existence.UNKNOWN)
 
 
-def _finish_delete(stores: Stores, intent: Intent, fence: int) -> None:
-    """Remove what a delete left that is past the point of no return; intents of the first release do not name the graph."""
-    uri = stores.graph_uri(intent.graph_id)
-    if intent.incarnation is None:
-        stores.engine.delete_tree(uri)
-    else:
-        stores.engine.delete(uri, DeleteOrder(intent.incarnation, 0, fence, intent.approval_ids))
-
-
 # -- Changesets that an interrupted run left open, settled at the start of the next one, under its lock ----------------
 #
 # What becomes of each is decided in `gitops.cluster.plan.leftovers`, which a plan reads, too. Here it is carried out.
@@ -156,7 +151,12 @@ def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None
     for record in listing.open:
         match course_of(current, record):
             case Course.CLOSED:
-                closing = _failed(current, record)
+                # It lands what it can, and died before it recorded anything.
+                journal = Journal(current.workspace.stamp, record)
+                if record.state is not ChangesetState.ROLLING_BACK:
+                    journal.add(RollingBack(INTERRUPTED, None))
+                journal.add(Failed(record.error or INTERRUPTED))
+                closing = journal.drafts
             case Course.FINISHED:
                 finish(current, look_at(current, record), fence)
             case Course.TAKEN_BACK:
@@ -166,25 +166,16 @@ def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None
     return found, closing
 
 
-def abandon(current: Session, found: Interrupted, fence: int, error: str = INTERRUPTED) -> None:
+def abandon(current: Session, found: Interrupted, fence: int) -> None:
     """Take back an interrupted changeset and end it. Raises GitopsError; `cluster_recovery_pending` if its pivot is done."""
     record, journal = found.record, Journal(current.workspace.stamp, found.record)
     found.require_way_back()
     if record.state is not ChangesetState.ROLLING_BACK:
-        journal.add(RollingBack(error, None))
+        journal.add(RollingBack(INTERRUPTED, None))
         write_events(current, journal)
-    left = take_back(current, journal.record, to_take_back(record), found.intents, fence)
+    left = take_back(current, found, to_take_back(record), fence)
     end_rolled_back(current, journal, left, Severity.WARNING)
     write_events(current, journal, found.operations)
-
-
-def _failed(current: Session, record: Changeset) -> tuple[EventDraft, ...]:
-    """The end of a changeset that lands what it can: it died before it recorded anything."""
-    journal = Journal(current.workspace.stamp, record)
-    if record.state is not ChangesetState.ROLLING_BACK:
-        journal.add(RollingBack(INTERRUPTED, None))
-    journal.add(Failed(record.error or INTERRUPTED))
-    return journal.drafts
 
 
 # -- What a changeset that failed takes back: graphs that it created, and migrations that only added something ---------
@@ -208,21 +199,19 @@ def to_take_back(record: Changeset) -> ExecutionGraph:
 
 def take_back(
     current: Session,
-    record: Changeset,
+    found: Interrupted,
     staged: ExecutionGraph,
-    intents: Mapping[str, Sequence[Intent]],
     fence: int,
-    versions: Mapping[str, object] | None = None,
+    versions: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[Orphan, ...]:
     """Take back the nodes of `staged` in the reverse of their order, each by what its graph is now; what is left behind.
 
-    `intents` are those of the changeset by node id; a node without one was never begun. `fence` is the number of this run, and
-    `versions` are those that its migrations gave the graphs, where they are known.
+    A node without an intent was never begun. `fence` is the number of this run, and `versions` are those that its migrations gave
+    the graphs, where they are known.
     """
-    known = versions or {}
 
     def execute(node: ExecNode) -> NodeResult:
-        carry_out_step(current, record, Address(node.id), intents.get(node.id, ()), fence, known.get(node.id))
+        _carry_out(current, found, Address(node.id), fence, versions.get(node.id))
         return NodeResult(node.id, NodeOutcome.DONE)
 
     workspace = current.workspace
@@ -235,24 +224,21 @@ def take_back(
     )
 
 
-def keep(
-    current: Session, record: Changeset, begun: Collection[str], intents: Mapping[str, Sequence[Intent]]
-) -> tuple[Orphan, ...]:
+def keep(current: Session, found: Interrupted, begun: Collection[str]) -> tuple[Orphan, ...]:
     """Leave what a changeset staged as it is, for people to look at: all of it that is there is orphaned.
 
-    `begun` are the nodes that were carried out, and may have failed; `intents` are as for `take_back`.
+    `begun` are the nodes that were carried out, and may have failed.
     """
-    live = {member.address: member for member in live_members(record)}
-    kept = [m.address for m in record.members if m.runtime.state is RuntimeState.READY]
-    unknown = (live[address] for address in map(Address, begun) if address in live and address not in kept)
-    kept += [m.address for m in unknown if _is_there(current, record, m, intents.get(m.address, ()))]
+    kept = [m.address for m in found.record.members if m.runtime.state is RuntimeState.READY]
+    unknown = frozenset(steps_left(found.record)).intersection(map(Address, begun)).difference(kept)
+    kept += [address for address in unknown if _is_there(current, found, address)]
     return tuple(Orphan(address, _KEPT) for address in sorted(kept))
 
 
-def _is_there(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> bool:
+def _is_there(current: Session, found: Interrupted, address: Address) -> bool:
     """Whether a node that failed has done something to its graph, or that is not known."""
     try:
-        match step_of(current, record, member.address, announced):
+        match step_of(current, found, address):
             case Delete(there=there):
                 return there
             case Migrate(text=text):
@@ -269,17 +255,10 @@ def _why_left(result: NodeResult) -> str:
     return " ".join(messages[0].split())
 
 
-def carry_out_step(
-    current: Session,
-    record: Changeset,
-    address: Address,
-    announced: Sequence[Intent],
-    fence: int,
-    version: object = None,
-) -> None:
+def _carry_out(current: Session, found: Interrupted, address: Address, fence: int, version: object = None) -> None:
     """Carry out what `step_of` gives for an address. Raises GitopsError where its graph has to stay as it is."""
     engine, uri, actor = current.opened.engine, current.opened.graph_uri(address.name), current.workspace.actor
-    match step_of(current, record, address, announced, version):
+    match step_of(current, found, address, version):
         case Delete(order):
             with out_of_cluster(uri):
                 if order is None:
@@ -330,9 +309,9 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
     done: list[str] = []
     seen: dict[Address, Mapping[str, object]] = {}
     members = {member.address for member in record.members}
-    for address in steps_left(journal.record):
+    for address in steps_left(record):
         try:
-            carry_out_step(current, journal.record, address, intents.get(address, ()), fence)
+            _carry_out(current, found, address, fence)
         except GitopsError as error:
             _report_unfinished(current, journal, address, error)
             continue

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gitops.cluster.approvals.revocations import recorded_revocations
@@ -77,7 +78,7 @@ class Interrupted:
 
     record: Changeset
     intents: Mapping[str, tuple[Intent, ...]]
-    done: Mapping[str, Mapping[str, object]]
+    done: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -253,14 +254,13 @@ def steps_left(record: Changeset) -> tuple[Address, ...]:
     return tuple(m.address for m in live_members(record)) if record.state in BLOCKING else unfinished(record)
 
 
-def step_of(
-    current: Session, record: Changeset, address: Address, announced: Sequence[Intent], version: object = None
-) -> Step | None:
+def step_of(current: Session, found: Interrupted, address: Address, version: object = None) -> Step | None:
     """What is left to do for an address of a changeset, by what its graph is now; None where nothing is.
 
-    `announced` are its intents: before the commit, what has none was never begun. `version` is the one that its migration gave
-    the graph, if that is known. Raises GitopsError where the graph has to stay as it is, and as the engine does.
+    Before the commit, what has no intent was never begun. `version` is the one that its migration gave the graph, if that is
+    known. Raises GitopsError where the graph has to stay as it is, and as the engine does.
     """
+    record, announced = found.record, found.intents.get(address, ())
     member = next((each for each in record.members if each.address == address), None)
     if record.state not in BLOCKING:
         return _deletion(current, address, announced) if member is None else _contraction(current, member)
@@ -545,7 +545,7 @@ def _end(current: Session, found: Interrupted, settled: _Settled) -> None:
     for address in steps_left(record):
         uri = current.opened.graph_uri(address.name)
         try:
-            match step_of(current, record, address, found.intents.get(address, ())):
+            match step_of(current, found, address):
                 case Delete(order, there):
                     if order is not None and not back:
                         with out_of_cluster(uri):
