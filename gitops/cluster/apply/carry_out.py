@@ -1,4 +1,7 @@
-"""The work of a run: its nodes on the provider, in the order and under the locks of its execution graph."""
+"""Carry out a run: its nodes on the provider, in the order and under the locks of its execution graph, and what it records.
+
+An atomic run lands whole or not at all, any other one what it can. A dry run carries out the same graph, without any effect.
+"""
 
 from __future__ import annotations
 
@@ -117,9 +120,6 @@ def carry_out(
         recoveries={name: intent.operation_id for name, intent in run.intents.items()},
         facts={"plan_digest": run.plan.digest, "direction": "up"},
     )
-
-
-# -- How the run of a plan ended ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Recovery at the start of every verb that writes: read the intents, look at their graphs, settle by `recovery_rules`.
+"""Settle what interrupted runs left: the operations at the start of every verb that writes, open changesets in an apply.
+
+The intents are read, their graphs looked at, and they are settled by `recovery_rules`:
 
 1. Every graph with an intent gets a version with the fence of this run. The run that wrote the intent may be alive, only slow,
    and its lock broken: from then on it can neither delete nor migrate the graph. A graph that cannot be fenced stays pending.

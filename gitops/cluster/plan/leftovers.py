@@ -8,7 +8,8 @@
 | rolls back | taken back, as far as it is not yet |
 | committed, drained | finished: what left the cluster is deleted, and what finishes after the commit is carried out |
 
-Graphs are looked at, never guessed. What a changeset did to a graph is gone with the graph: where that does not exist any more,
+What is left to do to a graph is decided once, by `step_of`: an apply carries it out, a plan and a dry run show it. Graphs are
+looked at, never guessed. What a changeset did to a graph is gone with the graph: where that does not exist any more,
 or is past the point of no return of a delete, nothing is done, and nothing is left to take back or to drop. The intents of an
 atomic changeset are those of the graphs that it names: while it is open, no other one touches these.
 """
@@ -229,6 +230,9 @@ def live_members(record: Changeset) -> tuple[Member, ...]:
         if member.effect is Effect.STAGE
         and ((member.address.kind, member.action) in (creates, (Kind.SCHEMA, Action.UPDATE)))
     )
+
+
+# -- The steps that are left: the way back of what was staged, or what comes after a commit ----------------------------
 
 
 class Delete(NamedTuple):
