@@ -102,19 +102,13 @@ def carry_out(
             results[node.id] = result
         return result
 
-    log = RunLog()
+    log, workers, fail_fast = RunLog(), workspace.workers or stores.workers, workspace.fail_fast or run.atomic
     run.journal.run = log.record
     return run_graph(
         run.graph,
         execute,
         clock=workspace.clock,
-        limits=Limits(
-            workspace.workers or stores.workers,
-            fail_fast=workspace.fail_fast or run.atomic,
-            cancel=workspace.cancel,
-            stop=lambda: bool(crashed),
-            time_limit=workspace.time_limit,
-        ),
+        limits=Limits(workers, fail_fast, workspace.cancel, lambda: bool(crashed), workspace.time_limit),
         at_barrier=at_barrier,
         on_event=to_all(log, workspace.on_event),
         recoveries={name: intent.operation_id for name, intent in run.intents.items()},

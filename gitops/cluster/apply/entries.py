@@ -46,7 +46,7 @@ _APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKin
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What an entry says besides where it stands in its ledger.
+    """What an entry records besides its place in the ledger.
 
     `operation` is the id of the run, None for what is written outside of one. `origins` are those of `changes`; an entry that
     does not list all changes carries on those of earlier ones. `recovered` are the operations that recovery settled.

@@ -119,7 +119,7 @@ class Run:
 
     @property
     def facts(self) -> Facts:
-        """What each of its entries says."""
+        """What each of its entries records."""
         return Facts(self.operation, self.plan.digest, self.plan.config_digest)
 
 
