@@ -135,26 +135,38 @@ def _prepare(
     swept = recover(current.opened, current.view, problems, at=workspace.stamp(), resumed=going_on)
     if resumed is not None:
         swept = with_used(swept, resumed, workspace.stamp())
-    before = len(problems)
-    whole, accepted = plan_session(current, swept.state, swept.pending, in_place=True, live=True)
-    if resumed is not None and not resumed.fits(resumed.part(whole)):
+    planned = plan_from(current, swept)
+    if resumed is not None and not resumed.fits(resumed.part(planned.whole)):
         abandon(current, resumed, swept.fence)
         return _prepare(current, Part(), None)
-    if not may_begin(current, whole, accepted, swept, before):
-        return None
-    return make_run(current, whole, accepted, swept, part, resumed, closing)
+    return make_run(current, planned, part, resumed, closing) if may_begin(current, planned) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan from the state that recovery gives, the approvals that count for it, and how many problems there were `before`."""
+
+    whole: Plan
+    accepted: AcceptedApprovals
+    swept: Sweep
+    before: int
+
+
+def plan_from(current: Session, swept: Sweep) -> Planned:
+    """Plan what a run carries out; problems of that are reported."""
+    before = len(current.problems)
+    return Planned(*plan_session(current, swept.state, swept.pending, in_place=True, live=True), swept, before)
 
 
 def make_run(
     current: Session,
-    whole: Plan,
-    accepted: AcceptedApprovals,
-    swept: Sweep,
+    planned: Planned,
     part: Part,
     resumed: Interrupted | None,
     closing: tuple[EventDraft, ...] = (),
 ) -> tuple[Run, Part]:
     """The run of a part of a plan, or of the part that a changeset to go on with is about. Nothing is written."""
+    whole, accepted, swept = planned.whole, planned.accepted, planned.swept
     workspace, atomic = current.workspace, current.workspace.atomic or resumed is not None
     plan, part = _choose(whole, part, resumed, atomic=atomic)
     owed = announced_debts(accepted.announced, swept.consumed)
@@ -177,13 +189,19 @@ def make_run(
     return run, part
 
 
-def may_begin(current: Session, whole: Plan, accepted: AcceptedApprovals, swept: Sweep, before: int) -> bool:
-    """Report what keeps a run of a plan from beginning; False if there is an error behind the first `before` problems."""
+def may_begin(current: Session, planned: Planned) -> bool:
+    """Report what keeps a run of a plan from beginning; False if there is an error behind the problems from before it."""
+    whole, swept = planned.whole, planned.swept
     current.problems.extend(whole.diagnostics)
     warn_of_lost_graphs(current, whole, swept.state, swept.pending)
-    _check_gates(current, whole)
-    check_debts(current, whole, accepted)
-    return all(problem.severity is not Severity.ERROR for problem in list(current.problems)[before:])
+    # A gated change that is to be applied without its approvals: the planner is at fault.
+    satisfied = {need.resource: need.satisfied for need in whole.approvals_required}
+    for change in whole.changes:
+        if change.disposition is Disposition.APPLIED and not satisfied.get(change.address, True):
+            detail = "a gated change has no matching approval"
+            current.problems.add(Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address, detail)
+    check_debts(current, whole, planned.accepted)
+    return all(problem.severity is not Severity.ERROR for problem in list(current.problems)[planned.before :])
 
 
 def _choose(whole: Plan, part: Part, resumed: Interrupted | None, *, atomic: bool) -> tuple[Plan, Part]:
@@ -207,15 +225,6 @@ def _as_recorded(plan: Plan, resumed: Interrupted) -> ExecutionGraph:
         if node.address in members
     }
     return replace(plan.graph, nodes=tuple(classed.get(node.id, node) for node in plan.graph.nodes))
-
-
-def _check_gates(current: Session, plan: Plan) -> None:
-    """Report a gated change that is to be applied without its approvals: the planner is at fault."""
-    satisfied = {need.resource: need.satisfied for need in plan.approvals_required}
-    for change in plan.changes:
-        if change.disposition is Disposition.APPLIED and not satisfied.get(change.address, True):
-            detail = "a gated change has no matching approval"
-            current.problems.add(Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address, detail)
 
 
 # -- What an apply reports: of a run that wrote nothing, of a part that was carried out, and of several parts together

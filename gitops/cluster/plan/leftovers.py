@@ -458,7 +458,8 @@ class Foreseen:
     """What the next apply settles, and what it plans then; without a plan its problems end it.
 
     `changesets` are those that it settles first, `resumed` is the one among them that it goes on with. `moving` are the ids of
-    graphs that are not now as it finds them when it plans.
+    graphs that are not now as it finds them when it plans. `swept` is the state that it plans from, and `planning` are the
+    problems of that.
     """
 
     changesets: tuple[OpenChangeset, ...]
@@ -467,6 +468,8 @@ class Foreseen:
     accepted: AcceptedApprovals | None = None
     moving: frozenset[str] = frozenset()
     resumed: Interrupted | None = None
+    swept: Sweep | None = None
+    planning: tuple[Diagnostic, ...] = ()
 
 
 @dataclass(slots=True)
@@ -502,12 +505,12 @@ def foresee(
             raise ConflictError(Code.CHANGESET_INVALID, listing.problem, path="changesets")
         for record in listing.open:
             _settle(current, record, settled)
-        swept = _recover(current, settled, others)
-        plan, accepted = make_plan(_session_then(current, settled), swept)
+        swept, then = _recover(current, settled, others), _session_then(current, settled)
+        plan, accepted = make_plan(then, swept)
         if settled.resumed is not None and not settled.resumed.fits(settled.resumed.part(plan)):
             _end(current, settled.resumed, settled)
-            swept = _recover(current, settled, others)
-            plan, accepted = make_plan(_session_then(current, settled), swept)
+            swept, then = _recover(current, settled, others), _session_then(current, settled)
+            plan, accepted = make_plan(then, swept)
     except GitopsError as error:
         settled.problems.add_error(error)
         return Foreseen(tuple(settled.changesets), tuple(settled.problems))
@@ -516,7 +519,8 @@ def foresee(
     if resumed is not None:
         settled.changesets.append(OpenChangeset(resumed.record.key, Course.RESUMED))
         moving |= {member.address.name for member in resumed.record.members if member.address in resumed.done}
-    return Foreseen(tuple(settled.changesets), tuple(settled.problems), plan, accepted, frozenset(moving), resumed)
+    ends = tuple(settled.changesets), tuple(settled.problems)
+    return Foreseen(*ends, plan, accepted, frozenset(moving), resumed, swept, tuple(then.problems))
 
 
 def warn_of_changesets(foreseen: Foreseen, problems: Diagnostics) -> None:
