@@ -15,7 +15,7 @@ from gitops.bot.context import ClusterReport, EventContext
 from gitops.bot.kept_plans import keep_plan, keep_refusal, kept_plan, plan_record, plan_ref, refusal_record
 from gitops.bot.statuses import apply_status, changeset_status, plan_status
 from gitops.cluster.approvals.verify import REFUSALS
-from gitops.cluster.changesets.answer import newest_attempt
+from gitops.cluster.changesets.stream import newest_attempt
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Tier
 from gitops.cluster.model.ledger import Debt

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gitops.cluster.changesets.answer import Answer, Until, answer
+from gitops.cluster.changesets.stream import Answer, Until, answer
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Reason
 from gitops.cluster.model.changeset import Changeset, ChangesetState

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from functools import cache
 
 from gitops.bot.context import EventContext
-from gitops.cluster.apply.interrupted import INTERRUPTED
-from gitops.cluster.changesets.answer import newest_attempt
+from gitops.cluster.apply.recover import INTERRUPTED
 from gitops.cluster.changesets.queue import Step, WaitingCommit, next_step, whole_line
+from gitops.cluster.changesets.stream import newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetState
 from gitops.core.dataclass import dataclass

@@ -22,8 +22,7 @@ from gitops.cli.shared import (
     show_error,
     show_form,
 )
-from gitops.cluster.changesets.answer import Answer, Until
-from gitops.cluster.changesets.stream import StreamItem
+from gitops.cluster.changesets.stream import Answer, StreamItem, Until
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.model.changeset import ChangesetKind, ChangesetState
 from gitops.cluster.model.ledger import is_changeset_key

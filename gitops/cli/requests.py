@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gitops.bot.kept_plans import kept_plan
 from gitops.cli.shared import FAILED, OK, open_project, say, say_lines, say_report, show_form
-from gitops.cluster.changesets.answer import Answer
+from gitops.cluster.changesets.stream import Answer
 from gitops.cluster.model.change import Reason
 from gitops.cluster.session.changesets import WatchedChangeset, WatchRules, answer_now, find_changesets, watch_changeset
 from gitops.core.codes import Code

@@ -233,8 +233,8 @@ def play(options: argparse.Namespace) -> int:
 def _replay(options: argparse.Namespace) -> int:
     """Play what targets recorded, with the applied strategies and with those of the folder."""
     from gitops.cli.cluster import planning_workspace
-    from gitops.compute.ticks.replays import replays
     from gitops.compute.ticks.targets import Selection
+    from gitops.compute.ticks.what_if import replays
     from gitops.render.strategies import replay_form, replay_lines
 
     if options.against is not None:

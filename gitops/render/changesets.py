@@ -207,8 +207,6 @@ def _what(what: model.Happening) -> str:
             return f"{address} needs an approval"
         case model.ApprovalConsumed(address=address):
             return f"{address} consumed approval {what.approval}"
-        case model.RecoverySwept(address=address):
-            return f"{address} recovered: {what.outcome}"
 
 
 # -- the run of an execution graph, as bars along the time -------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from gitops.cluster.apply.entries import make_entry
+from gitops.cluster.apply.entries import Facts, make_entry
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.sound import sound_record
 from gitops.cluster.ledger.port import LedgerWrite
@@ -223,9 +223,8 @@ def _seed_ledger(loop: Loop, commit: str) -> None:
     entry = make_entry(
         Session(workspace, loaded, Diagnostics(), view=view),
         EntryKind.APPLY,
-        state=state,
-        config_digest=desired.config_digest,
-        trust_applied=True,
+        Facts(config_digest=desired.config_digest, trust_applied=True),
+        state,
     )
     files = workspace.governance.trust_files
     digests, vouched = desired.digests(), workspace.vouched

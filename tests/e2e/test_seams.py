@@ -220,11 +220,6 @@ def refused_at(code: Code) -> int | None:
 # A remedy that is printed is accepted from the person for whom it is printed.
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="what follows from a gated change names itself as what has to be approved",
-)
 def test_the_remedies_for_a_graph_that_vanished_are_accepted(loop: Loop, tmp_path: Path) -> None:
     shutil.rmtree(loop.graph("notes"))
     assert refreshed(loop) == {"graph_vanished"}
@@ -241,9 +236,6 @@ def test_the_remedies_for_a_graph_that_vanished_are_accepted(loop: Loop, tmp_pat
 # What nothing makes, and what is made twice.
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="two facts of changesets are declared, and no run makes them"
-)
 def test_no_fact_of_a_changeset_is_declared_that_no_run_makes() -> None:
     declared = [value for value in vars(changeset).values() if isinstance(value, type) and is_dataclass(value)]
     names = {each.__name__ for each in declared} | {part.name for each in declared for part in fields(each)}

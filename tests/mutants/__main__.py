@@ -57,7 +57,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
     "schedule": (
-        ("gitops/cluster/plan/schedule.py", "gitops/cluster/plan/lock_table.py"),
+        ("gitops/cluster/plan/schedule.py",),
         (
             "tests/unit/cluster/plan/test_schedule.py",
             "tests/property/test_schedule_line_laws.py",

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.cluster.apply.runner import run_graph
+from gitops.cluster.apply.runner import Limits, run_graph
 from gitops.cluster.model.address import Address, strategy_address
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.plan import (
@@ -376,8 +376,7 @@ def test_threads_obey_the_same_laws(case, workers, fail_fast):
         case.graph,
         lambda n: NodeResult(n.id, case.endings[n.id]),
         clock=FixedClock(datetime(2026, 1, 2, tzinfo=UTC)),
-        workers=workers,
-        fail_fast=fail_fast,
+        limits=Limits(workers, fail_fast=fail_fast),
         on_event=events.append,
     )
     nodes = {n.id: n for n in case.graph.nodes}
@@ -414,5 +413,5 @@ def test_threads_end_like_the_serial_run_when_nothing_fails(case, workers):
 
     clock = FixedClock(datetime(2026, 1, 2, tzinfo=UTC))
     one = run_graph(case.graph, execute, clock=clock)
-    many = run_graph(case.graph, execute, clock=clock, workers=workers)
+    many = run_graph(case.graph, execute, clock=clock, limits=Limits(workers))
     assert one == many

@@ -21,8 +21,7 @@ from gitops.cluster.model.strategy import (
 )
 from gitops.cluster.targets.signals import ComputeCluster, Crashes, ReplicaSpec, Signals
 from gitops.cluster.targets.state import STATE_VERSION, PendingReplica, StrategyState, read_payload
-from gitops.compute.strategies.decision import ActionKind, Decision, Limits, decide
-from gitops.compute.strategies.rules import GAP, SUSPENDED, burst_name
+from gitops.compute.strategies.decision import GAP, SUSPENDED, ActionKind, Decision, Limits, burst_name, decide
 from tests.support.strategies import NOW, SIZES, ago
 
 FREE = Limits(max_replicas=100)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gitops.cluster.model.strategy import Burst, IdleSuspend, Limits, StrategyRule, TargetSize
 from gitops.cluster.targets.port import AuditRow
 from gitops.cluster.targets.signals import ComputeCluster, ReplicaSpec
+from gitops.compute.strategies.scenario import Trace, replay_of
 from gitops.compute.strategies.simulation import Activity, Scenario, simulate
 from gitops.compute.strategies.statements import create_replica, drop_replica
-from gitops.compute.strategies.trace import Trace, replay_of
 from tests.support.strategies import NOW, SIZES
 from tests.support.traces import rows_of, trace_of
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cluster.changesets.answer import Answer, Until
-from gitops.cluster.changesets.stream import FullState, StreamItem
+from gitops.cluster.changesets.stream import Answer, FullState, StreamItem, Until
 from gitops.cluster.ledger.folder import FolderChangesets, FolderLedger
 from gitops.cluster.ledger.layout import INDEX
 from gitops.cluster.ledger.port import LedgerReader, LedgerStore

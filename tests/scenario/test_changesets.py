@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cluster.changesets.journal import Journal
-from gitops.cluster.changesets.lifecycle import replay
+from gitops.cluster.changesets.lifecycle import Journal, replay
 from gitops.cluster.ledger.changesets import EVENT
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.changeset import Changeset, ChangesetState, Created, EventDraft, RollingBack, RuntimeState

@@ -16,9 +16,8 @@ from gitops.cluster.model.outcome import PlanOutcome
 from gitops.cluster.model.what_if import WhatIf
 from gitops.cluster.targets.port import AuditRow
 from gitops.compute.strategies.statements import create_replica
-from gitops.compute.ticks.replays import replays
 from gitops.compute.ticks.targets import Selection
-from gitops.compute.ticks.what_if import Reach, with_what_if
+from gitops.compute.ticks.what_if import Reach, replays, with_what_if
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.render.json import envelope

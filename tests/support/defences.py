@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gitops.bot import comment_commands
-from gitops.cluster.apply import adopt, prepare, refresh, scope
+from gitops.cluster.apply import adopt, apply, refresh, scope
 from gitops.cluster.approvals import counting, data, pushes
 from gitops.cluster.approvals import verify as approvals
 from gitops.cluster.audit import verb as audit
@@ -279,12 +279,12 @@ class _AnyText(str):
 
 def _unbound_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A delete that no approval binds to data takes any number of rows."""
-    real = prepare.make_intents
+    real = apply.make_intents
 
     def intents(*given: Any, **named: Any) -> Any:
         return {name: replace(each, max_rows=each.max_rows or 10**9) for name, each in real(*given, **named).items()}
 
-    monkeypatch.setattr(prepare, "make_intents", intents)
+    monkeypatch.setattr(apply, "make_intents", intents)
 
 
 DEFENCES: Mapping[str, Hole] = {

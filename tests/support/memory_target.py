@@ -22,7 +22,7 @@ from gitops.cluster.targets.port import (
 )
 from gitops.cluster.targets.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable
 from gitops.cluster.targets.state import STATE_VERSION, StrategyState, read_payload
-from gitops.compute.strategies import problems, statements
+from gitops.compute.strategies import statements
 from gitops.core.errors import RemoteError
 from tests.support.target_world import Fault, HeldCluster, TargetWorld
 
@@ -54,7 +54,7 @@ class MemoryTarget:
 
     def __enter__(self) -> Self:
         if not self._world.reachable:
-            raise problems.unreachable(PLACE, "connection refused")
+            raise statements.unreachable(PLACE, "connection refused")
         return self
 
     def __exit__(
@@ -67,7 +67,7 @@ class MemoryTarget:
 
     def _look(self) -> None:
         if self._world.missing:
-            raise problems.signals_missing(PLACE, sorted(self._world.missing))
+            raise statements.signals_missing(PLACE, sorted(self._world.missing))
 
     def clusters(self) -> Mapping[str, ComputeCluster]:
         def read() -> dict[str, ComputeCluster]:
@@ -307,17 +307,17 @@ class MemoryTarget:
         """What a statement gives; its failures are those of the port."""
         try:
             if needs is not None and needs in self._world.denied:
-                raise problems.denied(PLACE, self._role, *needs, "permission denied")
+                raise statements.denied(PLACE, self._role, *needs, "permission denied")
             return self._statement(text, effect)
         except Refused as error:
             raise self._problem(error) from error
         except Cut as error:
-            raise problems.unreachable(PLACE, str(error)) from error
+            raise statements.unreachable(PLACE, str(error)) from error
 
     def _problem(self, error: Refused) -> RemoteError:
         if error.state == "57014":
-            return problems.unreachable(PLACE, error.message)
-        return problems.failed(PLACE, error.message)
+            return statements.unreachable(PLACE, error.message)
+        return statements.failed(PLACE, error.message)
 
     def _statement(self, text: str, effect: Callable[[], T]) -> T:
         world = self._world

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from gitops.cluster.targets.port import AuditRow
 from gitops.cluster.targets.signals import ComputeCluster, ReplicaSpec
 from gitops.compute.strategies.decision import ActionKind
+from gitops.compute.strategies.scenario import Trace
 from gitops.compute.strategies.simulation import Activity, Scenario, Timeline
 from gitops.compute.strategies.statements import create_replica, drop_replica
-from gitops.compute.strategies.trace import Trace
 
 __all__ = ["rows_of", "trace_of"]
 

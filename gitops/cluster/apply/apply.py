@@ -11,24 +11,39 @@ A plan with several changes that cannot be taken back is carried out in parts, e
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from gitops.cluster.apply.adopt import adopt_former
-from gitops.cluster.apply.atomic import run_atomic
-from gitops.cluster.apply.best_effort import run_best_effort
-from gitops.cluster.apply.create import announce
-from gitops.cluster.apply.entries import settle_debts
-from gitops.cluster.apply.prepare import Part, prepare
+from gitops.cluster.apply.carry_out import Ended, run_atomic, run_best_effort
+from gitops.cluster.apply.entries import announced_debts, check_debts, settle_debts
 from gitops.cluster.apply.projection import project
-from gitops.cluster.apply.report import joined, report, report_part, republished_of
-from gitops.cluster.apply.run import Run
+from gitops.cluster.apply.recover import abandon, next_fence, recover, settle_interrupted
+from gitops.cluster.apply.run import Run, announce, make_intents
 from gitops.cluster.apply.runner import report_interrupt
+from gitops.cluster.approvals.decisions import open_debts, with_debts
+from gitops.cluster.changesets.lifecycle import Journal
+from gitops.cluster.model.address import Address, graph_address
+from gitops.cluster.model.change import Change, Disposition, Reason
+from gitops.cluster.model.changeset import ChangesetState, EventDraft, Member
 from gitops.cluster.model.outcome import ApplyOutcome
+from gitops.cluster.model.plan import ExecutionGraph, NodeResult, Plan
+from gitops.cluster.plan.classes import atomic_graph
+from gitops.cluster.plan.landing import warn_of_lost_graphs
+from gitops.cluster.plan.leftovers import Interrupted, with_used
+from gitops.cluster.plan.parts import graphs_of_parts, part_of
+from gitops.cluster.plan.plan import plan_session
+from gitops.cluster.plan.recovery_rules import Sweep
+from gitops.cluster.plan.republished import republished_queries
+from gitops.cluster.session.gate import AcceptedApprovals
 from gitops.cluster.session.session import Session, StateNeed, writing
 from gitops.cluster.session.workspace import Workspace
+from gitops.core.cancel import CancelledError
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
-
-__all__ = ["apply", "may_apply"]
 
 
 def apply(workspace: Workspace) -> ApplyOutcome:
@@ -80,3 +95,230 @@ def may_apply(current: Session) -> bool:
     if problem is not None:
         current.problems.add_error(problem)
     return problem is None
+
+
+# -- From the ledger and the folder to a run: settle what was interrupted, plan again, and choose what is carried out
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which part of a plan a run carries out: its number of `of`; 0 where that is not known yet."""
+
+    number: int = 1
+    of: int = 0
+
+    @property
+    def label(self) -> str:
+        """As the changeset names it."""
+        return f"{self.number}/{self.of}"
+
+
+def prepare(current: Session, part: Part) -> tuple[Run, Part] | None:
+    """The run of a part of what is declared; None if an error ends it, which is reported then."""
+    try:
+        fence = next_fence(current.view, current.opened.ledger.intents().intents)
+        resumed, closing = settle_interrupted(current, fence)
+        return _prepare(current, part, resumed, closing)
+    except CancelledError:
+        report_interrupt(current.workspace.cancel, (), current.problems)
+        return None
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return None
+
+
+def _prepare(
+    current: Session, part: Part, resumed: Interrupted | None, closing: tuple[EventDraft, ...] = ()
+) -> tuple[Run, Part] | None:
+    workspace, problems = current.workspace, current.problems
+    going_on = frozenset[str]() if resumed is None else resumed.graphs
+    swept = recover(current.opened, current.view, problems, at=workspace.stamp(), resumed=going_on)
+    if resumed is not None:
+        swept = with_used(swept, resumed, workspace.stamp())
+    planned = plan_from(current, swept)
+    if resumed is not None and not resumed.fits(resumed.part(planned.whole)):
+        abandon(current, resumed, swept.fence)
+        return _prepare(current, Part(), None)
+    return make_run(current, planned, part, resumed, closing) if may_begin(current, planned) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan from the state that recovery gives, the approvals that count for it, and how many problems there were `before`."""
+
+    whole: Plan
+    accepted: AcceptedApprovals
+    swept: Sweep
+    before: int
+
+
+def plan_from(current: Session, swept: Sweep) -> Planned:
+    """Plan what a run carries out; problems of that are reported."""
+    before = len(current.problems)
+    return Planned(*plan_session(current, swept.state, swept.pending, in_place=True, live=True), swept, before)
+
+
+def make_run(
+    current: Session,
+    planned: Planned,
+    part: Part,
+    resumed: Interrupted | None,
+    closing: tuple[EventDraft, ...] = (),
+) -> tuple[Run, Part]:
+    """The run of a part of a plan, or of the part that a changeset to go on with is about. Nothing is written."""
+    whole, accepted, swept = planned.whole, planned.accepted, planned.swept
+    workspace, atomic = current.workspace, current.workspace.atomic or resumed is not None
+    plan, part = _choose(whole, part, resumed, atomic=atomic)
+    owed = announced_debts(accepted.announced, swept.consumed)
+    graph = plan.graph if not atomic else atomic_graph(plan.graph if resumed is None else _as_recorded(plan, resumed))
+    run = Run(
+        session=current,
+        swept=replace(swept, state=with_debts(swept.state, owed)),
+        plan=plan,
+        whole=whole,
+        graph=graph,
+        accepted=accepted,
+        operation=workspace.ids.ulid(),
+        intents=make_intents(current, plan, graph, swept.fence, atomic=atomic),
+        debts=owed,
+        journal=Journal(workspace.stamp, None if resumed is None else resumed.record, closing),
+        atomic=atomic,
+        done={} if resumed is None else resumed.done,
+        earlier={} if resumed is None else resumed.intents,
+    )
+    return run, part
+
+
+def may_begin(current: Session, planned: Planned) -> bool:
+    """Report what keeps a run of a plan from beginning; False if there is an error behind the problems from before it."""
+    whole, swept = planned.whole, planned.swept
+    current.problems.extend(whole.diagnostics)
+    warn_of_lost_graphs(current, whole, swept.state, swept.pending)
+    # A gated change that is to be applied without its approvals: the planner is at fault.
+    satisfied = {need.resource: need.satisfied for need in whole.approvals_required}
+    for change in whole.changes:
+        if change.disposition is Disposition.APPLIED and not satisfied.get(change.address, True):
+            detail = "a gated change has no matching approval"
+            current.problems.add(Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address, detail)
+    check_debts(current, whole, planned.accepted)
+    return all(problem.severity is not Severity.ERROR for problem in list(current.problems)[planned.before :])
+
+
+def _choose(whole: Plan, part: Part, resumed: Interrupted | None, *, atomic: bool) -> tuple[Plan, Part]:
+    """The part of a plan that is carried out: of several the first, unless an interrupted run had another one."""
+    if not atomic:
+        return whole, Part(1, 1)
+    graphs = graphs_of_parts(whole)
+    if resumed is not None:
+        number, of = (int(each) for each in resumed.record.part.split("/"))
+        return resumed.part(whole), Part(number, of)
+    of = max(part.of, part.number + max(0, len(graphs) - 1))
+    return (part_of(whole, graphs[0]) if len(graphs) > 1 else whole), Part(part.number, of)
+
+
+def _as_recorded(plan: Plan, resumed: Interrupted) -> ExecutionGraph:
+    """The graph of a plan with the classes that its changeset has: a migration that is done has no steps any longer."""
+    members: Mapping[Address, Member] = {member.address: member for member in resumed.record.members}
+    classed = {
+        node.id: replace(node, effect=members[node.address].effect, expanded=members[node.address].expanded)
+        for node in plan.graph.nodes
+        if node.address in members
+    }
+    return replace(plan.graph, nodes=tuple(classed.get(node.id, node) for node in plan.graph.nodes))
+
+
+# -- What an apply reports: of a run that wrote nothing, of a part that was carried out, and of several parts together
+
+
+def report(
+    current: Session,
+    changes: Sequence[Change] = (),
+    results: tuple[NodeResult, ...] = (),
+    republished: frozenset[Address] = frozenset(),
+) -> ApplyOutcome:
+    """The report of a run that wrote nothing: counts are zero and the ledger is what is stored."""
+    loaded = current.loaded
+    return ApplyOutcome(
+        config_dir=current.workspace.config_dir,
+        observations=current.observations(),
+        actor=current.workspace.actor,
+        config_digest=None if loaded.desired is None else loaded.desired.config_digest,
+        changes=tuple(changes),
+        state=current.view.state,
+        debts=open_debts(current.state),
+        results=results,
+        counted=False,
+        republished=republished,
+        diagnostics=tuple(current.problems),
+    )
+
+
+def report_part(run: Run, ended: Ended, republished: frozenset[Address]) -> ApplyOutcome:
+    """The report of a part of a plan that was carried out; `republished` are its queries that are only published again."""
+    current, settled = run.session, ended.settled
+    changes = _left(run) if settled is None else settled.changes
+    outcome = report(current, changes, ended.results, republished)
+    if run.journal.recorded:
+        outcome = replace(outcome, changesets=(run.journal.record,))
+    if settled is None or not ended.settles:
+        return outcome
+    consumed = {approval.approval_id for approval in settled.consumed}
+    used = {
+        need.resource: need.spent
+        for need in run.plan.approvals_required
+        if consumed.intersection(a.approval_id for a in need.spent)
+    }
+    waits = any(graph_address(graph) in settled.state.resources for graph in run.swept.pending)
+    return replace(
+        outcome,
+        counted=True,
+        converged=ended.converged and not waits,
+        state_written=ended.written,
+        plan=run.plan,
+        plan_digest=run.plan.digest,
+        entry_id=current.view.head,
+        approvals_used=used,
+    )
+
+
+def _left(run: Run) -> tuple[Change, ...]:
+    """The changes of a run of which nothing landed; while its changeset is open, the next run decides."""
+    waits = run.journal.recorded and run.journal.record.state is not ChangesetState.FAILED
+    reason = Reason.RECOVERY_PENDING if waits else Reason.CHANGESET_FAILED
+    return tuple(
+        replace(change, disposition=Disposition.BLOCKED, reason=reason)
+        if change.disposition is Disposition.APPLIED
+        else change
+        for change in run.plan.changes
+    )
+
+
+def joined(current: Session, earlier: ApplyOutcome | None, part: ApplyOutcome) -> ApplyOutcome:
+    """The outcome of the parts so far: what they changed together, and how the last one ended."""
+    if earlier is None:
+        return part
+    return replace(
+        part,
+        changes=tuple(sorted((*earlier.changes, *part.changes), key=lambda change: change.address)),
+        results=(*earlier.results, *part.results),
+        state=current.view.state,
+        state_written=earlier.state_written or part.state_written,
+        counted=True,
+        approvals_used={**earlier.approvals_used, **part.approvals_used},
+        republished=earlier.republished | part.republished,
+        changesets=(*earlier.changesets, *part.changesets),
+    )
+
+
+def republished_of(current: Session, plan: Plan) -> frozenset[Address]:
+    """The queries of a plan that are only published again, by the catalog as it is before that."""
+
+    def read(query: Address, digest: str) -> bytes | None:
+        declared = current.desired.resources[query]
+        if digest == declared.digest:
+            return declared.content
+        with suppress(GitopsError):
+            return current.opened.ledger.blob(query, digest).content
+        return None
+
+    return republished_queries(((each.address, each.before, each.after) for each in plan.changes), read)

@@ -1,17 +1,61 @@
-"""The work of a run: its nodes on the provider, in the order and under the locks of its execution graph."""
+"""Carry out a run: its nodes on the provider, in the order and under the locks of its execution graph, and what it records.
+
+An atomic run lands whole or not at all, any other one what it can. A dry run carries out the same graph, without any effect.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
+from gitops.cluster.apply.land import prepare_write, settle_run, settled_intents
+from gitops.cluster.apply.projection import check_target
+from gitops.cluster.apply.recover import INTERRUPTED, end_rolled_back, keep, settled, take_back
 from gitops.cluster.apply.run import Run
-from gitops.cluster.apply.runner import run_graph
-from gitops.cluster.apply.target_check import check_target
+from gitops.cluster.apply.runner import Limits, run_graph
+from gitops.cluster.apply.serving import drain
+from gitops.cluster.apply.settle import Settlement, with_seen
 from gitops.cluster.changesets.runs import RunLog
-from gitops.cluster.model.node_kind import TARGET
-from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
+from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.change import Action, Disposition
+from gitops.cluster.model.changeset import (
+    BLOCKING,
+    ChangesetState,
+    Committed,
+    Drained,
+    Happening,
+    Orphan,
+    Removed,
+    Runtime,
+    RuntimeState,
+    RuntimeUpdated,
+)
+from gitops.cluster.model.ledger import LedgerState
+from gitops.cluster.model.node_kind import BARRIER_KIND, TARGET
+from gitops.cluster.model.plan import Effect, ExecNode, NodeOutcome, NodeResult, first_failure
 from gitops.cluster.model.run_event import to_all
-from gitops.cluster.session.workspace import CRASHED, ClusterWork
+from gitops.cluster.plan.changeset import (
+    add_failure,
+    add_landing,
+    approvals_consumed,
+    failure_text,
+    finalized,
+    member_events,
+    prepared,
+    rolling_back,
+)
+from gitops.cluster.plan.classes import COMMITTED, DRAINED, FINALIZED, PREPARED
+from gitops.cluster.plan.layers import restricted
+from gitops.cluster.plan.leftovers import Interrupted, read_now, steps_left
+from gitops.cluster.plan.probe import was_restored
+from gitops.cluster.session.gate import accept_approvals
+from gitops.cluster.session.workspace import CRASHED, DISARMED, ClusterWork, Drain
+from gitops.core.cancel import CancelledError
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import BugError, ConflictError, GitopsError, RemoteError
 
 
 def carry_out(
@@ -58,19 +102,415 @@ def carry_out(
             results[node.id] = result
         return result
 
-    log = RunLog()
+    log, workers, fail_fast = RunLog(), workspace.workers or stores.workers, workspace.fail_fast or run.atomic
     run.journal.run = log.record
     return run_graph(
         run.graph,
         execute,
         clock=workspace.clock,
-        workers=workspace.workers or stores.workers,
-        fail_fast=workspace.fail_fast or run.atomic,
-        on_event=to_all(log, workspace.on_event),
-        stop=lambda: bool(crashed),
-        cancel=workspace.cancel,
-        time_limit=workspace.time_limit,
+        limits=Limits(workers, fail_fast, workspace.cancel, lambda: bool(crashed), workspace.time_limit),
         at_barrier=at_barrier,
+        on_event=to_all(log, workspace.on_event),
         recoveries={name: intent.operation_id for name, intent in run.intents.items()},
         facts={"plan_digest": run.plan.digest, "direction": "up"},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The settlement of a run, None where it came to none, and the results of its nodes.
+
+    `settles` says that the settlement counts: the run came as far as its write. `written` says that the state was written,
+    `reached` that all of the run was carried out, and `converged` that what is applied then is what is declared.
+    """
+
+    settled: Settlement | None
+    results: tuple[NodeResult, ...]
+    settles: bool = False
+    written: bool = False
+    reached: bool = False
+    converged: bool = False
+
+
+# -- A run that lands whole or not at all ------------------------------------------------------------------------------
+#
+# Its barriers are the writes of the ledger:
+#
+# 1. `prepared`: everything staged is done. The gates are verified again, and the boundary is recorded before a pivot.
+# 2. `committed`: one compare-and-swap moves the applied state. What is deleted leaves it here, and its data stay.
+# 3. `drained`: nothing reads what left the applied state.
+# 4. `finalized`: the data of what left it are deleted.
+#
+# Before the commit a failure takes back what is staged. A pivot cannot be taken back: once one is done, or may be, the run only
+# goes forward, if need be the next one. After the commit nothing is taken back either; what is left to finish is tried again by
+# every later run.
+
+
+_ATTEMPTS = 5
+_LOST = (Code.STATE_CAS_MISMATCH, Code.CHANGESET_STATE_INVALID)
+"""Another one wrote first; in a folder, where a person gave the changeset up, its events no longer follow each other."""
+
+
+def run_atomic(run: Run) -> Ended:
+    """Carry out the graph of an atomic run, whose changeset is created."""
+    barriers = _Barriers(run)
+    finishing = (run.intents.get(node.id) for node in run.graph.nodes if node.effect is Effect.FINISH)
+    armed = {intent.operation_id for intent in finishing if intent is not None}
+    results = carry_out(run, results=barriers.results, at_barrier=barriers.reach, armed=armed)
+    problems, state = run.session.problems, run.journal.record.state
+    if barriers.settled is not None:
+        problems.extend(barriers.settled.diagnostics)
+    if any(result.facts.get(CRASHED) for result in results):
+        return Ended(barriers.settled, results)
+    finished = state is ChangesetState.FINALIZED
+    for result in () if finished else results:
+        problems.extend(result.diagnostics)
+    if state in BLOCKING:
+        if not barriers.unsure:
+            _roll_back(run, results)
+        return Ended(None, results)
+    if not finished:
+        _record_unfinished(run, results)
+    converged = finished and barriers.settled is not None and barriers.settled.converged
+    return Ended(barriers.settled, results, settles=True, written=True, reached=finished, converged=converged)
+
+
+def _work(run: Run) -> list[ExecNode]:
+    return [node for node in run.graph.nodes if node.kind != BARRIER_KIND]
+
+
+class _Barriers:
+    """The work of the four barriers. It runs in the coordinating thread, while no node does."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._by_phase = {effect: [n for n in _work(run) if n.phase is effect] for effect in Effect}
+        self.results: dict[str, NodeResult] = {}
+        self.settled: Settlement | None = None
+        self.unsure = False
+
+    def reach(self, node: ExecNode) -> NodeResult:
+        """Pass one barrier; what keeps the run from passing it is the failure of the barrier."""
+        work: Mapping[str, Callable[[], None]] = {
+            PREPARED: self._prepare,
+            COMMITTED: self._commit,
+            DRAINED: self._drain,
+            FINALIZED: self._finalize,
+        }
+        problems = Diagnostics()
+        try:
+            work[node.id]()
+        except GitopsError as error:
+            problems.add(error.code, error.path or node.id, error.detail, fix=error.fix)
+            return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems))
+        except CancelledError:
+            key = self._run.journal.record.key
+            detail = "it is committed, and what left the cluster is not deleted yet; the next apply does that"
+            problems.add(Code.CLUSTER_RECOVERY_PENDING, key, detail)
+            return NodeResult(node.id, NodeOutcome.CANCELLED, tuple(problems))
+        return NodeResult(node.id, NodeOutcome.DONE)
+
+    def _events(self, *effects: Effect, canonical: bool = False) -> tuple[Happening, ...]:
+        at, nodes = self._run.session.workspace.stamp(), [n for n in _work(self._run) if n.effect in effects]
+        results: dict[str, NodeResult] = {
+            node.address: self.results[node.id] for node in nodes if node.id in self.results
+        }
+        return member_events(self._run.journal.record, results, effects, at=at, canonical=canonical)
+
+    def _prepare(self) -> None:
+        run, journal = self._run, self._run.journal
+        journal.add(*self._events(Effect.STAGE))
+        _require_gates(run)
+        if journal.record.state is ChangesetState.PREPARING:
+            journal.add(prepared(journal.record))
+        if self._by_phase[Effect.PIVOT]:
+            run.record()
+
+    def _commit(self) -> None:
+        run, current = self._run, self._run.session
+        run.journal.add(*self._events(Effect.STAGE, Effect.PIVOT))
+        for node in self._by_phase[Effect.FINISH]:
+            if node.id in run.intents:
+                current.opened.ledger.arm(run.intents[node.id])
+        current.workspace.faults.reach("changeset.commit.before_write")
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._write_commit()
+                break
+            except ConflictError as error:
+                if attempt + 1 == _ATTEMPTS or not self._may_repeat(error):
+                    raise
+            except RemoteError:
+                # Whether the ledger has it is not known: the next run finds out, and takes nothing back until then.
+                self.unsure = True
+                raise
+        current.workspace.faults.reach("changeset.commit.after_write")
+
+    def _write_commit(self) -> None:
+        """Settle on top of the ledger as it is, and write. Raises GitopsError; the journal is as before then."""
+        run, current = self._run, self._run.session
+        journal, finishing = run.journal, self._by_phase[Effect.FINISH]
+        # With the commit everything is as declared, also what finishes after it.
+        results = (*self.results.values(), *(NodeResult(node.id, NodeOutcome.DONE) for node in finishing))
+        self.settled = settled = settle_run(run, results)
+        write = prepare_write(run, settled)
+        before = journal.mark()
+        landed = sorted(c.address for c in settled.changes if c.disposition is Disposition.APPLIED)
+        consumed = {approval.approval_id for approval in settled.consumed}
+        journal.add(
+            Committed(write.state.revision, current.state.revision, tuple(landed), settled.converged),
+            *approvals_consumed(run.plan.approvals_required, consumed),
+        )
+        if not (current.workspace.drain_grace and finishing):
+            self._add_drained(drain(current, journal.record, destroys=False))
+        if not finishing:
+            self._add_finalized(write.state.revision, converged=settled.converged)
+        try:
+            # What finishes after the commit keeps its intents.
+            write.write(run, settled_intents(run, self.results.values()))
+        except GitopsError:
+            journal.back_to(before)
+            raise
+
+    def _may_repeat(self, error: ConflictError) -> bool:
+        """After a lost race: whether the winner left the applied state as this changeset found it; the run goes on from there.
+
+        Raises ConflictError `state_conflict` where the applied state has moved, or the changeset was ended.
+        """
+        run, current, ledger = self._run, self._run.session, self._run.session.opened.ledger
+        journal, mine = run.journal, run.journal.record
+        if error.code not in _LOST:
+            return False
+        view, stored = ledger.view(), ledger.changeset(mine.key)
+        if view.state is None or stored is None:
+            return False
+        untouched = run.swept.state == current.state
+        current.view = view
+        if stored.state not in (ChangesetState.PREPARING, ChangesetState.PREPARED):
+            journal.adopt(stored)
+            raise ConflictError(
+                Code.STATE_CONFLICT, stored.error or "the changeset was ended during the run", path=mine.key
+            )
+        if view.state.applied_digest != mine.base.applied_digest:
+            detail = "another writer changed what is applied; its change stays, and this changeset is taken back"
+            raise ConflictError(Code.STATE_CONFLICT, detail, path=mine.key)
+        if untouched:
+            run.swept = replace(run.swept, state=view.state)
+        # What recovery changed in the state would have to be found again: the next run does that.
+        return untouched
+
+    def _drain(self) -> None:
+        record = self._run.journal.record
+        if record.state is ChangesetState.COMMITTED:
+            self._add_drained(drain(self._run.session, record, destroys=bool(self._by_phase[Effect.FINISH])))
+
+    def _add_drained(self, drain: Drain) -> None:
+        """What has no data of its own is gone as soon as nothing reads it."""
+        journal = self._run.journal
+        journal.add(Drained(drain.waited_ms, drain.evidence))
+        deletes = {node.id for node in self._by_phase[Effect.FINISH] if node.action is Action.DELETE}
+        journal.add(*(Removed(each.address) for each in journal.record.removals if each.address not in deletes))
+
+    def _finalize(self) -> None:
+        run, journal = self._run, self._run.journal
+        if journal.record.state is ChangesetState.FINALIZED:
+            return
+        if self.settled is None:
+            raise BugError("an atomic run that finishes what it has not committed")
+        before = journal.mark()
+        journal.add(*self._events(Effect.FINISH, canonical=True))
+        done = self._by_phase[Effect.FINISH]
+        journal.add(*(Removed(Address(node.id)) for node in done if node.action is Action.DELETE))
+        self._add_finalized(run.session.state.revision, converged=self.settled.converged)
+        retire = settled(run.session, (intent for node in done for intent in run.announced.get(node.id, ())))
+        try:
+            run.record(retire, _with_finished(run, self.results))
+        except GitopsError:
+            journal.back_to(before)
+            raise
+
+    def _add_finalized(self, revision: int, *, converged: bool) -> None:
+        journal, at = self._run.journal, self._run.session.workspace.stamp()
+        journal.add(finalized(journal.record, state_revision=revision, converged=converged, at=at))
+
+
+def _with_finished(run: Run, results: Mapping[str, NodeResult]) -> LedgerState:
+    """The state with what was seen of graphs after their drops; the commit recorded how they were before."""
+    current, finishing = run.session, (node for node in run.graph.nodes if node.effect is Effect.FINISH)
+    facts = {node.address: results[node.id].facts for node in finishing if results[node.id].outcome.succeeded}
+    return with_seen(current.state, current.desired, facts, at=current.workspace.stamp())
+
+
+def _require_gates(run: Run) -> None:
+    """Verify the approvals of what is about to happen again: one may be revoked or expired by now. Raises GitopsError."""
+    current, needs = run.session, [need for need in run.plan.approvals_required if need.satisfied]
+    if not needs:
+        return
+    accepted = accept_approvals(
+        current.opened.ledger,
+        changes=run.plan.changes,
+        desired=current.desired,
+        view=current.view,
+        state=run.swept.state,
+        at=current.view.time(current.workspace.clock.now()),
+        governance=current.workspace.governance,
+        problems=Diagnostics(),
+    )
+    good = {approval.approval_id for approval in (*accepted.approvals, *accepted.further)}
+    for need in needs:
+        for approval in need.approvals:
+            if approval.approval_id not in good:
+                detail = f"approval {approval.approval_id} by {approval.approved_by} no longer counts"
+                raise GitopsError(Code.APPROVAL_STALE, detail, path=need.resource)
+
+
+def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
+    """Record the error, take back what is staged, and end the changeset. What fails here, the next run does again."""
+    current, journal = run.session, run.journal
+    try:
+        if _pivot_may_be_done(run, results):
+            detail = f"changeset {journal.record.key} changed what cannot be taken back; the next apply goes on with it"
+            raise ConflictError(Code.CLUSTER_RECOVERY_PENDING, detail, path=journal.record.key)
+        first = first_failure(results)
+        error = INTERRUPTED if first is None else failure_text(first)
+        by_node = {result.node_id: result for result in results}
+        # Where a person gave it up, it is taken back.
+        keeps = current.workspace.keeps_staged and journal.record.state is not ChangesetState.ROLLING_BACK
+        if journal.record.state is not ChangesetState.ROLLING_BACK:
+            journal.add(
+                *member_events(journal.record, by_node, (Effect.STAGE, Effect.PIVOT), at=current.workspace.stamp())
+            )
+            where = None if first is None else first.node_id
+            journal.add(rolling_back(journal.record, error, where, "keep" if keeps else "rollback"))
+        begun = {r.node_id: r.facts.get("manifest_version") for r in results if r.outcome.failed or r.outcome.succeeded}
+        found = Interrupted(journal.record, run.announced)
+        staged = restricted(run.graph, begun.keys() & steps_left(found.record))
+        left: tuple[Orphan, ...] = ()
+        if keeps:
+            left = keep(current, found, begun)
+        elif staged.nodes:
+            run.record()
+            left = take_back(current, found, staged, run.swept.fence, begun)
+        end_rolled_back(current, journal, left)
+        run.record(run.operations())
+    except GitopsError as problem:
+        current.problems.add_error(problem)
+
+
+def _pivot_may_be_done(run: Run, results: Sequence[NodeResult]) -> bool:
+    """Whether a pivot was carried out, or that is not known. Raises GitopsError where its graph cannot be read."""
+    members = {m.address: m for m in run.journal.record.members if m.effect is Effect.PIVOT}
+    for result in results:
+        member = members.get(Address(result.node_id))
+        if member is None or not (result.outcome.failed or result.outcome.succeeded):
+            continue
+        if result.outcome.succeeded:
+            return True
+        reading = read_now(run.session, member.address.name)
+        if reading is None or result.facts.get(DISARMED):
+            continue
+        if member.address.kind is Kind.RESTORE:
+            announced = run.announced.get(result.node_id, ())
+            done = any(was_restored(run.session.opened, intent) is not False for intent in announced)
+        else:
+            done = digest(reading.schema_source) != member.before
+        if done:
+            return True
+    return False
+
+
+def _record_unfinished(run: Run, results: Sequence[NodeResult]) -> None:
+    """Record what could not be finished after the commit; every later run tries it again."""
+    journal, at = run.journal, run.session.workspace.stamp()
+    by_node = {result.node_id: result for result in results}
+    try:
+        ended = {node: by_node[node.id] for node in run.graph.nodes if node.effect is Effect.FINISH}
+        done: dict[str, NodeResult] = {n.address: result for n, result in ended.items() if result.outcome.succeeded}
+        journal.add(*member_events(journal.record, done, (Effect.FINISH,), at=at, canonical=True))
+        journal.add(*(Removed(each.address) for each in journal.record.removals if each.address in done))
+        for node, result in ended.items():
+            if result.outcome.failed:
+                failed = Runtime(RuntimeState.FAILED, updated_at=at, error=failure_text(result))
+                journal.add(RuntimeUpdated(node.address, failed))
+        retire = settled(
+            run.session, (each for result in done.values() for each in run.announced.get(result.node_id, ()))
+        )
+        if journal.drafts or retire:
+            run.record(retire, _with_finished(run, by_node))
+    except GitopsError as problem:
+        run.session.problems.add_error(problem)
+
+
+# -- A run that lands what it can: what fails stays as it was, with what needs it, and everything else is recorded -----
+#
+# Its changeset costs no write of its own. It is created with the intents, or with the result, and passes all its boundaries in
+# the write that records the result. If nothing landed, it failed.
+
+
+_NO_WAIT = "not waited for: the run lands what it can"
+
+
+def run_best_effort(run: Run) -> Ended:
+    """Carry out, settle, write. A fault that a test puts in may end the run as if the process had died."""
+    current, workspace = run.session, run.session.workspace
+    results = carry_out(run)
+    settled = settle_run(run, results)
+    current.problems.extend(settled.diagnostics)
+    crashed = any(result.facts.get(CRASHED) for result in results)
+    if settled.publishable:
+        try:
+            workspace.faults.reach("cluster_apply.after_payload_phase")
+        except GitopsError as error:
+            current.problems.add_error(error)
+            crashed = True
+    if crashed:
+        return Ended(settled, results)
+    try:
+        if not settled.publishable:
+            if run.journal.recorded:
+                _fail(run, results)
+                run.record()
+            return Ended(settled, results)
+        write = prepare_write(run, settled)
+        _record(run, results, settled, write.state.revision)
+        write.write(run, settled_intents(run, results))
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return Ended(settled, results, settles=True, converged=settled.converged and settled.state == current.state)
+    return Ended(settled, results, settles=True, written=write.changed, reached=True, converged=settled.converged)
+
+
+def _record(run: Run, results: Sequence[NodeResult], settled: Settlement, revision: int) -> None:
+    """Add the events of the result to the changeset."""
+    if not run.journal.created:
+        return
+    landed = {c.address: c for c in settled.changes if c.disposition is Disposition.APPLIED}
+    if not landed:
+        _fail(run, results)
+        return
+    consumed = {approval.approval_id for approval in settled.consumed}
+    add_landing(
+        run.journal,
+        {result.node_id: _as_settled(result, landed) for result in results},
+        Committed(revision, run.session.state.revision, tuple(sorted(landed)), settled.converged),
+        evidence=_NO_WAIT,
+        at=run.session.workspace.stamp(),
+        consumed=approvals_consumed(run.plan.approvals_required, consumed),
+        removed=[address for address, change in landed.items() if change.action is Action.DELETE],
+    )
+
+
+def _as_settled(result: NodeResult, landed: Mapping[Address, object]) -> NodeResult:
+    """The result, or that it did not land: its node was carried out, and something that it belongs to failed."""
+    done = result.outcome.succeeded
+    return replace(result, outcome=NodeOutcome.SKIPPED) if done and Address(result.node_id) not in landed else result
+
+
+def _fail(run: Run, results: Sequence[NodeResult]) -> None:
+    """Add that the changeset failed: the first failure in plan order is its error."""
+    failed = {r.node_id: r for r in results if r.outcome.failed}
+    errors = [d for d in run.session.problems if d.severity is Severity.ERROR]
+    messages = [*map(failure_text, failed.values()), *(error.message for error in errors)]
+    members = {member.address for member in run.journal.record.members}
+    where, at = next((name for name in failed if name in members), None), run.session.workspace.stamp()
+    add_failure(run.journal, failed, next(iter(messages), "nothing of it was applied"), where, at=at)

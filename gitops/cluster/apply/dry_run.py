@@ -16,12 +16,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gitops.cluster.apply.adopt import waiting_adoption
-from gitops.cluster.apply.apply import may_apply
-from gitops.cluster.apply.carry_out import carry_out
-from gitops.cluster.apply.ended import Ended
+from gitops.cluster.apply.apply import (
+    Part,
+    Planned,
+    joined,
+    make_run,
+    may_apply,
+    may_begin,
+    plan_from,
+    report,
+    report_part,
+    republished_of,
+)
+from gitops.cluster.apply.carry_out import Ended, carry_out
 from gitops.cluster.apply.land import settle_run
-from gitops.cluster.apply.prepare import Part, make_run, may_begin
-from gitops.cluster.apply.report import joined, report, report_part, republished_of
 from gitops.cluster.apply.run import Run
 from gitops.cluster.model.address import Kind
 from gitops.cluster.model.change import Action, Change, Disposition
@@ -30,16 +38,14 @@ from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.cluster.model.plan import Effect, ExecNode, NodeOutcome, NodeResult, Plan
 from gitops.cluster.model.run_event import RunEvent, to_all
 from gitops.cluster.plan.classes import COMMITTED
-from gitops.cluster.plan.foresight import Foreseen, foresee, warn_of_changesets
 from gitops.cluster.plan.landing import graph_refusals
-from gitops.cluster.plan.open_changesets import graphs_of_changesets
+from gitops.cluster.plan.leftovers import Foreseen, foresee, graphs_of_changesets, warn_of_changesets
 from gitops.cluster.plan.plan import plan_session
 from gitops.cluster.plan.recovery_rules import Sweep
 from gitops.cluster.session.gate import AcceptedApprovals
 from gitops.cluster.session.session import Session, StateNeed, looking, warn_of_intents
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code, remedy
-from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 
@@ -58,16 +64,6 @@ def dry_run(workspace: Workspace) -> ApplyOutcome:
     return replace(looking(workspace, StateNeed.REQUIRED, _dry_run), entry_id=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A plan, the approvals that count for it, the state that it starts from, and how many problems there were `before`."""
-
-    plan: Plan
-    accepted: AcceptedApprovals
-    swept: Sweep
-    before: int
-
-
 def _dry_run(current: Session) -> ApplyOutcome:
     if not current.ready or not may_apply(current):
         return replace(report(current), dry_run=())
@@ -78,8 +74,8 @@ def _dry_run(current: Session) -> ApplyOutcome:
     foreseen, planned = _foresee(current)
     part, resumed = Part(), foreseen.resumed
     earlier: ApplyOutcome | None = None
-    while planned is not None and may_begin(current, planned.plan, planned.accepted, planned.swept, planned.before):
-        run, part = make_run(current, planned.plan, planned.accepted, planned.swept, part, resumed)
+    while planned is not None and may_begin(current, planned):
+        run, part = make_run(current, planned, part, resumed)
         started: list[ExecNode] = []
         ended = _carry_out(run, foreseen, started)
         outcome = report_part(run, ended, republished_of(current, run.plan))
@@ -88,25 +84,17 @@ def _dry_run(current: Session) -> ApplyOutcome:
         if ended.settled is None or not ended.reached or part.number >= part.of:
             return earlier
         part, resumed = replace(part, number=part.number + 1), None
-        planned = _plan(current, replace(run.swept, state=ended.settled.state))
+        planned = plan_from(current, replace(run.swept, state=ended.settled.state))
     return replace(joined(current, earlier, report(current)), dry_run=() if earlier is None else earlier.dry_run)
 
 
-def _plan(current: Session, swept: Sweep) -> _Planned:
-    before = len(current.problems)
-    return _Planned(*plan_session(current, swept.state, swept.pending, in_place=True, live=True), swept, before)
-
-
-def _foresee(current: Session) -> tuple[Foreseen, _Planned | None]:
+def _foresee(current: Session) -> tuple[Foreseen, Planned | None]:
     """Step 3, and the plan of step 4: None where an apply ends before it plans. What is foreseen is reported."""
     ledger, problems = current.opened.ledger, current.problems
     listing, interrupted = ledger.changesets(), ledger.intents()
-    found: list[tuple[Session, Sweep]] = []
 
     def make_plan(session: Session, swept: Sweep) -> tuple[Plan, AcceptedApprovals]:
-        found.append((session, swept))
-        planned = _plan(session, swept)
-        return planned.plan, planned.accepted
+        return plan_session(session, swept.state, swept.pending, in_place=True, live=True)
 
     foreseen = foresee(current, listing, interrupted.intents, make_plan) or Foreseen((), ())
     held = graphs_of_changesets(listing.open)
@@ -114,11 +102,11 @@ def _foresee(current: Session) -> tuple[Foreseen, _Planned | None]:
     warn_of_intents(others, problems, "an interrupted operation is not settled; an apply settles it first")
     problems.extend(foreseen.problems)
     warn_of_changesets(foreseen, problems)
-    if foreseen.plan is None or foreseen.accepted is None:
+    if foreseen.plan is None or foreseen.accepted is None or foreseen.swept is None:
         return foreseen, None
-    (session, swept), before = found[-1], len(problems)
-    problems.extend(session.problems)
-    return foreseen, _Planned(foreseen.plan, foreseen.accepted, swept, before)
+    before = len(problems)
+    problems.extend(foreseen.planning)
+    return foreseen, Planned(foreseen.plan, foreseen.accepted, foreseen.swept, before)
 
 
 def _carry_out(run: Run, foreseen: Foreseen, started: list[ExecNode]) -> Ended:

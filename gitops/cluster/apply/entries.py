@@ -37,69 +37,75 @@ from gitops.cluster.session.gate import AcceptedApprovals, read_earlier_debts, r
 from gitops.cluster.session.session import Session
 from gitops.cluster.session.workspace import Governance
 from gitops.core.clock import timestamp
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 
 _APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKind.ADOPT, EntryKind.CHANGESET})
 
 
-def make_entry(
-    current: Session,
-    kind: EntryKind,
-    *,
-    state: LedgerState | None = None,
-    operation: str | None = None,
-    plan_digest: str | None = None,
-    config_digest: str | None = None,
-    changes: Sequence[Change] = (),
-    approvals: tuple[ApprovalUse, ...] = (),
-    recovered: tuple[str, ...] = (),
-    trust_applied: bool = False,
-    debts: tuple[Debt, ...] = (),
-    settled: tuple[DebtSettlement, ...] = (),
-    origins: tuple[Origin, ...] = (),
-    vanished: tuple[Address, ...] = (),
-    scope: ClusterScope | None = None,
-) -> LedgerEntry | None:
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What an entry records besides its place in the ledger.
+
+    `operation` is the id of the run, None for what is written outside of one. `origins` are those of `changes`; an entry that
+    does not list all changes carries on those of earlier ones. `recovered` are the operations that recovery settled.
+    `trust_applied` says that new keys and rules take effect with this entry, `scope` where the cluster is from then on.
+    """
+
+    operation: str | None = None
+    plan_digest: str | None = None
+    config_digest: str | None = None
+    changes: Sequence[Change] = ()
+    approvals: tuple[ApprovalUse, ...] = ()
+    origins: tuple[Origin, ...] = ()
+    recovered: tuple[str, ...] = ()
+    trust_applied: bool = False
+    debts: tuple[Debt, ...] = ()
+    settled: tuple[DebtSettlement, ...] = ()
+    vanished: tuple[Address, ...] = ()
+    scope: ClusterScope | None = None
+
+
+def make_entry(current: Session, kind: EntryKind, facts: Facts, state: LedgerState | None = None) -> LedgerEntry | None:
     """The entry of a run under governance, else None. The store sets number and previous entry.
 
     It is dated with the time of the session. `state` is what is written with it; without it the recorded state stays.
-    `operation` is the id of the run, a new one for what is written outside of a run. `trust_applied` says that new keys and
-    rules take effect with this entry, `scope` where the cluster is from then on. `origins` are those of `changes`; an entry that
-    does not list all changes carries on those of earlier ones.
     """
     workspace, view = current.workspace, current.view
     governance = workspace.governance
     if governance is None:
         return None
-    known = origins if kind is EntryKind.APPLY else tuple(dict.fromkeys((*governance.carried, *origins)))
-    source, config_digest = _source(kind, governance, view.entry, config_digest)
+    known = facts.origins
+    if kind is not EntryKind.APPLY:
+        known = tuple(dict.fromkeys((*governance.carried, *known)))
+    source, config_digest = _source(kind, governance, view.entry, facts.config_digest)
     in_force = view.trust.digest if view.trust is not None else governance.trust.digest
     return LedgerEntry(
         number=0,
         kind=kind,
-        operation=operation or workspace.ids.ulid(),
+        operation=facts.operation or workspace.ids.ulid(),
         at=timestamp(current.at),
         actor=workspace.actor,
         target=governance.target,
         previous=None,
         source=source,
         changeset=changeset_key(governance.target.cluster, "merge", source.commit),
-        plan_digest=plan_digest,
+        plan_digest=facts.plan_digest,
         config_digest=config_digest,
         state_revision=(state or current.state).revision,
         policy_digest=in_force,
-        trust_digest=governance.trust.digest if trust_applied or view.trust is None else in_force,
-        changes=tuple(map(_listed, changes)),
-        approvals=approvals,
+        trust_digest=governance.trust.digest if facts.trust_applied or view.trust is None else in_force,
+        changes=tuple(map(_listed, facts.changes)),
+        approvals=facts.approvals,
         authors=names_of_authors(known),
-        recovered=recovered,
-        debts=debts,
-        settled=settled,
+        recovered=facts.recovered,
+        debts=facts.debts,
+        settled=facts.settled,
         forge=governance.forge or None,
         origins=known,
-        vanished=vanished,
-        scope=scope or governance.recorded(view),
+        vanished=facts.vanished,
+        scope=facts.scope or governance.recorded(view),
     )
 
 
@@ -134,13 +140,8 @@ def origins_of(governance: Governance, changes: Iterable[Change], gated: Contain
         if change.address in gated or change.disposition in (Disposition.BLOCKED, Disposition.DEFERRED):
             for origin in governance.authors_for(change).origins:
                 resources.setdefault(replace(origin, resources=()), []).append(change.address)
-    return tuple(
-        replace(origin, resources=tuple(sorted(resources[origin]))) for origin in sorted(resources, key=_order)
-    )
-
-
-def _order(origin: Origin) -> tuple[str, ...]:
-    return origin.commit, origin.how, origin.by, *origin.people
+    ordered = sorted(resources, key=lambda each: (each.commit, each.how, each.by, *each.people))
+    return tuple(replace(origin, resources=tuple(sorted(resources[origin]))) for origin in ordered)
 
 
 def commit_entry(current: Session, write: LedgerWrite) -> bool:
@@ -168,10 +169,7 @@ def record_approved(
     used = {"consumed_at": current.workspace.stamp(), "consumed_by_operation": "apply"}
     draft.use_approvals((approval.approval_id for approval in need.approvals), used)
     state = replace(draft.state(), revision=current.state.next_revision)
-    entry = make_entry(
-        current,
-        kind,
-        state=state,
+    facts = Facts(
         plan_digest=plan.digest,
         config_digest=plan.config_digest,
         changes=tuple(change for change in plan.changes if change.address == need.resource),
@@ -179,6 +177,7 @@ def record_approved(
         origins=origins,
         scope=scope,
     )
+    entry = make_entry(current, kind, facts, state)
     return commit_entry(current, LedgerWrite(state, entry, (), need.approvals))
 
 
@@ -192,8 +191,8 @@ def settle_debts(current: Session) -> bool:
         return True
     state = with_settled(current.state, found.settled, timestamp(current.at))
     state = replace(state, revision=current.state.next_revision)
-    digest = current.desired.config_digest
-    entry = make_entry(current, EntryKind.COUNTERSIGN, state=state, config_digest=digest, settled=found.settled)
+    facts = Facts(config_digest=current.desired.config_digest, settled=found.settled)
+    entry = make_entry(current, EntryKind.COUNTERSIGN, facts, state)
     return commit_entry(current, LedgerWrite(state, entry))
 
 

@@ -9,13 +9,12 @@ from gitops.cluster.apply.entries import make_entry
 from gitops.cluster.apply.run import Run
 from gitops.cluster.apply.settle import Settlement, settle
 from gitops.cluster.approvals.decisions import with_debts
-from gitops.cluster.config.sound import SoundRecord, sound_record
+from gitops.cluster.config.sound import sound_record
 from gitops.cluster.ledger.port import LedgerWrite
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.ledger import EntryKind, LedgerEntry, LedgerState
 from gitops.cluster.model.origin import Origin
 from gitops.cluster.model.plan import NodeResult
-from gitops.cluster.session.session import Session
 from gitops.cluster.session.workspace import DISARMED, Governance
 from gitops.core.dataclass import dataclass
 
@@ -36,13 +35,8 @@ class StateWrite:
         """Write it, with the events of the journal. Raises GitopsError."""
         current, settled, ledger = run.session, self.settled, run.session.opened.ledger
         workspace, governance, retired = current.workspace, current.workspace.governance, tuple(retire)
-        entry = make_entry(
-            current,
-            EntryKind.APPLY,
-            state=self.state,
-            operation=run.operation,
-            plan_digest=run.plan.digest,
-            config_digest=run.plan.config_digest,
+        facts = replace(
+            run.facts,
             changes=settled.changes,
             approvals=run.accepted.uses_of(settled.consumed),
             recovered=run.swept.retire,
@@ -50,22 +44,21 @@ class StateWrite:
             trust_applied=settled.trust_applied,
             debts=run.debts,
         )
+        entry = make_entry(current, EntryKind.APPLY, facts, self.state)
         workspace.faults.reach("cluster_apply.before_state_write")
         drafts = run.journal.drafts
         if self.changed:
             enters_force = governance is not None and (current.view.trust is None or settled.trust_applied)
             trust = governance.trust_files if governance is not None and enters_force else None
             consumed = (*settled.consumed, *self.recovered)
-            write = LedgerWrite(self.state, entry, retired, consumed, trust, self._sound(current), drafts)
+            # Of the graphs that later runs need not read again; None where the compiler of this program is not known.
+            vouched, loaded, digests = workspace.vouched, current.loaded, self.state.digests()
+            sound = None if vouched is None else sound_record(vouched, loaded.sound, loaded.digests(), digests)
+            write = LedgerWrite(self.state, entry, retired, consumed, trust, sound, drafts)
             current.view = ledger.commit(current.view, write)
         elif retired or drafts:
             current.view = ledger.retire(current.view, retired, entry, drafts)
         run.journal.written()
-
-    def _sound(self, current: Session) -> SoundRecord | None:
-        """The graphs that later runs need not read again; None where the compiler of this program is not known."""
-        vouched, loaded = current.workspace.vouched, current.loaded
-        return None if vouched is None else sound_record(vouched, loaded.sound, loaded.digests(), self.state.digests())
 
 
 def settle_run(run: Run, results: Iterable[NodeResult]) -> Settlement:

@@ -11,25 +11,28 @@ Nothing of this takes back or delays an apply: what is not on a target yet is a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from gitops.cluster.apply.entries import make_entry
+from gitops.cluster.apply.entries import Facts, make_entry
 from gitops.cluster.ledger.port import LedgerWrite
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.compute import ComputeRules, ComputeTarget, OwnedRow, observed_rows, owned_rows
+from gitops.cluster.model.compute import ComputeRules, ComputeTarget, OwnedRow, new_sizes, observed_rows, owned_rows
 from gitops.cluster.model.ledger import EntryKind
+from gitops.cluster.model.node_kind import TARGET
 from gitops.cluster.model.outcome import ApplyOutcome
+from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.cluster.plan.strategies import applied_rules, folder_owner
 from gitops.cluster.session.session import Session
 from gitops.cluster.targets.claims import claimed_message
 from gitops.cluster.targets.port import TARGET_LOCK, StrategyTarget
 from gitops.cluster.targets.projection import RowChanges, pending_rows, place_of, row_changes
 from gitops.core.codes import Code, remedy
-from gitops.core.diagnostics import Severity
+from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError, UsageError
 from gitops.core.faults import around
 
-__all__ = ["project", "reconcile"]
+__all__ = ["check_target", "project", "reconcile"]
 
 
 def project(current: Session, outcome: ApplyOutcome) -> ApplyOutcome:
@@ -123,8 +126,53 @@ def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
         return
     state = replace(state, revision=state.next_revision, observations=after)
     last = current.view.entry
-    entry = make_entry(current, EntryKind.CHANGESET, state=state, config_digest=state.config_digest)
+    entry = make_entry(current, EntryKind.CHANGESET, Facts(config_digest=state.config_digest), state)
     if entry is not None and last is not None:
         # What waits still waits for the same people.
         entry = replace(entry, origins=last.origins, authors=last.authors)
     current.view = current.opened.ledger.commit(current.view, LedgerWrite(state, entry))
+
+
+# -- What a target can say of strategies before they are applied: a staged look, which changes nothing -----------------
+#
+# | what is found | the look |
+# | --- | --- |
+# | a size that no applied strategy of the target has, and that the target does not list | fails: strategies stay as they are |
+# | a compute cluster that has its first strategies and is managed | warns: its owner may change that |
+# | a target that is not known here, does not answer, or denies a read | says nothing: no merge waits for a target |
+#
+# A compute cluster that the target does not have is reported by the projection, behind the commit: it may be made later. A size
+# that a target does not offer is refused at every tick, and a compute cluster that was suspended before would not come back.
+
+
+def check_target(current: Session, node: ExecNode, *, sound: NodeOutcome) -> NodeResult:
+    """Look at the target of a node, by the table of this module; `sound` is how it ends if that is nothing against the run."""
+    from gitops.cluster.plan.strategies import applied_rules, declared_rules  # late, since few runs change strategies
+
+    problems = Diagnostics()
+    with suppress(GitopsError):
+        declared = [each for each in declared_rules(current) if f"{TARGET}.{each.target.name}" == node.id]
+        applied = [each for each in applied_rules(current) if f"{TARGET}.{each.target.name}" == node.id]
+        _look(current, declared, applied, problems)
+    return NodeResult(node.id, NodeOutcome.FAILED if problems.has_errors else sound, tuple(problems))
+
+
+def _look(
+    current: Session, declared: Sequence[ComputeRules], applied: Sequence[ComputeRules], problems: Diagnostics
+) -> None:
+    """Report what the target says of what is new in its strategies. Raises GitopsError where it cannot be asked."""
+    target, opening = declared[0].target, current.workspace.open_target
+    begun = {each.cluster for each in applied}
+    first = [each for each in declared if each.cluster not in begun]
+    sizes = {each.place: new_sizes(each, applied) for each in declared}
+    if opening is None or not (first or any(sizes.values())):
+        return
+    with opening(target) as opened:
+        clusters, listed = opened.clusters(), opened.sizes()
+    for place, size in ((place, size) for place, named in sizes.items() for size in listed.lacks(named)):
+        detail = f"target {target.name} has no size {size}; it has {', '.join(list(listed.credits)[:20])}"
+        problems.add(Code.REPLICA_SIZE_INVALID, place, detail)
+    for each in first:
+        if (there := clusters.get(each.cluster)) is not None and there.managed:
+            detail = f"{each.cluster} is managed: target {target.name} makes its replicas by itself, and no tick does"
+            problems.add(Code.COMPUTE_CLUSTER_MANAGED, each.place, detail, severity=Severity.WARNING)

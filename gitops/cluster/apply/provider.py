@@ -122,7 +122,7 @@ class ClusterProvider:
 
     def _delete(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
         # Imported late, as what a migration needs: every command loads this module.
-        from gitops.cluster.plan.unfinished import out_of_cluster
+        from gitops.cluster.plan.leftovers import out_of_cluster
 
         work, intent = self._work, self._work.intents[node.id]
         if intent.incarnation is None or intent.max_rows is None or intent.fence is None:

@@ -1,4 +1,6 @@
-"""Recovery at the start of every verb that writes: read the intents, look at their graphs, settle by `recovery_rules`.
+"""Settle what interrupted runs left: the operations at the start of every verb that writes, open changesets in an apply.
+
+The intents are read, their graphs looked at, and they are settled by `recovery_rules`:
 
 1. Every graph with an intent gets a version with the fence of this run. The run that wrote the intent may be alive, only slow,
    and its lock broken: from then on it can neither delete nor migrate the graph. A graph that cannot be fenced stays pending.
@@ -8,20 +10,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 
+from gitops.cluster.apply.run import write_events
+from gitops.cluster.apply.runner import Limits, run_graph
+from gitops.cluster.apply.serving import drain
+from gitops.cluster.apply.settle import with_seen
+from gitops.cluster.changesets.lifecycle import Journal, unfinished
 from gitops.cluster.ledger.port import LedgerView
-from gitops.cluster.model.address import graph_address
+from gitops.cluster.model.address import Address, Kind, graph_address
+from gitops.cluster.model.changeset import (
+    Changeset,
+    ChangesetState,
+    Drained,
+    EventDraft,
+    Failed,
+    Orphan,
+    Removed,
+    RollingBack,
+    Runtime,
+    RuntimeState,
+    RuntimeUpdated,
+)
 from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState
-from gitops.cluster.plan.open_changesets import graphs_of_changesets
-from gitops.cluster.plan.probe import GraphProbe, probe_operation
+from gitops.cluster.model.outcome import Course
+from gitops.cluster.model.plan import ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
+from gitops.cluster.plan.changeset import finalized
+from gitops.cluster.plan.layers import transposed
+from gitops.cluster.plan.leftovers import (
+    Delete,
+    Interrupted,
+    Migrate,
+    course_of,
+    graphs_of_changesets,
+    live_members,
+    look_at,
+    out_of_cluster,
+    step_of,
+    steps_left,
+)
+from gitops.cluster.plan.probe import GraphProbe, probe_operation, seen_facts
 from gitops.cluster.plan.recovery_rules import Sweep, sweep
-from gitops.cluster.session.session import RECOVERIES
+from gitops.cluster.session.session import RECOVERIES, Session
 from gitops.cluster.session.workspace import Stores
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostics
-from gitops.core.errors import GitopsError
+from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.graph.port import DeleteOrder, Existence
 
 _UNFENCED = frozenset({Code.GRAPH_MISSING, Code.GRAPH_UNREADABLE, Code.GRAPH_DELETED})
@@ -53,8 +90,12 @@ def recover(
             continue
         if stores.data_problem is not None or not (probe.deleted or probe.existence is Existence.ABSENT):
             continue
+        uri = stores.graph_uri(intent.graph_id)
         try:
-            _finish_delete(stores, intent, fence)
+            if intent.incarnation is None:  # Intents of the first release do not name the graph.
+                stores.engine.delete_tree(uri)
+            else:
+                stores.engine.delete(uri, DeleteOrder(intent.incarnation, 0, fence, intent.approval_ids))
         except GitopsError as error:
             problems.add(Code.GRAPH_DELETE_INCOMPLETE, graph_address(intent.graph_id), error.detail)
             unfinished.add(intent.operation_id)
@@ -88,10 +129,232 @@ def _fenced_probe(stores: Stores, intent: Intent, fence: int, problems: Diagnost
         return GraphProbe(Existence.UNKNOWN)
 
 
-def _finish_delete(stores: Stores, intent: Intent, fence: int) -> None:
-    """Remove what a delete left that is past the point of no return; intents of the first release do not name the graph."""
-    uri = stores.graph_uri(intent.graph_id)
-    if intent.incarnation is None:
-        stores.engine.delete_tree(uri)
-    else:
-        stores.engine.delete(uri, DeleteOrder(intent.incarnation, 0, fence, intent.approval_ids))
+# -- Changesets that an interrupted run left open, settled at the start of the next one, under its lock ----------------
+#
+# What becomes of each is decided in `gitops.cluster.plan.leftovers`, which a plan reads, too. Here it is carried out.
+
+
+INTERRUPTED = "the run was interrupted"
+"""The error of a changeset whose run was stopped or died, and not that of any of its changes."""
+
+
+def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None, tuple[EventDraft, ...]]:
+    """Settle what is open; `fence` is the number of this run.
+
+    Returns the changeset that this run goes on with, if there is one, and the events of one that landed nothing and failed, which
+    are written with the first ones of this run. Raises GitopsError where something else has to be done before an apply.
+    """
+    listing = current.opened.ledger.changesets()
+    if listing.problem is not None:
+        raise ConflictError(Code.CHANGESET_INVALID, listing.problem, path="changesets")
+    found: Interrupted | None = None
+    closing: tuple[EventDraft, ...] = ()
+    for record in listing.open:
+        match course_of(current, record):
+            case Course.CLOSED:
+                # It lands what it can, and died before it recorded anything.
+                journal = Journal(current.workspace.stamp, record)
+                if record.state is not ChangesetState.ROLLING_BACK:
+                    journal.add(RollingBack(INTERRUPTED, None))
+                journal.add(Failed(record.error or INTERRUPTED))
+                closing = journal.drafts
+            case Course.FINISHED:
+                finish(current, look_at(current, record), fence)
+            case Course.TAKEN_BACK:
+                abandon(current, look_at(current, record), fence)
+            case Course.RESUMED:
+                found = look_at(current, record)
+    return found, closing
+
+
+def abandon(current: Session, found: Interrupted, fence: int) -> None:
+    """Take back an interrupted changeset and end it. Raises GitopsError; `cluster_recovery_pending` if its pivot is done."""
+    record, journal = found.record, Journal(current.workspace.stamp, found.record)
+    found.require_way_back()
+    if record.state is not ChangesetState.ROLLING_BACK:
+        journal.add(RollingBack(INTERRUPTED, None))
+        write_events(current, journal)
+    left = take_back(current, found, to_take_back(record), fence)
+    end_rolled_back(current, journal, left, Severity.WARNING)
+    write_events(current, journal, found.operations)
+
+
+# -- What a changeset that failed takes back: graphs that it created, and migrations that only added something ---------
+#
+# Nothing is taken back by memory alone: each graph is looked at first, and only what this changeset made, and nothing has used
+# since, is removed. The rest stays as it is, and is listed as orphaned with the reason. A text that was published is found by
+# its digest alone; nothing refers to it.
+
+
+_KEPT = "kept for inspection (on_failure: keep)"
+
+
+def to_take_back(record: Changeset) -> ExecutionGraph:
+    """The graph of what an interrupted run may have staged; the graphs of a cluster do not depend on each other."""
+    nodes = (
+        ExecNode(m.address, m.address.kind.value, m.action, position, (LockClaim(f"graph:{m.address.name}"),))
+        for position, m in enumerate(live_members(record))
+    )
+    return ExecutionGraph(tuple(nodes))
+
+
+def take_back(
+    current: Session,
+    found: Interrupted,
+    staged: ExecutionGraph,
+    fence: int,
+    versions: Mapping[str, object] = MappingProxyType({}),
+) -> tuple[Orphan, ...]:
+    """Take back the nodes of `staged` in the reverse of their order, each by what its graph is now; what is left behind.
+
+    A node without an intent was never begun. `fence` is the number of this run, and `versions` are those that its migrations gave
+    the graphs, where they are known.
+    """
+
+    def execute(node: ExecNode) -> NodeResult:
+        _carry_out(current, found, Address(node.id), fence, versions.get(node.id))
+        return NodeResult(node.id, NodeOutcome.DONE)
+
+    workspace = current.workspace
+    workers = workspace.workers or current.opened.workers
+    # One that has to stay keeps no other one from being taken back, unless that needs it.
+    alone = ExecutionGraph(tuple(replace(node, group="") for node in staged.nodes), staged.edges)
+    results = run_graph(transposed(alone), execute, clock=workspace.clock, limits=Limits(workers))
+    return tuple(
+        Orphan(Address(result.node_id), _why_left(result)) for result in results if not result.outcome.succeeded
+    )
+
+
+def keep(current: Session, found: Interrupted, begun: Collection[str]) -> tuple[Orphan, ...]:
+    """Leave what a changeset staged as it is, for people to look at: all of it that is there is orphaned.
+
+    `begun` are the nodes that were carried out, and may have failed.
+    """
+    kept = [m.address for m in found.record.members if m.runtime.state is RuntimeState.READY]
+    unknown = frozenset(steps_left(found.record)).intersection(map(Address, begun)).difference(kept)
+    kept += [address for address in unknown if _is_there(current, found, address)]
+    return tuple(Orphan(address, _KEPT) for address in sorted(kept))
+
+
+def _is_there(current: Session, found: Interrupted, address: Address) -> bool:
+    """Whether a node that failed has done something to its graph, or that is not known."""
+    try:
+        match step_of(current, found, address):
+            case Delete(there=there):
+                return there
+            case Migrate(text=text):
+                return text is not None
+    except GitopsError:
+        return True
+    return False
+
+
+def _why_left(result: NodeResult) -> str:
+    messages = [diagnostic.message for diagnostic in result.diagnostics] or [
+        f"{result.blocked_by} is left, which needs it"
+    ]
+    return " ".join(messages[0].split())
+
+
+def _carry_out(current: Session, found: Interrupted, address: Address, fence: int, version: object = None) -> None:
+    """Carry out what `step_of` gives for an address. Raises GitopsError where its graph has to stay as it is."""
+    engine, uri, actor = current.opened.engine, current.opened.graph_uri(address.name), current.workspace.actor
+    match step_of(current, found, address, version):
+        case Delete(order):
+            with out_of_cluster(uri):
+                if order is None:
+                    engine.finish_delete(uri)
+                else:
+                    engine.delete(uri, replace(order, fence=max(fence, order.fence)))
+        case Migrate(reading, None):
+            # The run that announced it may be alive, only slow: it must not begin now.
+            engine.fence(uri, max(fence, reading.fence))
+        case Migrate(reading, bytes() as text):
+            fence, born = max(fence, reading.fence), reading.incarnation
+            engine.prepare_migration(uri, text, actor=actor, incarnation=born, fence=fence).publish()
+
+
+def end_rolled_back(
+    current: Session, journal: Journal, orphaned: tuple[Orphan, ...], severity: Severity = Severity.ERROR
+) -> None:
+    """Add that what was ready is taken back but for what is `orphaned`, and report it; the error is recorded before."""
+    record, at, left = journal.record, current.workspace.stamp(), {orphan.address for orphan in orphaned}
+    key, error = record.key, record.error or "it failed"
+    undone = [m for m in record.members if m.runtime.state is RuntimeState.READY and m.address not in left]
+    journal.add(
+        *(
+            RuntimeUpdated(m.address, Runtime(RuntimeState.COMPENSATED, m.runtime.attempts, m.runtime.started_at, at))
+            for m in undone
+        ),
+        Failed(error, orphaned),
+    )
+    current.problems.add(Code.CHANGESET_ROLLED_BACK, key, f"nothing of it is applied: {error}", severity=severity)
+    for orphan in orphaned:
+        detail = f"changeset {key} left it behind: {orphan.reason}"
+        current.problems.add(Code.CHANGESET_ORPHANED, orphan.address, detail, severity=severity)
+
+
+# -- What is left of a changeset after its commit, in a later run: the data of what left the cluster, and drops of schemas
+#
+# The applied state has moved, so none of this is taken back. What fails is recorded, reported, and tried again by the next run;
+# until then nothing else changes these graphs.
+
+
+def finish(current: Session, found: Interrupted, fence: int) -> None:
+    """Finish a committed changeset as far as that is possible now; what is not is reported. Raises GitopsError of the ledger."""
+    record, intents = found.record, found.intents
+    journal, at = Journal(current.workspace.stamp, record), current.workspace.stamp()
+    if record.state is ChangesetState.COMMITTED:
+        waits = drain(current, record, destroys=any(a.kind in (Kind.GRAPH, Kind.SCHEMA) for a in unfinished(record)))
+        journal.add(Drained(waits.waited_ms, waits.evidence))
+    done: list[str] = []
+    seen: dict[Address, Mapping[str, object]] = {}
+    members = {member.address for member in record.members}
+    for address in steps_left(record):
+        try:
+            _carry_out(current, found, address, fence)
+        except GitopsError as error:
+            _report_unfinished(current, journal, address, error)
+            continue
+        if address in members:
+            uri = current.opened.graph_uri(address.name)
+            # The drop is done: a graph that cannot be read now keeps its record until a refresh.
+            with suppress(GitopsError):
+                seen[address] = seen_facts(uri, current.opened.engine.read(uri))
+            journal.add(RuntimeUpdated(address, Runtime(RuntimeState.CANONICAL, updated_at=at)))
+        else:
+            journal.add(Removed(address))
+        done.append(address)
+    left = unfinished(journal.record)
+    if not left:
+        revision, converged = current.state.revision, not record.excluded
+        journal.add(finalized(journal.record, state_revision=revision, converged=converged, at=at))
+    retire = settled(current, (intent for name in done for intent in intents.get(name, ())))
+    if journal.drafts or retire:
+        write_events(current, journal, retire, with_seen(current.state, current.desired, seen, at=at))
+    if not left:
+        what = f": {', '.join(done)}" if done else ""
+        detail = f"an earlier run committed it, and this one settled what was left{what}"
+        current.problems.add(Code.CLUSTER_RECOVERY_ROLLED_FORWARD, record.key, detail)
+
+
+def settled(current: Session, intents: Iterable[Intent]) -> tuple[str, ...]:
+    """Of operations that are done, those that need no intent any longer.
+
+    In a folder the state may record that an approval is used while its document does not, after a death between the two. The
+    sweep of the next run marks it, and finds the approval by the intent.
+    """
+    intents = tuple(intents)
+    used = {name for intent in intents for name in intent.approval_ids}
+    documents = current.opened.ledger.approvals().documents if used else ()
+    unmarked = {each.approval_id for each in documents if each.approval_id in used and each.consumed_at is None}
+    return tuple(intent.operation_id for intent in intents if not unmarked.intersection(intent.approval_ids))
+
+
+def _report_unfinished(current: Session, journal: Journal, address: Address, error: GitopsError) -> None:
+    """Report what could not be done, and record it the first time."""
+    detail = f"changeset {journal.record.key} is not finished: {error.detail}"
+    current.problems.add(error.code, address, detail, fix=error.fix)
+    if not journal.record.needs_attention:
+        why, at = f"{error.code}: {error.detail}", current.workspace.stamp()
+        journal.add(RuntimeUpdated(address, Runtime(RuntimeState.FAILED, updated_at=at, error=why)))

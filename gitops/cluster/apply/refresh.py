@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gitops.cluster.apply.adopt import found_former
-from gitops.cluster.apply.entries import announced_debts, make_entry
+from gitops.cluster.apply.entries import Facts, announced_debts, make_entry
 from gitops.cluster.apply.recover import recover
 from gitops.cluster.approvals.decisions import open_debts, with_debts
 from gitops.cluster.ledger.port import LedgerWrite
@@ -101,16 +101,14 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
     owed = announced_debts(listing.announced, swept.consumed)
     state = with_debts(state, owed)
     governance = workspace.governance
-    entry = make_entry(
-        current,
-        EntryKind.IMPORT if importing else EntryKind.REFRESH,
-        state=state,
+    facts = Facts(
         config_digest=current.desired.config_digest,
         recovered=swept.retire,
         debts=owed,
         vanished=tuple(sorted(state.vanished)),
         scope=governance.declares(current.desired.storage) if governance is not None and importing else None,
     )
+    entry = make_entry(current, EntryKind.IMPORT if importing else EntryKind.REFRESH, facts, state)
     entry = entry if entry is None or former is None else replace(entry, former=former)
     trust = governance.trust_files if governance is not None and current.view.trust is None else None
     try:

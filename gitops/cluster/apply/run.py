@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import cached_property
 from types import MappingProxyType
 
-from gitops.cluster.apply.entries import make_entry, origins_of
-from gitops.cluster.changesets.journal import Journal
+from gitops.cluster.apply.entries import Facts, make_entry, origins_of
+from gitops.cluster.changesets.lifecycle import Journal
 from gitops.cluster.ledger.port import LedgerWrite
-from gitops.cluster.model.change import Change, Disposition
-from gitops.cluster.model.ledger import ApprovalUse, Debt, EntryKind, Intent, LedgerEntry, LedgerState
+from gitops.cluster.model.address import Kind, schema_address
+from gitops.cluster.model.approval import Approval
+from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.changeset import ChangesetBase, ChangesetKind, ChangesetState, Created
+from gitops.cluster.model.ledger import (
+    Debt,
+    EntryKind,
+    Intent,
+    IntentKind,
+    LedgerState,
+    changeset_key,
+)
 from gitops.cluster.model.origin import Origin
 from gitops.cluster.model.plan import ExecutionGraph, Plan
+from gitops.cluster.model.restore import restore_order
+from gitops.cluster.plan.changeset import ChangesetIdentity, approvals_required, first_record
+from gitops.cluster.plan.leftovers import facts_of
 from gitops.cluster.plan.recovery_rules import Sweep
 from gitops.cluster.session.gate import AcceptedApprovals
 from gitops.cluster.session.session import Session
+from gitops.cluster.session.workspace import ChangesetFacts
 from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
 
 _NOTHING: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
@@ -77,19 +93,21 @@ class Run:
             self.record()
             return
         granted = [need for need in self.plan.approvals_required if need.satisfied and need.resource in self.intents]
-        entry = self._entry(
-            EntryKind.INTENT,
+        facts = replace(
+            self.facts,
             changes=tuple(change for change in self.plan.changes if change.address in self.intents),
             approvals=self.accepted.uses_of(approval for need in granted for approval in need.spent),
+            origins=self._waiting_origins,
         )
+        entry = make_entry(self.session, EntryKind.INTENT, facts)
         ledger, intents = self.session.opened.ledger, tuple(self.intents.values())
         self.session.view = ledger.begin(self.session.view, intents, entry, self.journal.drafts)
         self.journal.written()
 
     def record(self, retire: Sequence[str] = (), state: LedgerState | None = None) -> None:
-        """Write the events of the changeset, with what else `_write_events` does. Raises GitopsError."""
-        entry = self._entry(EntryKind.CHANGESET, state=state)
-        _write_events(self.session, self.journal, entry, retire, state)
+        """Write the events of the changeset, with what else `write_events` does. Raises GitopsError."""
+        facts = replace(self.facts, origins=self._waiting_origins)
+        write_events(self.session, self.journal, retire, state, facts)
 
     @cached_property
     def _waiting_origins(self) -> tuple[Origin, ...]:
@@ -99,47 +117,155 @@ class Run:
         """
         return self.origins([replace(change, disposition=Disposition.BLOCKED) for change in self.whole.changes])
 
-    def _entry(
-        self,
-        kind: EntryKind,
-        *,
-        changes: tuple[Change, ...] = (),
-        approvals: tuple[ApprovalUse, ...] = (),
-        state: LedgerState | None = None,
-    ) -> LedgerEntry | None:
-        """An entry that leaves the applied revision as it is; `state` is what it writes, if it writes one."""
-        return make_entry(
-            self.session,
-            kind,
-            state=state,
-            operation=self.operation,
-            plan_digest=self.plan.digest,
-            config_digest=self.plan.config_digest,
-            changes=changes,
-            origins=self._waiting_origins,
-            approvals=approvals,
-        )
+    @property
+    def facts(self) -> Facts:
+        """What each of its entries records."""
+        return Facts(self.operation, self.plan.digest, self.plan.config_digest)
 
 
 def write_events(
-    current: Session, journal: Journal, retire: Sequence[str] = (), state: LedgerState | None = None
-) -> None:
-    """Write the events of a changeset of an earlier run, with what else `_write_events` does. Raises GitopsError."""
-    entry = make_entry(current, EntryKind.CHANGESET, state=state, config_digest=journal.record.desired_digest)
-    _write_events(current, journal, entry, retire, state)
-
-
-def _write_events(
     current: Session,
     journal: Journal,
-    entry: LedgerEntry | None,
-    retire: Sequence[str],
-    state: LedgerState | None,
+    retire: Sequence[str] = (),
+    state: LedgerState | None = None,
+    facts: Facts | None = None,
 ) -> None:
-    """Write events, remove sidecars, and record a `state` with what was seen of graphs. Raises GitopsError."""
-    ledger = current.opened.ledger
+    """Write the events of a changeset, remove sidecars, and record a `state` with what was seen of graphs. Raises GitopsError.
+
+    `facts` are those of the run at work; without them the changeset is that of an earlier one.
+    """
+    ledger, facts = current.opened.ledger, facts or Facts(config_digest=journal.record.desired_digest)
+    entry = make_entry(current, EntryKind.CHANGESET, facts, state)
     if state is None or state == current.state:
         current.view = ledger.begin(current.view, (), entry, journal.drafts, retire)
     else:
         current.view = ledger.commit(current.view, LedgerWrite(state, entry, tuple(retire), events=journal.drafts))
     journal.written()
+
+
+# -- The changeset of a run: which one it is, what it will change, and its announcement before the first side effect ---
+#
+# The key of a changeset follows from the merge that it brings in, so that a run that is repeated finds the changeset that it has
+# made. After one that failed, the next attempt has a key of its own; what is left of a merge that landed, and a run without a
+# merge, are repairs, whose key follows from what the ledger holds and from the plan.
+
+
+def announce(run: Run, part: str) -> bool:
+    """Create the changeset of a run and write its intents; False if that failed, which is reported then.
+
+    A run that is not atomic announces no more than its intents: without any, the changeset is recorded with the result.
+    """
+    current = run.session
+    try:
+        if not run.journal.recorded and any(c.disposition is Disposition.APPLIED for c in run.plan.changes):
+            _create(run, part)
+        if run.intents or (run.atomic and run.journal.drafts):
+            run.announce()
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return False
+    return True
+
+
+def _create(run: Run, part: str) -> None:
+    current, facts, (cluster, base) = run.session, facts_of(run.session), begins_at(run.session)
+    record = first_record(
+        _identify(run, facts, cluster, part),
+        run.plan,
+        run.graph,
+        source=facts.source,
+        base=base,
+        covers=facts.covers,
+        at=current.workspace.stamp(),
+        atomic=run.atomic,
+    )
+    run.journal.add(Created(record), *approvals_required(run.plan))
+
+
+def begins_at(current: Session) -> tuple[str, ChangesetBase]:
+    """Where a new changeset begins: the name of its cluster, and what is applied."""
+    state, governance = current.state, current.workspace.governance
+    cluster = governance.target.cluster if governance is not None else current.desired.name or "cluster"
+    return cluster, ChangesetBase(state.revision, current.view.cas, state.applied_digest, state.config_digest)
+
+
+def _identify(run: Run, facts: ChangesetFacts, cluster: str, part: str) -> ChangesetIdentity:
+    """The identity of a changeset that does not exist yet. Raises GitopsError."""
+    current, ledger = run.session, run.session.opened.ledger
+    repair = f"{current.view.head or current.view.cas} {run.plan.digest}"
+    kind, attempt, retry_of = facts.kind, facts.attempt, facts.retry_of
+    subject = facts.source.merge_commit
+    if subject is None:
+        kind, subject = ChangesetKind.RECONCILE, repair
+    while True:
+        key = changeset_key(cluster, kind, subject, attempt=attempt, part=part)
+        known = ledger.changeset(key)
+        if known is None:
+            return ChangesetIdentity(key, cluster, kind, attempt, part, retry_of)
+        if known.state is not ChangesetState.FAILED and kind is not ChangesetKind.RECONCILE:
+            kind, subject, attempt, retry_of = ChangesetKind.RECONCILE, repair, 1, None
+            continue
+        attempt += 1
+        if kind is not ChangesetKind.RECONCILE:
+            kind, retry_of = ChangesetKind.RETRY, key
+
+
+# -- The intents of a run: one for each node that moves a graph, announced before its first side effect ----------------
+
+
+_INTENTS = {
+    (Kind.GRAPH, Action.CREATE): IntentKind.GRAPH_CREATE,
+    (Kind.SCHEMA, Action.UPDATE): IntentKind.SCHEMA_APPLY,
+    (Kind.RESTORE, Action.CREATE): IntentKind.GRAPH_RESTORE,
+    (Kind.RESTORE, Action.UPDATE): IntentKind.GRAPH_RESTORE,
+    (Kind.GRAPH, Action.DELETE): IntentKind.GRAPH_DELETE,
+}
+
+
+def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int, *, atomic: bool) -> dict[str, Intent]:
+    """The intents of the graph that carries a plan out by node id, in its order, so that their ids sort like their operations."""
+    workspace, stores = current.workspace, current.opened
+    granted: dict[str, tuple[Approval, ...]] = {r.resource: r.spent for r in plan.approvals_required if r.satisfied}
+    growth, at = current.data_growth, workspace.stamp()
+    changes = {change.address: change for change in plan.changes}
+    found = {}
+    for node in sorted(graph.nodes, key=lambda n: n.position):
+        change = changes.get(node.address)
+        kind = None if change is None else _INTENTS.get((change.address.kind, change.action))
+        if change is None or kind is None:
+            continue
+        name = change.address.name
+        schema = current.desired.resources.get(schema_address(name))
+        leaves_schema = kind in (IntentKind.GRAPH_DELETE, IntentKind.GRAPH_RESTORE)
+        wanted = "" if leaves_schema or schema is None else schema.digest
+        restores = restore_order(current.desired.resources[node.address]) if kind is IntentKind.GRAPH_RESTORE else None
+        first = node.expanded if atomic else None
+        # What is approved is the whole of a change, which is done with its rest.
+        approvals = () if first else granted.get(node.address, ())
+        used = [a.approval_id for a in approvals]
+        rows = growth.covered(a.seen for a in approvals) if kind is IntentKind.GRAPH_DELETE else None
+        # What the plan saw under the lock; the node itself reports a graph that does not open.
+        seen, last = change.seen, 0
+        if kind is not IntentKind.GRAPH_CREATE:
+            # After the loss of a ledger its numbers begin again, and those of the graphs do not.
+            with suppress(GitopsError):
+                last = stores.engine.read(stores.graph_uri(name)).fence
+        found[node.id] = Intent(
+            operation_id=workspace.ids.ulid(),
+            started_at=at,
+            actor=workspace.actor,
+            kind=kind,
+            graph_id=name,
+            graph_uri=stores.graph_uri(name),
+            observed_manifest_version=None if seen is None else seen.version,
+            expected_manifest_version=None,
+            desired_schema_digest=first or wanted,
+            state_cas_base=current.view.cas,
+            approval_id=used[0] if used else None,
+            co_approvals=tuple(used[1:]),
+            incarnation=None if seen is None else seen.incarnation,
+            max_rows=rows,
+            fence=max(fence, last),
+            restores=restores,
+        )
+    return found

@@ -22,27 +22,30 @@ Events: per node `node_ready`, maybe `node_lock_wait`, `node_started`, then exac
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import field
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
+from pathlib import PurePath
 from queue import Empty, SimpleQueue
+from traceback import walk_tb
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from gitops.cluster.apply.workers import Answer, Worker, answer_of
 from gitops.cluster.model.node_kind import BARRIER_KIND, TARGET
 from gitops.cluster.model.plan import ExecNode, ExecutionGraph, NodeOutcome, NodeResult
 from gitops.cluster.model.run_event import Observer, RunEvent
 from gitops.cluster.plan.layers import layers
-from gitops.cluster.plan.schedule import Progress, Schedule
-from gitops.core.cancel import Cancellation
+from gitops.cluster.plan.schedule import ENDINGS, Progress, Schedule
+from gitops.core.cancel import Cancellation, CancelledError
 from gitops.core.clock import Clock
-from gitops.core.codes import Code
+from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostics
-from gitops.core.errors import BugError
+from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import BugError, GitopsError
 
 GRACE = timedelta(seconds=10)
 """How long a run that was asked to stop waits for what may be interrupted."""
@@ -58,41 +61,49 @@ _ENDED = {
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a run: how many nodes run at once, and what ends it before its work is done.
+
+    One worker gives the serial run. `fail_fast` starts nothing more after a failure. `stop` says before each start whether to
+    start nothing more; it is called in the coordinating thread only.
+    """
+
+    workers: int = 1
+    fail_fast: bool = False
+    cancel: Cancellation = field(default_factory=Cancellation)
+    stop: Callable[[], bool] | None = None
+    time_limit: timedelta | None = None
+    grace: timedelta = GRACE
+
+
 def run_graph(
     graph: ExecutionGraph,
     execute: Callable[[ExecNode], NodeResult],
     *,
     clock: Clock,
-    workers: int = 1,
-    fail_fast: bool = False,
-    on_event: Observer | None = None,
-    stop: Callable[[], bool] | None = None,
-    cancel: Cancellation | None = None,
-    time_limit: timedelta | None = None,
-    grace: timedelta = GRACE,
+    limits: Limits | None = None,
     at_barrier: Callable[[ExecNode], NodeResult] | None = None,
+    on_event: Observer | None = None,
     recoveries: Mapping[str, str] = _NOTHING,
     facts: Mapping[str, Any] = _NOTHING,
 ) -> tuple[NodeResult, ...]:
     """Carry out every node that its dependencies, locks and the failure policy allow.
 
     `execute` is called in a worker thread, once per started node, never for a barrier; it raises CancelledError where it heeds
-    `cancel`. `at_barrier` carries out barriers, in the coordinating thread, while nothing before it runs; without it they end at
-    once. One worker gives the serial run. `fail_fast` starts nothing more after a failure. `on_event` gets the events, and `stop`
-    says before each start whether to start nothing more; both are called in the coordinating thread only. `recoveries` names
-    by node the operation that its intent announced, for the event of a node whose effect is not known, and `facts` are added to
-    the first event.
+    the cancellation. `at_barrier` carries out barriers, in the coordinating thread, while nothing before it runs; without it they
+    end at once. `on_event` gets the events, in the coordinating thread only. `recoveries` names by node the operation that its
+    intent announced, for the event of a node whose effect is not known, and `facts` are added to the first event.
 
     Returns one result per node, in plan order. Raises what `Schedule` raises for a bad graph or worker count, before
     anything starts, and what ended the scheduling as described above, after running nodes finished.
     """
-    schedule = Schedule(graph, workers=workers, fail_fast=fail_fast)
-    cancel = Cancellation() if cancel is None else cancel
-    limits = _Limits(cancel, stop, time_limit, grace)
+    limits = Limits() if limits is None else limits
+    schedule = Schedule(graph, workers=limits.workers, fail_fast=limits.fail_fast)
     coordinator = _Coordinator(graph, schedule, execute, at_barrier, clock, limits, on_event, recoveries)
-    with cancel.watched(coordinator.wake):
+    with limits.cancel.watched(coordinator.wake):
         try:
-            coordinator.begin(limit=workers, fail_fast=fail_fast, **facts)
+            coordinator.begin(limit=limits.workers, fail_fast=limits.fail_fast, **facts)
             coordinator.run()
         except BaseException:
             try:
@@ -102,16 +113,6 @@ def run_graph(
             raise
     coordinator.finish(interrupted=False)
     return schedule.results()
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """What ends a run before its work is done."""
-
-    cancel: Cancellation
-    stop: Callable[[], bool] | None
-    time_limit: timedelta | None
-    grace: timedelta
 
 
 class _Work(NamedTuple):
@@ -134,12 +135,13 @@ class _Coordinator:
         execute: Callable[[ExecNode], NodeResult],
         at_barrier: Callable[[ExecNode], NodeResult] | None,
         clock: Clock,
-        limits: _Limits,
+        limits: Limits,
         on_event: Observer | None,
         recoveries: Mapping[str, str],
     ) -> None:
         self._schedule = schedule
-        self._execute, self._at_barrier = execute, at_barrier or _pass
+        self._execute = execute
+        self._at_barrier = at_barrier or (lambda barrier: NodeResult(barrier.id, NodeOutcome.DONE))
         self._clock, self._limits = clock, limits
         self._on_event, self._recoveries = on_event, recoveries
         self._before = schedule.before
@@ -366,5 +368,70 @@ def _milliseconds(span: timedelta) -> int:
     return int(span.total_seconds() * 1000)
 
 
-def _pass(barrier: ExecNode) -> NodeResult:
-    return NodeResult(barrier.id, NodeOutcome.DONE)
+# -- The threads of a run. For each node that they carry out there is one answer, whatever its work raises -------------
+
+
+class Answer(NamedTuple):
+    """What became of the work of a node; `crash` is what ends the whole run."""
+
+    result: NodeResult
+    crash: BaseException | None = None
+
+
+class Worker:
+    """A thread that carries out what it is given, one node after another."""
+
+    def __init__(self, execute: Callable[[ExecNode], NodeResult], answer: Callable[[Answer], None]) -> None:
+        """`answer` is called in the thread, once for each node."""
+        self._execute, self._answer = execute, answer
+        self._inbox: SimpleQueue[ExecNode | None] = SimpleQueue()
+        # What a run does not wait for must not keep the process alive.
+        self.thread = threading.Thread(target=self._work, name="apply", daemon=True)
+        self.thread.start()
+
+    def give(self, node: ExecNode) -> None:
+        """Carry out a node after those that were given before."""
+        self._inbox.put(node)
+
+    def dismiss(self) -> None:
+        """End the thread when it has carried out what it was given."""
+        self._inbox.put(None)
+
+    def _work(self) -> None:
+        while (node := self._inbox.get()) is not None:
+            self._answer(answer_of(node, self._execute))
+
+
+def answer_of(node: ExecNode, execute: Callable[[ExecNode], NodeResult]) -> Answer:
+    """What became of the work of a node, whatever it raised."""
+    try:
+        try:
+            return Answer(_checked(node, execute(node)))
+        except CancelledError:
+            return Answer(NodeResult(node.id, NodeOutcome.CANCELLED))
+        except Exception as error:  # noqa: BLE001 - whatever the work raises is the failure of this node alone
+            return Answer(_failure(node, error))
+    except BaseException as raised:  # noqa: BLE001 - raised again in the coordinating thread
+        return Answer(NodeResult(node.id, NodeOutcome.INDETERMINATE), raised)
+
+
+def _checked(node: ExecNode, result: object) -> NodeResult:
+    """`result`, if the node may have it. Raises BugError otherwise: its provider is at fault."""
+    if not isinstance(result, NodeResult) or result.node_id != node.id or result.outcome not in ENDINGS:
+        raise BugError(f"the provider of {node.id} gave a result that the node cannot have")
+    return result
+
+
+def _failure(node: ExecNode, error: Exception) -> NodeResult:
+    """A raised exception as the failure of its node.
+
+    The text of a foreign exception may hold anything, secrets included, so only its type and place are reported.
+    """
+    problems = Diagnostics()
+    if isinstance(error, GitopsError) and error.code in REGISTRY:
+        problems.add(error.code, error.path or node.id, error.detail, severity=Severity.ERROR, fix=error.fix)
+    else:
+        frame, line = list(walk_tb(error.__traceback__))[-1]
+        place = f"{PurePath(frame.f_code.co_filename).name}:{line}"
+        problems.add(Code.INTERNAL_ERROR, node.id, f"{type(error).__name__} was raised at {place}")
+    return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems))

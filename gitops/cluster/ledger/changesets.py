@@ -34,6 +34,7 @@ from gitops.core.documents.forms import (
     Form,
     Member,
     Members,
+    constant,
     enum,
     integer,
     list_of,
@@ -157,7 +158,7 @@ _UPDATE: Members = {"address": _ADDRESS, "runtime": _RUNTIME}
 
 _KINDS: dict[str, tuple[type[Any], Members]] = {
     "changeset_created": (model.Created, {"record": _CHANGESET}),
-    "changeset_prepared": (model.Prepared, {"ready": list_of(_ADDRESS), "pending_approvals": list_of(_ADDRESS)}),
+    "changeset_prepared": (model.Prepared, {"ready": list_of(_ADDRESS), "pending_approvals": constant([])}),
     "changeset_committed": (
         model.Committed,
         {
@@ -186,7 +187,6 @@ _KINDS: dict[str, tuple[type[Any], Members]] = {
         model.ApprovalConsumed,
         {"address": _ADDRESS, "approval": LINE, "actor": nullable(LINE), "digest": DIGEST},
     ),
-    "recovery_swept": (model.RecoverySwept, {"id": LINE, "address": _ADDRESS, "outcome": LINE}),
 }
 _HAPPENING = variants("type", {name: (kind, {"data": members}) for name, (kind, members) in _KINDS.items()})
 _ENVELOPE: Form[Any] = record(dict, {"seq": integer(1), "at": TIME, "cluster": LINE, "changeset": _KEY})

@@ -21,8 +21,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import groupby
 
-from gitops.cluster.changesets.lifecycle import follow_all, replay
-from gitops.cluster.changesets.retention import outdated
+from gitops.cluster.changesets.lifecycle import follow_all, outdated, replay
 from gitops.cluster.changesets.runs import contradiction, longest
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.changesets import (

@@ -271,7 +271,6 @@ class Prepared:
     """`changeset_prepared`: everything that can be taken back is done."""
 
     ready: tuple[Address, ...]
-    pending_approvals: tuple[Address, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,15 +340,6 @@ class ApprovalConsumed:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecoverySwept:
-    """`recovery_swept`: an interrupted operation was settled, with the outcome."""
-
-    id: str
-    address: Address
-    outcome: str
-
-
 Happening = (
     Created
     | RuntimeUpdated
@@ -363,7 +353,6 @@ Happening = (
     | Failed
     | ApprovalRequired
     | ApprovalConsumed
-    | RecoverySwept
 )
 
 

@@ -135,6 +135,10 @@ class ResourceKind:
         """Why the change needs an approval, or None if it needs none."""
         return None
 
+    def gated_at(self, change: Change) -> Address:
+        """The address whose approval the change needs, if it needs one: another one's where it goes with that."""
+        return change.address
+
     def is_about_data(self, change: Change) -> bool:  # noqa: ARG002 - for kinds with data
         """Whether an approval of the change covers the data that its approver saw, and no other."""
         return False
@@ -184,18 +188,20 @@ class SchemaKind(ResourceKind):
                 return _RECOVERY_PENDING
             if situation.unguarded(graph):
                 return _DEPENDENCY_WAITS
-            own = graph_address(graph)
-            return _NEEDS_APPROVAL if own in situation.gated and own not in situation.approved else _APPLIED
+            return _NEEDS_APPROVAL if situation.is_shut(self.gated_at(change)) else _APPLIED
         if change.action is Action.UPDATE:
             if pending:
                 return _RECOVERY_PENDING
-            waits = change.address in situation.gated and change.address not in situation.approved
-            return _NEEDS_APPROVAL if waits else _APPLIED
+            return _NEEDS_APPROVAL if situation.is_shut(self.gated_at(change)) else _APPLIED
         if graph not in situation.deleted:
             return _DEFERRED
         if pending:
             return _RECOVERY_PENDING
-        return _APPLIED if situation.delete_approved(graph) else _NEEDS_APPROVAL
+        return _APPLIED if self.gated_at(change) in situation.approved else _NEEDS_APPROVAL
+
+    def gated_at(self, change: Change) -> Address:
+        """A migration has a gate of its own; a create and a delete go with the graph."""
+        return change.address if change.action is Action.UPDATE else graph_address(change.address.name)
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:
         """A delete is gated unless the graph's own gate covers it, a migration by what its steps do."""
@@ -244,7 +250,8 @@ class QueryKind(ResourceKind):
         graph = change.address.graph
         pending = graph in situation.pending
         if change.action is Action.DELETE:
-            if graph not in situation.deleted or (situation.delete_approved(graph) and not pending):
+            approved = self.gated_at(change) in situation.approved
+            if graph not in situation.deleted or (approved and not pending):
                 return _APPLIED
             return _NEEDS_APPROVAL
         if pending:
@@ -252,6 +259,10 @@ class QueryKind(ResourceKind):
         if graph in situation.schema_unsettled or situation.waits(graph):
             return _DEPENDENCY_WAITS
         return _APPLIED
+
+    def gated_at(self, change: Change) -> Address:
+        """A delete goes with the graph."""
+        return (change.address.graph_address if change.action is Action.DELETE else None) or change.address
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
         """Its graph and the schema of that."""

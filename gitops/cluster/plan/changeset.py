@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
+from gitops.cluster.changesets.lifecycle import Journal
+from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change, Disposition, Reason
 from gitops.cluster.model.changeset import (
     ApprovalConsumed,
@@ -18,23 +20,33 @@ from gitops.cluster.model.changeset import (
     ChangesetKind,
     ChangesetResult,
     ChangesetSource,
+    Committed,
+    Drained,
     Excluded,
+    Failed,
+    Finalized,
     Happening,
     Member,
     PlanFacts,
+    Prepared,
     Removal,
     RemovalState,
+    Removed,
+    RollingBack,
     Runtime,
     RuntimeState,
     RuntimeUpdated,
     Staged,
 )
 from gitops.cluster.model.kinds import rules_of
-from gitops.cluster.model.plan import ApprovalRequirement, Effect, ExecutionGraph, NodeResult, Plan
+from gitops.cluster.model.plan import ApprovalRequirement, Effect, ExecutionGraph, NodeOutcome, NodeResult, Plan
 from gitops.cluster.plan.classes import effects_of
 from gitops.cluster.plan.layers import layers
 from gitops.core.clock import parse_timestamp
 from gitops.core.dataclass import dataclass
+
+NOT_TRIED = frozenset({NodeOutcome.SKIPPED, NodeOutcome.BLOCKED, NodeOutcome.CANCELLED})
+"""How nodes end that were not carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +218,19 @@ def failure_text(result: NodeResult) -> str:
     )
 
 
-def changeset_result(record: Changeset, *, state_revision: int, converged: bool, at: str) -> ChangesetResult:
-    """How a changeset ended, from its record when nothing is left to do; `at` is the time of that."""
+def prepared(record: Changeset) -> Prepared:
+    """The event that what can be taken back is done: that is what is ready by now."""
+    return Prepared(tuple(member.address for member in record.members if member.runtime.state is RuntimeState.READY))
+
+
+def rolling_back(record: Changeset, error: str, node: str | None, on_failure: str = "rollback") -> RollingBack:
+    """The event of a failure; `node` is the one that failed, which is named where it is a member."""
+    failed = next((member.address for member in record.members if member.address == node), None)
+    return RollingBack(error, failed, on_failure)
+
+
+def finalized(record: Changeset, *, state_revision: int, converged: bool, at: str) -> Finalized:
+    """The event that nothing is left to do, with how the changeset ended by its record; `at` is the time of that."""
     states = [member.runtime.state for member in record.members]
     left = [m.address for m in record.members if m.runtime.state in (RuntimeState.FAILED, RuntimeState.SKIPPED)]
     counts = {
@@ -217,16 +240,43 @@ def changeset_result(record: Changeset, *, state_revision: int, converged: bool,
         "deleted": sum(removal.state is RemovalState.DELETED for removal in record.removals),
     }
     left += [removal.address for removal in record.removals if removal.state is not RemovalState.DELETED]
-    return ChangesetResult(
+    began, ended = parse_timestamp(record.created_at), parse_timestamp(at)
+    result = ChangesetResult(
         state_revision,
         converged,
         no_change=not record.addresses,
         counts=MappingProxyType(counts),
-        duration_ms=_milliseconds(record.created_at, at),
+        duration_ms=0 if began is None or ended is None else max(0, int((ended - began).total_seconds() * 1000)),
         failed=tuple(sorted(left)),
     )
+    return Finalized(result)
 
 
-def _milliseconds(since: str, until: str) -> int:
-    began, ended = parse_timestamp(since), parse_timestamp(until)
-    return 0 if began is None or ended is None else max(0, int((ended - began).total_seconds() * 1000))
+def add_landing(
+    journal: Journal,
+    results: Mapping[str, NodeResult],
+    committed: Committed,
+    *,
+    evidence: str,
+    at: str,
+    consumed: Iterable[ApprovalConsumed] = (),
+    removed: Iterable[Address] = (),
+) -> None:
+    """Add that a run which lands what it can passes all its boundaries, at once and without waiting for readers (`evidence`)."""
+    untried = {name: result for name, result in results.items() if result.outcome in NOT_TRIED}
+    journal.add(*member_events(journal.record, results, {Effect.STAGE}, at=at))
+    journal.add(prepared(journal.record))
+    journal.add(*member_events(journal.record, results, {Effect.PIVOT, Effect.COMMIT}, at=at))
+    # What finishes after the commit and is not even tried is left out before it.
+    journal.add(*member_events(journal.record, untried, {Effect.FINISH}, at=at))
+    journal.add(committed, *consumed)
+    journal.add(*member_events(journal.record, results, {Effect.FINISH}, at=at, canonical=True))
+    journal.add(Drained(0, evidence), *map(Removed, removed))
+    revision, converged = committed.state_revision, committed.converged
+    journal.add(finalized(journal.record, state_revision=revision, converged=converged, at=at))
+
+
+def add_failure(journal: Journal, results: Mapping[str, NodeResult], error: str, node: str | None, *, at: str) -> None:
+    """Add that nothing landed; `node` as for `rolling_back`."""
+    journal.add(*member_events(journal.record, results, {Effect.STAGE, Effect.PIVOT}, at=at))
+    journal.add(rolling_back(journal.record, error, node), Failed(error))

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from gitops.cluster.model.address import Address, Kind, cluster_address, of_kind, schema_address
 from gitops.cluster.model.change import Action, Change, Disposition, Reason
+from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.plan import Plan
 from gitops.cluster.model.restore import restore_order
@@ -62,10 +63,8 @@ def left_out(change: Change) -> GitopsError | None:
         return GitopsError(code, detail, path=address)
     if blocked and change.reason is not None:
         why = f"{change.reason}: {BLOCKED_MESSAGES[change.reason]}"
-        # Who approves the delete of a graph, approves what goes with it.
-        gated = address.graph_address if change.action is Action.DELETE else None
-        graph = address.graph_address or "its graphs"
-        fix = _BLOCKED_REMEDIES.get(change.reason, "").format(address=gated or address, graph=graph) or None
+        gated, graph = rules_of(address).gated_at(change), address.graph_address or "its graphs"
+        fix = _BLOCKED_REMEDIES.get(change.reason, "").format(address=gated, graph=graph) or None
         return GitopsError(Code.APPLY_DEPENDENCY_BLOCKED, why, path=address, fix=fix)
     return None
 

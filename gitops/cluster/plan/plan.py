@@ -47,7 +47,7 @@ from gitops.database.graph.port import Existence, MigrationPreview
 
 if TYPE_CHECKING:
     from gitops.cluster.model.what_if import StrategyChanges
-    from gitops.cluster.plan.foresight import Foreseen
+    from gitops.cluster.plan.leftovers import Foreseen
     from gitops.database.language.schema import Schema
 
 
@@ -115,8 +115,7 @@ def _foresee(current: Session, interrupted: IntentListing) -> Foreseen | None:
     if not (listing.open or listing.problem or interrupted.intents or interrupted.unreadable or interrupted.problem):
         return None
     # Imported late: it is rare.
-    from gitops.cluster.plan.foresight import Foreseen, foresee, warn_of_changesets
-    from gitops.cluster.plan.open_changesets import graphs_of_changesets
+    from gitops.cluster.plan.leftovers import Foreseen, foresee, graphs_of_changesets, warn_of_changesets
 
     held = graphs_of_changesets(listing.open)
     then = "apply settles it first and may then block more than this shows"

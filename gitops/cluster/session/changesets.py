@@ -11,8 +11,17 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 
-from gitops.cluster.changesets.answer import Answer, Until, answer, answer_of_merge, newest_attempt
-from gitops.cluster.changesets.stream import FullState, StreamItem, StreamReading, pull
+from gitops.cluster.changesets.stream import (
+    Answer,
+    FullState,
+    StreamItem,
+    StreamReading,
+    Until,
+    answer,
+    answer_of_merge,
+    newest_attempt,
+    pull,
+)
 from gitops.cluster.ledger.files import following
 from gitops.cluster.ledger.port import ChangesetListing, LedgerReader, LedgerStore, LedgerView
 from gitops.cluster.model.changeset import (

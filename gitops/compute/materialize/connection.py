@@ -20,8 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from gitops.cluster.targets.port import ReplicaOutcome, ReplicaResult
 from gitops.compute.materialize.queries import Query
-from gitops.compute.strategies import problems
-from gitops.compute.strategies.statements import identifier, outcome_of
+from gitops.compute.strategies.statements import denied, failed, identifier, login_refused, outcome_of, unreachable
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import RemoteError, UsageError, one_line
@@ -151,8 +150,8 @@ class TargetConnection:
         except driver.Error as error:
             text = self._text(error)
             if _LOGIN_REFUSED.search(text):
-                raise problems.login_refused(self.place, text) from None
-            raise problems.unreachable(self.place, text) from None
+                raise login_refused(self.place, text) from None
+            raise unreachable(self.place, text) from None
         self._open = made
         if address.query_cluster is not None:
             try:
@@ -181,10 +180,10 @@ class TargetConnection:
         if error.sqlstate == _DENIED and query.relations:
             named = (name for name in query.relations if name.rpartition(".")[2] in text)
             relation = next(named, query.relations[0])
-            return problems.denied(self.place, connection.info.user, query.privilege, relation, text)
+            return denied(self.place, connection.info.user, query.privilege, relation, text)
         if error.sqlstate is None or outcome_of("", error.sqlstate) is _INDETERMINATE:
-            return problems.unreachable(self.place, text)
-        return problems.failed(self.place, text)
+            return unreachable(self.place, text)
+        return failed(self.place, text)
 
     def _text(self, error: psycopg.Error) -> str:
         # Behind the first line of its own texts the driver guesses at causes.

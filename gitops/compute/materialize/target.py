@@ -31,7 +31,7 @@ from gitops.compute.materialize.connection import (
     MissingRelationError,
     TargetConnection,
 )
-from gitops.compute.strategies import problems, statements
+from gitops.compute.strategies import statements
 from gitops.core.errors import GitopsError
 
 __all__ = ["MaterializeTarget"]
@@ -76,7 +76,7 @@ class MaterializeTarget:
                 for column in columns
                 if not self._is_there(relation, column)
             ]
-            raise problems.signals_missing(self._statements.place, missing) from None
+            raise statements.signals_missing(self._statements.place, missing) from None
 
     def _is_there(self, relation: str, column: str) -> bool:
         try:
@@ -140,7 +140,7 @@ class MaterializeTarget:
         try:
             return self._statements.run(query, *values)[0]
         except (MissingRelationError, MissingColumnError) as error:
-            raise problems.signals_missing(self._statements.place, [f"relation or column ({error})"]) from None
+            raise statements.signals_missing(self._statements.place, [f"relation or column ({error})"]) from None
 
     def strategies(self) -> Mapping[tuple[str, str], StrategyRow]:
         """One statement."""
@@ -262,14 +262,14 @@ class MaterializeTarget:
         try:
             return self._on_table(query, *values)
         except MissingRelationError as error:
-            raise problems.failed(self._statements.place, str(error)) from None
+            raise statements.failed(self._statements.place, str(error)) from None
 
     def _on_table(self, query: queries.Query, *values: object) -> tuple[list[tuple[Any, ...]], int]:
         """Carry out a statement on a table. One with other columns was not made by a program that keeps these tables."""
         try:
             return self._statements.run(query, *values)
         except MissingColumnError as error:
-            raise problems.failed(self._statements.place, str(error)) from None
+            raise statements.failed(self._statements.place, str(error)) from None
 
     def create_replica(self, cluster: str, replica: str, size: str) -> ReplicaResult:
         """One statement."""

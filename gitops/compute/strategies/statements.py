@@ -7,11 +7,13 @@ same state, so what happened is read from the beginning of the message, which no
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from gitops.cluster.targets.port import ReplicaOutcome
 from gitops.compute.strategies.decision import ActionKind
+from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import BugError
+from gitops.core.errors import BugError, RemoteError
 
 __all__ = [
     "ReplicaStatement",
@@ -22,6 +24,7 @@ __all__ = [
     "outcome_of",
     "read_statement",
 ]
+
 
 _MESSAGES = (
     (r"cannot create multiple replicas named ", ReplicaOutcome.EXISTS),
@@ -93,3 +96,47 @@ def _checked(text: str) -> str:
     if re.search(r"[\0\ud800-\udfff]", text):
         raise BugError(f"{text!r} cannot be part of a statement")
     return text
+
+
+# -- The errors of a target, each with the place of the target, and what to do now -------------------------------------
+
+
+_HISTORY_ROLE = "mz_monitor_redacted"
+# The compute cluster on which the tables are read cannot do that.
+_NOT_HERE = re.compile(
+    r" has no replicas available to service request| is not allowed from the \".*\" cluster|^unknown cluster '"
+)
+_OTHER_CLUSTER = "let the tables be read on a compute cluster that has a replica: --query-cluster NAME"
+
+
+def unreachable(place: str, reason: str) -> RemoteError:
+    """The target does not answer, or no longer."""
+    return RemoteError(Code.TARGET_UNREACHABLE, f"the target does not answer: {reason}", path=place, retryable=True)
+
+
+def failed(place: str, reason: str) -> RemoteError:
+    """The target answers a statement with an error."""
+    fix = _OTHER_CLUSTER if _NOT_HERE.search(reason) else None
+    return RemoteError(Code.TARGET_FAILED, f"the target refuses a statement: {reason}", path=place, fix=fix)
+
+
+def login_refused(place: str, reason: str) -> RemoteError:
+    """The target does not let the role of the URL in."""
+    fix = "correct user and password in the URL of the target, then repeat the command"
+    return RemoteError(Code.TARGET_DENIED, f"the target refuses the login: {reason}", path=place, fix=fix)
+
+
+def denied(place: str, role: str, privilege: str, relation: str, reason: str) -> RemoteError:
+    """The role of the connection lacks a privilege on a relation; the history of statements is read by members of a role."""
+    if relation.endswith("mz_statement_execution_history_redacted"):
+        grant = f"GRANT {_HISTORY_ROLE} TO {identifier(role)}"
+    else:
+        grant = f"GRANT {privilege} ON {relation} TO {identifier(role)}"
+    detail = f"the role {role} may not {privilege} on {relation}: {reason}"
+    return RemoteError(Code.TARGET_DENIED, detail, path=place, fix=f"let an administrator of the target run: {grant}")
+
+
+def signals_missing(place: str, missing: Iterable[str]) -> RemoteError:
+    """Relations, or columns of relations, that signals are read from are not there."""
+    detail = f"the target has no {', '.join(missing)}; signals cannot be read"
+    return RemoteError(Code.SIGNAL_UNAVAILABLE, detail, path=place)

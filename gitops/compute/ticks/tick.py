@@ -14,29 +14,52 @@ seen, and a decision that was carried out asks for nothing more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
 from gitops.cluster.apply.projection import reconcile
-from gitops.cluster.apply.runner import report_interrupt, run_graph
+from gitops.cluster.apply.recover import INTERRUPTED
+from gitops.cluster.apply.run import begins_at, write_events
+from gitops.cluster.apply.runner import Limits, report_interrupt, run_graph
+from gitops.cluster.changesets.lifecycle import Journal
 from gitops.cluster.changesets.runs import RunLog
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.config.load import Loaded
-from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetKind
+from gitops.cluster.model.changeset import (
+    BLOCKING,
+    Changeset,
+    ChangesetKind,
+    ChangesetState,
+    Committed,
+    Created,
+    Failed,
+    Orphan,
+)
 from gitops.cluster.model.compute import ComputeRules
+from gitops.cluster.model.ledger import changeset_key
 from gitops.cluster.model.outcome import VerbOutcome
-from gitops.cluster.model.plan import NodeOutcome, NodeResult
+from gitops.cluster.model.plan import Effect, NodeOutcome, NodeResult, first_failure
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.run_event import to_all
 from gitops.cluster.model.strategy import StrategyType
+from gitops.cluster.plan.changeset import NOT_TRIED, add_failure, add_landing, failure_text, member_events
 from gitops.cluster.plan.strategies import applied_rules, own_names
 from gitops.cluster.session.session import Session, StateNeed, looking, writing
 from gitops.cluster.session.workspace import OpenTarget, Workspace
 from gitops.cluster.targets.port import StrategyTarget
 from gitops.cluster.targets.state import StrategyState
-from gitops.compute.ticks.graph import TickAction, tick_graph
-from gitops.compute.ticks.record import create_changeset, end_changeset, owed_by, settle_tick
+from gitops.compute.ticks.graph import (
+    OWES,
+    ReplicaWork,
+    TickAction,
+    action_of,
+    audit_row,
+    has_happened,
+    plan_digest,
+    tick_graph,
+    tick_record,
+)
 from gitops.compute.ticks.targets import (
     Decided,
     Selection,
@@ -45,14 +68,15 @@ from gitops.compute.ticks.targets import (
     decide_all,
     lock_targets,
 )
-from gitops.compute.ticks.work import OWES, ReplicaWork
+from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostic, Severity
-from gitops.core.errors import GitopsError, UsageError
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
+from gitops.core.errors import ConflictError, GitopsError, UsageError
 from gitops.core.faults import around
 
 __all__ = ["TickOutcome", "Ticking", "preview", "targets_of", "tick", "without_resources"]
+
 
 _MOST_WORKERS = 8
 
@@ -144,8 +168,8 @@ def _tick(current: Session, how: Ticking) -> TickOutcome:
         targets = lock_targets(rules, how.open_target, closing, problems, scheduled=how.scheduled)
         found: list[Decided] = []
         try:
-            if (died := interrupted or owed_by(current)) is not None:
-                settle_tick(current, died, targets)
+            if (died := interrupted or _owed_by(current)) is not None:
+                _settle_tick(current, died, targets)
             for name, target in targets.items():
                 try:
                     target.create_tables()
@@ -171,7 +195,7 @@ def _carry_out(
 ) -> TickOutcome:
     """Step 4. Raises GitopsError where the ledger cannot be written."""
     workspace, log = current.workspace, RunLog()
-    journal = create_changeset(current, actions)
+    journal = _create_changeset(current, actions)
     journal.run = log.record
     since = min(each.signals.now for each in found)
     work = ReplicaWork(journal.record.key, actions, targets, workspace.faults, since=since)
@@ -179,10 +203,12 @@ def _carry_out(
         tick_graph(actions),
         work,
         clock=workspace.clock,
-        workers=workspace.workers or min(_MOST_WORKERS, len(targets)),
+        limits=Limits(
+            workspace.workers or min(_MOST_WORKERS, len(targets)),
+            cancel=workspace.cancel,
+            time_limit=workspace.time_limit,
+        ),
         on_event=to_all(log, workspace.on_event),
-        cancel=workspace.cancel,
-        time_limit=workspace.time_limit,
         facts={"plan_digest": journal.record.plan.digest, "direction": "up"},
     )
     for result in results:
@@ -190,14 +216,10 @@ def _carry_out(
     report_interrupt(workspace.cancel, results, current.problems)
     ended = {result.node_id: result for result in results}
     _remember(current, found, targets, ended)
-    if not any(_is_open(result) for result in results):
-        end_changeset(current, journal, ended)
+    # The next tick has to look what became of a node whose effect is not known, and to write the audit row that one owes.
+    if not any(each.outcome is NodeOutcome.INDETERMINATE or each.facts.get(OWES) for each in results):
+        _end_changeset(current, journal, ended)
     return replace(_outcome(current, found), results=results, changeset=journal.record)
-
-
-def _is_open(result: NodeResult) -> bool:
-    """Whether the next tick has to look what became of a node, and to write its audit row."""
-    return result.outcome is NodeOutcome.INDETERMINATE or bool(result.facts.get(OWES))
 
 
 def _remember(
@@ -287,3 +309,107 @@ def _as_scheduled(problem: Diagnostic) -> Diagnostic:
     if problem.code is not Code.STATE_LOCK_HELD:
         return problem
     return replace(problem, code=Code.ALREADY_RUNNING, severity=Severity.WARNING)
+
+
+# -- The changeset of a tick in the ledger: its creation, its end, and what becomes of one that an interrupted run left open
+
+
+_LOOK_BACK = 20
+"""Among how many of the newest changesets a tick that died is looked for."""
+_FOUND = "done; its effect was found by a later tick"
+_FIX = "make the target answer, then run the tick again"
+_NO_READERS = "replicas are not read from the ledger"
+
+
+def _create_changeset(current: Session, actions: Sequence[TickAction]) -> Journal:
+    """Record a new changeset with these actions, before any of them is begun. Raises GitopsError."""
+    workspace, ledger, (cluster, base) = current.workspace, current.opened.ledger, begins_at(current)
+    subject, attempt = f"{current.view.head or current.view.cas} {plan_digest(actions)}", 1
+    while ledger.changeset(key := changeset_key(cluster, ChangesetKind.TICK, subject, attempt=attempt)) is not None:
+        attempt += 1
+    record = tick_record(key, cluster, attempt, actions, base=base, actor=workspace.actor, at=workspace.stamp())
+    journal = Journal(workspace.stamp)
+    journal.add(Created(record))
+    write_events(current, journal)
+    return journal
+
+
+def _end_changeset(current: Session, journal: Journal, results: Mapping[str, NodeResult]) -> None:
+    """Record how the changeset ended: it failed where nothing was done. The applied state is as before. Raises GitopsError."""
+    record, at, revision = journal.record, current.workspace.stamp(), current.state.revision
+    done = tuple(each.address for each in record.members if results[each.address].outcome.succeeded)
+    if record.state is ChangesetState.ROLLING_BACK:
+        # A person gave it up. A replica is not taken back: the next decision is about what is there.
+        orphaned = tuple(Orphan(address, "it was done before that") for address in done)
+        journal.add(Failed(record.error or INTERRUPTED, orphaned))
+    elif not done:
+        first = first_failure(results.values())
+        error = "the tick was interrupted" if first is None else failure_text(first)
+        add_failure(journal, results, error, None if first is None else first.node_id, at=at)
+    else:
+        # What is not tried is left out before the boundaries are passed.
+        untried = {name: result for name, result in results.items() if result.outcome in NOT_TRIED}
+        journal.add(*member_events(record, results, {Effect.STAGE}, at=at))
+        journal.add(*member_events(record, untried, {Effect.FINISH}, at=at))
+        committed = Committed(revision, revision, done, len(done) == len(record.members))
+        add_landing(journal, results, committed, evidence=_NO_READERS, at=at)
+    write_events(current, journal)
+
+
+def _owed_by(current: Session) -> Changeset | None:
+    """The newest tick, if it died and an apply has closed it since: its audit rows may be missing."""
+    ledger = current.opened.ledger
+    for record in map(ledger.changeset, ledger.changeset_keys()[:_LOOK_BACK]):
+        if record is not None and record.kind is ChangesetKind.TICK:
+            return record if record.state is ChangesetState.FAILED and record.error == INTERRUPTED else None
+    return None
+
+
+def _settle_tick(current: Session, record: Changeset, targets: Mapping[str, StrategyTarget]) -> None:
+    """Settle a tick that died: find out what it has done, write the audit rows that it owes, and record its end.
+
+    Raises ConflictError `cluster_recovery_pending` while one of its targets does not say what is there, and RemoteError.
+    """
+    results: dict[str, NodeResult] = {}
+    done: list[TickAction] = []
+    for member in record.members:
+        action, problems = action_of(member), Diagnostics()
+        target = None if action is None else targets.get(action.target)
+        happened = False if action is None else None if target is None else has_happened(target, action)
+        if happened is None:
+            detail = f"tick {record.key} was interrupted, and what it has done to {member.address} is not known yet"
+            raise ConflictError(Code.CLUSTER_RECOVERY_PENDING, detail, path=record.key, fix=_FIX)
+        if happened and action is not None and target is not None:
+            target.create_tables()
+            target.audit(audit_row(record.key, action, executed=True, said=_FOUND))
+            done.append(action)
+            results[member.address] = NodeResult(member.address, NodeOutcome.DONE)
+        else:
+            problems.add(Code.APPLY_INTERRUPTED, member.address, "the tick was interrupted before it took effect")
+            results[member.address] = NodeResult(member.address, NodeOutcome.FAILED, tuple(problems))
+    _begin_cooldowns(current, record, done, targets)
+    if record.ended:
+        return
+    _end_changeset(current, Journal(current.workspace.stamp, record), results)
+    detail = f"an interrupted tick is settled: {len(done)} of {len(record.members)} actions had taken effect"
+    current.problems.add(Code.CLUSTER_RECOVERY_ROLLED_FORWARD, record.key, detail)
+
+
+def _begin_cooldowns(
+    current: Session, record: Changeset, done: Iterable[TickAction], targets: Mapping[str, StrategyTarget]
+) -> None:
+    """Let the cooldown of the strategies whose actions were done begin when their tick did, unless they know it."""
+    decided = parse_timestamp(record.created_at) or current.workspace.clock.now()
+    wanted: dict[tuple[str, str, str], set[str]] = {}
+    for action in done:
+        wanted.setdefault((action.target, action.cluster_id, action.cluster), set()).update(action.by)
+    for (name, cluster_id, cluster), by in wanted.items():
+        target = targets[name]
+        known = {state.strategy: state for state in target.states().get(cluster_id, ())}
+        late = []
+        for kind in (each for each in StrategyType if each.value in by):
+            state = known.get(kind) or StrategyState(kind, cluster, first_seen=decided)
+            if state.last_decision is None or state.last_decision < decided:
+                late.append(replace(state, last_decision=decided, last_outcome="applied"))
+        if late:
+            target.replace_states(cluster_id, late, at=current.workspace.clock.now())

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
-from gitops.cluster.model.outcome import PlanOutcome
+from gitops.cluster.model.compute import ComputeRules, ComputeTarget, new_sizes
+from gitops.cluster.model.outcome import PlanOutcome, VerbOutcome
 from gitops.cluster.model.what_if import StrategyChanges, Usage, WhatIf, WhatIfAction
-from gitops.cluster.session.workspace import Workspace
+from gitops.cluster.plan.strategies import applied_rules, declared_rules
+from gitops.cluster.session.session import Session, StateNeed, reading
+from gitops.cluster.session.workspace import OpenTarget, Workspace
+from gitops.cluster.targets.port import TargetReader
+from gitops.cluster.targets.projection import place_of
+from gitops.cluster.targets.signals import ComputeCluster, SizeTable
+from gitops.compute.strategies.scenario import Replay, Trace, replay_of
+from gitops.compute.strategies.simulation import Timeline, simulate
+from gitops.compute.ticks.targets import Decided, Selection, claims_on, decide_all
 from gitops.core.codes import REGISTRY, Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 
-if TYPE_CHECKING:
-    from gitops.cluster.model.compute import ComputeRules, ComputeTarget
-    from gitops.cluster.targets.port import TargetReader
-    from gitops.compute.strategies.simulation import Timeline
-    from gitops.compute.ticks.targets import Decided
+__all__ = ["Reach", "ReplayOutcome", "Replayed", "replays", "traces", "with_what_if"]
 
-__all__ = ["Reach", "with_what_if"]
 
 _DAYS = 7
 _MOST_REPLAYED = 20
@@ -47,8 +51,6 @@ def with_what_if(workspace: Workspace, outcome: PlanOutcome, reach: Reach = Reac
     changes = outcome.strategies
     if changes is None or outcome.plan is None:
         return outcome
-    from gitops.compute.ticks.replays import by_target
-
     found: list[WhatIf] = []
     for target, sides in by_target(changes).items():
         why_not = _out_of_reach(target, [each.target for each in changes.applied], reach)
@@ -83,10 +85,6 @@ def _ask(
     changes: StrategyChanges,
 ) -> Iterator[WhatIf]:
     """What is known of the compute clusters of one target: of each its decision, or why there is none."""
-    from gitops.cluster.model.compute import new_sizes
-    from gitops.cluster.targets.projection import place_of
-    from gitops.compute.ticks.targets import claims_on, decide_all
-
     problems = Diagnostics()
     decided: dict[str, Decided] = {}
     replayed: Mapping[str, WhatIf] = {}
@@ -113,7 +111,8 @@ def _ask(
             each = decided[after.key]
             lacking = each.signals.sizes.lacks(new_sizes(after, changes.applied))
             known = replayed.get(after.key) or _unknown(after, "")
-            yield replace(known, actions=_actions(each), refused=each.decision.refused, unlisted=lacking)
+            actions = tuple(WhatIfAction(action.sql, action.reasons) for action in each.actions)
+            yield replace(known, actions=actions, refused=each.decision.refused, unlisted=lacking)
         elif (why := own.get(after.place)) is not None:
             # Another cluster folder is named by the place of its ledger.
             is_claimed = why.code is Code.COMPUTE_CLUSTER_CLAIMED
@@ -122,14 +121,8 @@ def _ask(
             yield _unknown(after, REGISTRY[common].summary, common)
 
 
-def _actions(decided: Decided) -> tuple[WhatIfAction, ...]:
-    return tuple(WhatIfAction(each.sql, each.reasons) for each in decided.actions)
-
-
 def _replayed(target: TargetReader, decided: Sequence[tuple[ComputeRules, Decided]]) -> dict[str, WhatIf]:
     """By key, the sums of the last days, of those of which the target recorded something; none where that is denied."""
-    from gitops.compute.ticks.replays import played, traces
-
     chosen = decided[:_MOST_REPLAYED]
     if not chosen:
         return {}
@@ -143,12 +136,135 @@ def _replayed(target: TargetReader, decided: Sequence[tuple[ComputeRules, Decide
     sums = {}
     for (before, each), replay in zip(chosen, found, strict=True):
         if replay.says_something:
-            first, second = map(_usage, played(replay, before, each.rules))
+            usages = (timeline.usage for timeline in played(replay, before, each.rules))
+            first, second = (Usage(usage.replica_hours, usage.credits, usage.unserved_s) for usage in usages)
             known = _unknown(each.rules, "")
             sums[each.rules.key] = replace(known, before=first, after=second, days=_DAYS, assumed=replay.assumed)
     return sums
 
 
-def _usage(timeline: Timeline) -> Usage:
-    usage = timeline.usage
-    return Usage(usage.replica_hours, usage.credits, usage.unserved_s)
+# -- Strategies against what targets recorded: the days that were, played with the applied and with the declared strategies
+
+
+INTERVAL_S = 300
+"""How often a tick comes in a replay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One compute cluster, by its key and its target: what the applied strategies do with it, and what the declared ones do."""
+
+    key: str
+    target: str
+    replay: Replay
+    before: Timeline
+    after: Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOutcome(VerbOutcome):
+    """The replays of a command, the time that they begin at, and whether the folder declares where its ledger is."""
+
+    since: datetime
+    loaded: bool = True
+    replayed: tuple[Replayed, ...] = ()
+
+
+def replays(workspace: Workspace, open_target: OpenTarget, selection: Selection, *, last: timedelta) -> ReplayOutcome:
+    """Play the `last` days of compute clusters that have strategies, applied or declared.
+
+    Reads the ledger, the folder and the targets; writes nothing, and holds no lock while targets answer.
+    """
+    since = workspace.clock.now() - last
+    found: list[StrategyChanges] = []
+
+    def read(current: Session) -> ReplayOutcome:
+        if current.ready:
+            try:
+                sides = applied_rules(current), declared_rules(current)
+                chosen = {each.key for side in sides for each in side if selection.has(each)}
+                found.append(StrategyChanges(*sides, tuple(sorted(chosen))))
+            except GitopsError as error:
+                current.problems.add_error(error)
+        loaded = current.loaded.desired is not None
+        return ReplayOutcome(
+            config_dir=workspace.config_dir, since=since, loaded=loaded, diagnostics=tuple(current.problems)
+        )
+
+    outcome = reading(workspace, "simulate", StateNeed.OPTIONAL, read)
+    problems, replayed = Diagnostics(outcome.diagnostics), list[Replayed]()
+    for changes in found:
+        if not changes.keys:
+            detail = "none of the chosen compute clusters has strategies, applied or declared"
+            problems.add(Code.COMPUTE_CLUSTER_MISSING, "compute.strategies", detail)
+        for target, sides in by_target(changes).items():
+            try:
+                with open_target(target) as opened:
+                    replayed += _replay(opened, sides, since, workspace.clock.now(), problems)
+            except GitopsError as error:
+                problems.add(error.code, error.path or place_of(target.name), error.detail, fix=error.fix)
+    return replace(outcome, replayed=tuple(replayed), diagnostics=tuple(problems))
+
+
+def by_target(changes: StrategyChanges) -> Mapping[ComputeTarget, list[tuple[ComputeRules, ComputeRules]]]:
+    """Both sides of each compute cluster by its target, in the order of keys. One name may be two targets: then and now."""
+    found: dict[ComputeTarget, list[tuple[ComputeRules, ComputeRules]]] = {}
+    for key in changes.keys:
+        sides = changes.sides(key)
+        found.setdefault(sides[1].target, []).append(sides)
+    return found
+
+
+def _replay(
+    target: TargetReader,
+    sides: Sequence[tuple[ComputeRules, ComputeRules]],
+    since: datetime,
+    until: datetime,
+    problems: Diagnostics,
+) -> list[Replayed]:
+    there = target.clusters()
+    for _, rules in sides:
+        if rules.cluster not in there:
+            detail = f"target {rules.target.name} has no compute cluster {rules.cluster}"
+            problems.add(Code.COMPUTE_CLUSTER_MISSING, rules.place, detail)
+    chosen = [each for each in sides if each[1].cluster in there]
+    clusters = [there[rules.cluster] for _, rules in chosen]
+    signals = target.observe(clusters, now=until, lookback=timedelta(0))
+    sizes = {owner: each.sizes for owner, each in signals.items()}
+    found = traces(target, clusters, sizes, since, until)
+    return [
+        Replayed(after.key, after.target.name, replay, *played(replay, before, after))
+        for (before, after), replay in zip(chosen, found, strict=True)
+    ]
+
+
+def traces(
+    target: TargetReader,
+    clusters: Sequence[ComputeCluster],
+    sizes: Mapping[str, SizeTable],
+    since: datetime,
+    until: datetime,
+) -> list[Replay]:
+    """The replay of each compute cluster, in two statements. Raises RemoteError."""
+    owners = [each.cluster_id for each in clusters]
+    audited, spans = target.audited(owners, since=since), target.activity(owners, since=since)
+    return [
+        replay_of(
+            Trace(
+                each,
+                sizes[each.cluster_id],
+                since,
+                until,
+                [row for row in audited if row.cluster_id == each.cluster_id],
+                spans.get(each.cluster_id, ()),
+            ),
+            INTERVAL_S,
+        )
+        for each in clusters
+    ]
+
+
+def played(replay: Replay, before: ComputeRules, after: ComputeRules) -> tuple[Timeline, Timeline]:
+    """A replay with the applied and with the declared strategies."""
+    first, second = (simulate(replay.under(each.rules, each.limits)) for each in (before, after))
+    return first, second

@@ -193,8 +193,8 @@ class Member:
     """A member of a record that differs from a plain one in its name, or in that it may be absent."""
 
     form: Form[Any]
-    attribute: str = ""
-    """The name of the attribute, where it is not that of the member."""
+    attribute: str | None = ""
+    """The name of the attribute, where it is not that of the member; None for what is always the same."""
     default: Any = _REQUIRED
     """The value of an absent member."""
     written: bool = True
@@ -204,6 +204,16 @@ class Member:
 def optional(form: Form[Any], default: Any = None, *, attribute: str = "", written: bool = True) -> Member:
     """A member that may be absent. The default is written out unless `written` is false."""
     return Member(form, attribute, default, written)
+
+
+def constant(value: Any) -> Member:
+    """A member that always has this value, which no attribute holds."""
+
+    def read(found: Any) -> Any:
+        if type(found) is not type(value) or found != value:
+            raise _mismatch(repr(value), found)
+
+    return Member(Form(read, lambda _: value), attribute=None)
 
 
 Members = Mapping[str, "Form[Any] | Member | Members"]
@@ -261,13 +271,15 @@ class _Fields:
         }
         optional_members = {name: member for name, member in plain.items() if member.default is not _REQUIRED}
         self._required = frozenset(members) - optional_members.keys()
-        self._defaults = {member.attribute or name: member.default for name, member in optional_members.items()}
-        self._readers = tuple((name, member.attribute or name, member.form.read) for name, member in plain.items())
-        # The value of an attribute that is left out, if any; an object inside has its members in the record itself.
+        # None for what no attribute holds; an object inside has its members in the record itself.
+        attributes = {name: name if member.attribute == "" else member.attribute for name, member in plain.items()}
+        self._defaults = {attributes[name] or name: member.default for name, member in optional_members.items()}
+        self._readers = tuple((name, attributes[name], member.form.read) for name, member in plain.items())
+        # The value of an attribute that is left out, if any.
         self._writers: tuple[tuple[str, str | None, Callable[[Any], Any], Any], ...] = tuple(
             (name, None, self._inner[name].write, _REQUIRED)
             if (member := plain.get(name)) is None
-            else (name, member.attribute or name, member.form.write, _REQUIRED if member.written else member.default)
+            else (name, attributes[name], member.form.write, _REQUIRED if member.written else member.default)
             for name in members
         )
 
@@ -286,7 +298,9 @@ class _Fields:
         try:
             for name, attribute, read in self._readers:
                 if name in members:
-                    arguments[attribute] = read(members[name])
+                    found = read(members[name])
+                    if attribute is not None:
+                        arguments[attribute] = found
             for name, inner in self._inner.items():
                 arguments |= inner.read(members[name])
         except MalformedError as problem:

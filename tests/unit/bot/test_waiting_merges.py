@@ -10,7 +10,7 @@ import pytest
 
 from gitops.bot.context import EventContext
 from gitops.bot.waiting_merges import Queue, last_step
-from gitops.cluster.apply.interrupted import INTERRUPTED
+from gitops.cluster.apply.recover import INTERRUPTED
 from gitops.cluster.changesets.queue import WaitingCommit
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.changeset import Changeset, ChangesetState

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cluster.apply.entries import make_entry
+from gitops.cluster.apply.entries import Facts, make_entry
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.changesets import (
@@ -42,7 +42,7 @@ def record(life: Life, *events: EventDraft) -> None:
     ledger = life.ledger(life.rule())
     view = ledger.view()
     current = Session(workspace, load_desired(workspace.tree), Diagnostics(), view=view)
-    entry = make_entry(current, EntryKind.CHANGESET)
+    entry = make_entry(current, EntryKind.CHANGESET, Facts())
     ledger.begin(view, (), entry, events)
 
 

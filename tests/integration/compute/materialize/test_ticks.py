@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gitops.compute.materialize.target import MaterializeTarget
-from gitops.compute.ticks.replays import traces
+from gitops.compute.ticks.what_if import traces
 from gitops.repository.wiring.system import SystemClock
 from tests.support.materialize.server_world import ServerWorld, address
 from tests.support.ticks import Ticks, codes

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.cluster.apply.runner import run_graph
+from gitops.cluster.apply.runner import Limits, run_graph
 from gitops.cluster.model.change import Action
 from gitops.cluster.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
 from gitops.cluster.model.run_event import RunEvent
@@ -40,7 +40,7 @@ def done(node: ExecNode) -> NodeResult:
 def run(what, execute=done, events=None, **settings):
     heard = [] if events is None else events
     clock = FixedClock(START, SECOND)
-    return run_graph(what, execute, clock=clock, on_event=heard.append, **settings)
+    return run_graph(what, execute, clock=clock, on_event=heard.append, limits=Limits(**settings))
 
 
 def outcomes(results) -> dict[str, NodeOutcome]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.cluster.changesets.answer import Answer, Until, answer, answer_of_merge, newest_attempt
+from gitops.cluster.changesets.stream import Answer, Until, answer, answer_of_merge, newest_attempt
 from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetKind,

@@ -7,10 +7,9 @@ from datetime import timedelta
 
 from gitops.cluster.targets.port import AuditRow
 from gitops.cluster.targets.signals import ComputeCluster, ReplicaSpec
-from gitops.compute.strategies.scenario import read_scenario
+from gitops.compute.strategies.scenario import Trace, read_scenario, replay_of
 from gitops.compute.strategies.simulation import simulate
 from gitops.compute.strategies.statements import create_replica, drop_replica
-from gitops.compute.strategies.trace import Trace, replay_of
 from gitops.core.diagnostics import Diagnostics
 from tests.support.pages import ROOT
 from tests.support.strategies import NOW, SIZES, ago

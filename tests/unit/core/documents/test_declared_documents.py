@@ -73,7 +73,6 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
             "changesets/event_1.changeset_prepared.json",
             "changesets/event_1.changeset_rolling_back.json",
             "changesets/event_1.changeset_rolling_back.stopped.json",
-            "changesets/event_1.recovery_swept.json",
             "changesets/event_1.resource_removed.json",
             "changesets/event_1.resource_runtime_updated.json",
             "changesets/event_1.resource_staged.json",

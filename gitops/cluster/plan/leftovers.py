@@ -1,0 +1,613 @@
+"""What the next apply does with a changeset that an interrupted run left open: read here, carried out by `gitops.cluster.apply`.
+
+| the changeset | what becomes of it |
+| --- | --- |
+| lands what it can | closed: it recorded nothing, so it failed, and recovery settles the graphs that it touched |
+| prepares or is prepared, the same is declared and applied still | resumed: what is done is not done again |
+| prepares or is prepared, and something has changed | taken back, unless its pivot is done: then nothing is applied until it is |
+| rolls back | taken back, as far as it is not yet |
+| committed, drained | finished: what left the cluster is deleted, and what finishes after the commit is carried out |
+
+What is left to do to a graph is decided once, by `step_of`: an apply carries it out, a plan and a dry run show it. Graphs are
+looked at, never guessed. What a changeset did to a graph is gone with the graph: where that does not exist any more,
+or is past the point of no return of a delete, nothing is done, and nothing is left to take back or to drop. The intents of an
+atomic changeset are those of the graphs that it names: while it is open, no other one touches these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import field, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from gitops.cluster.approvals.revocations import recorded_revocations
+from gitops.cluster.changesets.lifecycle import unfinished
+from gitops.cluster.ledger.port import ChangesetListing
+from gitops.cluster.model.address import Address, Kind, schema_address
+from gitops.cluster.model.change import Action, Disposition
+from gitops.cluster.model.changeset import (
+    BLOCKING,
+    Changeset,
+    ChangesetSource,
+    ChangesetState,
+    Member,
+    Orphan,
+)
+from gitops.cluster.model.ledger import Intent
+from gitops.cluster.model.outcome import Course, OpenChangeset
+from gitops.cluster.model.plan import Effect, Plan
+from gitops.cluster.plan.draft import StateDraft
+from gitops.cluster.plan.parts import part_of
+from gitops.cluster.plan.probe import GraphProbe, probe_operation, seen_facts, was_restored
+from gitops.cluster.plan.recovery_rules import Sweep, sweep
+from gitops.cluster.session.gate import AcceptedApprovals
+from gitops.cluster.session.session import RECORD_LIVE, Session
+from gitops.cluster.session.workspace import ChangesetFacts
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.database.graph.port import DeleteOrder, Existence, GraphReading
+
+__all__ = [
+    "Delete",
+    "Foreseen",
+    "Interrupted",
+    "Migrate",
+    "course_of",
+    "facts_of",
+    "foresee",
+    "graphs_of_changesets",
+    "live_members",
+    "look_at",
+    "out_of_cluster",
+    "read_now",
+    "step_of",
+    "steps_left",
+    "warn_of_changesets",
+    "with_used",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A changeset that is open: its intents by node id, and the nodes that are done, with what is seen of their graphs."""
+
+    record: Changeset
+    intents: Mapping[str, tuple[Intent, ...]]
+    done: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The operations that the interrupted run announced."""
+        return tuple(intent.operation_id for intents in self.intents.values() for intent in intents)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The approvals that its migration has used up. Those of a restore are needed until the commit, which uses them up."""
+        pivots = {m.address for m in self.record.members if m.effect is Effect.PIVOT}.intersection(self.done)
+        pivots = {name for name in pivots if name.kind is not Kind.RESTORE}
+        return tuple(a for name in pivots for intent in self.intents.get(name, ()) for a in intent.approval_ids)
+
+    @property
+    def graphs(self) -> frozenset[str]:
+        """The ids of the graphs that it names."""
+        return frozenset(address.graph for address in self.record.addresses if address.graph is not None)
+
+    def part(self, whole: Plan) -> Plan:
+        """The part of a plan that it is about."""
+        number, of = (int(each) for each in self.record.part.split("/"))
+        graph = next((m.address.graph for m in self.record.members if m.effect is Effect.PIVOT), None)
+        return part_of(whole, graph) if number < of and graph is not None else whole
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether a plan carries out what the changeset does."""
+        record = self.record
+        mine = {(m.address, m.before, m.after) for m in record.members}
+        mine |= {(r.address, r.digest, None) for r in record.removals}
+        carried_out = (change for change in plan.changes if change.disposition is Disposition.APPLIED)
+        return mine == {(change.address, change.before, change.after) for change in carried_out}
+
+    def require_way_back(self) -> None:
+        """Raises ConflictError `cluster_recovery_pending` if its pivot is done: then it is not taken back."""
+        record = self.record
+        pivots = {m.address for m in record.members if m.effect is Effect.PIVOT}
+        if pivots & self.done.keys():
+            commit = record.source.merge_commit
+            again = "the folder as it was" if commit is None else f"commit {commit}"
+            detail = f"changeset {record.key} changed {min(pivots)}, which cannot be taken back, and is not applied as a whole"
+            fix = f"apply {again}, which goes on with it: gitops apply"
+            raise ConflictError(Code.CLUSTER_RECOVERY_PENDING, detail, path=record.key, fix=fix)
+
+
+def course_of(current: Session, record: Changeset) -> Course:
+    """The row of the table of this module; one to resume is taken back after all where its plan is another one by now."""
+    if not record.atomic:
+        return Course.CLOSED
+    if record.state not in BLOCKING:
+        return Course.FINISHED
+    if record.state is ChangesetState.ROLLING_BACK or not _is_declared_still(current, record):
+        return Course.TAKEN_BACK
+    return Course.RESUMED
+
+
+def _is_declared_still(current: Session, record: Changeset) -> bool:
+    """Whether what the changeset was made from is as it was: then a plan gives what it gave."""
+    return (
+        record.desired_digest == current.desired.config_digest
+        and record.base.applied_digest == current.state.applied_digest
+        and record.source.merge_commit == facts_of(current).source.merge_commit
+    )
+
+
+def facts_of(current: Session) -> ChangesetFacts:
+    """What is known of where the changes of a session come from."""
+    workspace = current.workspace
+    if workspace.changeset is not None:
+        return workspace.changeset
+    governance = workspace.governance
+    commit = None if governance is None else governance.source.commit
+    source = ChangesetSource(merge_commit=commit, actor=workspace.actor)
+    return ChangesetFacts(source, covers=() if commit is None else (commit,))
+
+
+def look_at(current: Session, record: Changeset) -> Interrupted:
+    """Find out which graphs are as a changeset wants them. Raises GitopsError for one of which that is not known.
+
+    Of one that is committed the applied state says it.
+    """
+    intents: dict[str, tuple[Intent, ...]] = {}
+    for intent in current.opened.ledger.intents().intents:
+        name = intent.address
+        if name in record.addresses:
+            intents[name] = (*intents.get(name, ()), intent)
+    done: dict[str, Mapping[str, object]] = {}
+    pivots = [m for m in record.members if m.effect is Effect.PIVOT]
+    for member in (*live_members(record), *pivots) if record.state in BLOCKING else ():
+        announced = intents.get(member.address, ())
+        seen = _done(current, record, member, announced) if announced else None
+        if seen is not None:
+            done[member.address] = seen
+    return Interrupted(record, intents, done)
+
+
+def _done(
+    current: Session, record: Changeset, member: Member, announced: Sequence[Intent]
+) -> Mapping[str, object] | None:
+    """What is seen of a graph that is as the changeset wants it, as its node reports it; None where it is not."""
+    graph = member.address.name
+    reading = read_now(current, graph)
+    if reading is None:
+        return None
+    if member.address.kind is Kind.RESTORE:
+        # Where the versions that say it are gone, so long after, it is run again: that changes nothing unless rows were written.
+        same = (intent for intent in announced if intent.incarnation == reading.incarnation)
+        done = any(was_restored(current.opened, intent) for intent in same)
+    else:
+        wanted = next((each.staged for each in record.members if each.address == schema_address(graph)), None)
+        done = digest(reading.schema_source) == wanted
+    if not done:
+        return None
+    return {**seen_facts(current.opened.graph_uri(graph), reading), "manifest_version": reading.manifest_version}
+
+
+def read_now(current: Session, graph: str) -> GraphReading | None:
+    """A graph as it is now; None where it is gone, or about to be. Raises GitopsError where that is not known."""
+    try:
+        return current.opened.engine.read(current.opened.graph_uri(graph))
+    except GitopsError as error:
+        if error.code in (Code.GRAPH_MISSING, Code.GRAPH_DELETED):
+            return None
+        raise
+
+
+def with_used(swept: Sweep, resumed: Interrupted, at: str) -> Sweep:
+    """The state with the approvals that a pivot of the interrupted run has used up."""
+    if not resumed.used:
+        return swept
+    draft, operation = StateDraft(swept.state), resumed.operations[0]
+    draft.use_approvals(resumed.used, {"consumed_at": at, "consumed_by_operation": operation})
+    return replace(swept, state=draft.state(), consumed={**swept.consumed, **dict.fromkeys(resumed.used, operation)})
+
+
+def graphs_of_changesets(opened: Iterable[Changeset]) -> frozenset[str]:
+    """The ids of the graphs that belong to an atomic changeset until it has ended, of those that are open."""
+    atomic = (record for record in opened if record.atomic)
+    left = (a for r in atomic for a in (r.addresses if r.state in BLOCKING else unfinished(r)))
+    return frozenset(a.graph for a in left if a.graph is not None)
+
+
+def live_members(record: Changeset) -> tuple[Member, ...]:
+    """The members that were staged in a graph: what takes work to take back."""
+    creates = (Kind.GRAPH, Action.CREATE)
+    return tuple(
+        member
+        for member in record.members
+        if member.effect is Effect.STAGE
+        and ((member.address.kind, member.action) in (creates, (Kind.SCHEMA, Action.UPDATE)))
+    )
+
+
+# -- The steps that are left: the way back of what was staged, or what comes after a commit ----------------------------
+
+
+class Delete(NamedTuple):
+    """Delete a graph; without an order only what is left of its files, if anything is: `there` says whether the graph counts."""
+
+    order: DeleteOrder | None
+    there: bool = True
+
+
+class Migrate(NamedTuple):
+    """Take a graph to the schema `text`; without one it has that, and is only closed to the run that announced another one."""
+
+    reading: GraphReading
+    text: bytes | None
+
+
+Step = Delete | Migrate
+"""What is left to do to one graph; its fence is that of the graph, and rises to that of the run that carries it out."""
+
+
+def steps_left(record: Changeset) -> tuple[Address, ...]:
+    """What a changeset that does not go on has still to do, in its order: the way back, or what comes after its commit."""
+    return tuple(m.address for m in live_members(record)) if record.state in BLOCKING else unfinished(record)
+
+
+def step_of(current: Session, found: Interrupted, address: Address, version: object = None) -> Step | None:
+    """What is left to do for an address of a changeset, by what its graph is now; None where nothing is.
+
+    Before the commit, what has no intent was never begun. `version` is the one that its migration gave the graph, if that is
+    known. Raises GitopsError where the graph has to stay as it is, and as the engine does.
+    """
+    record, announced = found.record, found.intents.get(address, ())
+    member = next((each for each in record.members if each.address == address), None)
+    if record.state not in BLOCKING:
+        return _deletion(current, address, announced) if member is None else _contraction(current, member)
+    if member is None or not announced:
+        return None
+    return (
+        _removal(current, record, member, announced)
+        if address.kind is Kind.GRAPH
+        else _migration_back(current, member, announced, version)
+    )
+
+
+def _removal(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> Delete:
+    """Delete a graph that a changeset created, while it is empty; else it has to stay (`changeset_orphaned`)."""
+    stores, uri = current.opened, current.opened.graph_uri(member.address.name)
+    if stores.engine.exists(uri) is Existence.ABSENT:
+        return Delete(None, there=False)  # A run may have died while it created the graph.
+    try:
+        reading = stores.engine.read(uri)
+    except GitopsError as error:
+        if error.code != Code.GRAPH_DELETED:
+            raise
+        return Delete(None)  # A run that took it back died behind the point of no return.
+    schema = next((m.after for m in record.members if m.address == member.address.schema_address), None)
+    if reading.fence < min(intent.fence or 0 for intent in announced):
+        return Delete(None, there=False)  # It is not the graph of this changeset, whose operations have higher numbers.
+    if digest(reading.schema_source) != schema:
+        raise _left(member, "its schema was changed since it was created")
+    if reading.rows:
+        raise _left(member, f"it holds {reading.rows} rows")
+    return Delete(DeleteOrder(reading.incarnation, 0, reading.fence))
+
+
+def _migration_back(current: Session, member: Member, announced: Sequence[Intent], version: object) -> Migrate | None:
+    """Take back a migration after which nothing was written, else it has to stay (`changeset_orphaned`); None without a graph."""
+    reading = read_now(current, member.address.name)
+    if reading is None:
+        return None
+    live = digest(reading.schema_source)
+    if live == member.before:
+        return Migrate(reading, None)
+    if live != member.staged:
+        raise _left(member, "its live schema is neither the applied nor the new one")
+    if not _untouched(reading, announced, version):
+        raise _left(member, "the graph was written to after its migration")
+    stores = current.opened
+    return Migrate(reading, stores.engine.schema_text(stores.graph_uri(member.address.name), member.before or ""))
+
+
+def _untouched(reading: GraphReading, announced: Sequence[Intent], version: object) -> bool:
+    """Whether nothing was published after the migration, so that what it added is empty."""
+    if version is not None:
+        return reading.manifest_version == version
+    # A migration is one version. Fences of a recovery that was itself interrupted come on top, and look like writes.
+    observed = (i.observed_manifest_version for i in announced if i.observed_manifest_version is not None)
+    return any(reading.manifest_version == number + 1 for number in observed)
+
+
+def _left(member: Member, why: str) -> GitopsError:
+    return GitopsError(Code.CHANGESET_ORPHANED, why, path=member.address)
+
+
+# -- What is left of a changeset after its commit: data that are deleted, and drops of schemas. What permits it, read-only
+#
+# A drop begins at the schema that the commit left in the graph. Where a person has changed that since, nothing is dropped: what
+# would go is not what was planned. Once a refresh has recorded what is live, the drop is void, and the next plan leads from
+# there to what is declared, with gates of its own.
+
+
+_NOT_PERMITTED = frozenset(
+    {
+        Code.APPROVAL_REVOKED,
+        Code.GRAPH_DELETE_INCOMPLETE,
+        Code.GRAPH_GROWN,
+        Code.GRAPH_REPLACED,
+        Code.GRAPH_RESTORED,
+        Code.GRAPH_ROWS_REPLACED,
+    }
+)
+"""Why the approvals of a delete do not permit it, or no longer."""
+
+
+def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> Delete | None:
+    """Delete the data of a graph that left the cluster, as its approvals permit; nothing else has any.
+
+    Raises GitopsError where that is not permitted.
+    """
+    if graph.kind is not Kind.GRAPH:
+        return None
+    stores = current.opened
+    uri = stores.graph_uri(graph.name)
+    with out_of_cluster(uri):
+        if stores.engine.exists(uri) is Existence.ABSENT:
+            return Delete(None)  # A run may have died when the root was free, and the files were not removed yet.
+        intent = next((each for each in intents if each.incarnation is not None and each.max_rows is not None), None)
+        if intent is None or intent.incarnation is None or intent.max_rows is None:
+            detail = f"{uri} is still there, and what permits to delete it is not announced"
+            raise GitopsError(Code.GRAPH_DELETE_INCOMPLETE, detail, path=graph)
+        used, revoked = current.state.decided, {name for name, _ in recorded_revocations(current.state)}
+        for approval in intent.approval_ids:
+            if approval not in used or approval in revoked:
+                detail = f"approval {approval} no longer permits its deletion"
+                raise GitopsError(Code.APPROVAL_REVOKED, detail, path=graph)
+    version = intent.observed_manifest_version
+    return Delete(DeleteOrder(intent.incarnation, intent.max_rows, intent.fence or 0, intent.approval_ids, version))
+
+
+@contextmanager
+def out_of_cluster(uri: str) -> Iterator[None]:
+    """Delete a graph that left the cluster: no plan asks for another approval, so a refusal says what helps instead."""
+    try:
+        yield
+    except GitopsError as error:
+        if error.code not in _NOT_PERMITTED:
+            raise
+        fix = f"keep a copy of what it holds, remove {uri}, then apply again: gitops apply"
+        raise GitopsError(error.code, error.detail, path=error.path, fix=fix) from error
+
+
+def _contraction(current: Session, member: Member) -> Migrate | None:
+    """Drop from a graph what its new schema does not have; None where it has no more, is gone, or the drop is void.
+
+    Raises GitopsError `schema_apply_failed` where the graph has another schema than the commit left, or that text is not at hand.
+    """
+    graph, wanted = member.address.name, member.after or ""
+    reading = read_now(current, graph)
+    live = None if reading is None else digest(reading.schema_source)
+    if reading is None or live == wanted:
+        return None
+    if live not in (member.before, member.expanded) and (differs := _difference(current, member)):
+        recorded = current.state.resources.get(member.address)
+        if recorded is not None and recorded.digest == live:
+            return None
+        again = "" if member.address in current.desired.resources else "declare its graph again, then "
+        fix = f"{again}{RECORD_LIVE}"
+        detail = f"its live schema is not the one that the commit left: {differs}"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address, fix=fix)
+    declared = current.desired.resources.get(member.address)
+    text = declared.content if declared is not None and declared.digest == wanted else None
+    text = current.workspace.accepted_schema(graph, wanted) if text is None else text
+    if text is None:
+        detail = f"it needs the schema with the digest {wanted}, which is no longer declared and is not in git"
+        fix = "declare that schema again until it is applied: gitops apply"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address, fix=fix)
+    return Migrate(reading, text)
+
+
+def _difference(current: Session, member: Member) -> str:
+    """What a live schema has and lacks besides the one that the commit left; empty where only the text is another one."""
+    from gitops.cluster.plan.impact import step_subjects
+
+    engine, uri = current.opened.engine, current.opened.graph_uri(member.address.name)
+    left = member.expanded or member.before or ""
+    try:
+        steps = engine.preview(uri, engine.schema_text(uri, left)).steps
+    except GitopsError as error:
+        return f"the two cannot be compared, {error.detail}"
+    if not steps:
+        return ""
+    subjects = step_subjects(steps)
+    sorts = {
+        "it has": {each for found in subjects for each in found.before - found.after},
+        "it lacks": {each for found in subjects for each in found.after - found.before},
+        "it changes": {each for found in subjects for each in found.before & found.after},
+    }
+    names = {
+        verb: sorted(".".join(filter(None, (each.type_name, each.property_name))) for each in found)
+        for verb, found in sorts.items()
+    }
+    words = [f"{verb} {', '.join(each)}" for verb, each in names.items() if each]
+    return "; ".join(words) or "it has other interfaces"
+
+
+# -- What the next apply makes of what an interrupted run left, before it applies anything: the decisions of `apply`, read-only
+#
+# 1. Changesets that are open are settled, each by its row in the table of this module.
+# 2. The other interrupted operations are settled by the recovery rules.
+# 3. It plans from the state that this gives. A changeset to go on with whose plan is another one by now is taken back after all.
+
+
+_COURSES = {
+    Course.CLOSED: "it recorded no change, and the next apply records that it failed",
+    Course.RESUMED: "the next apply goes on with it",
+    Course.TAKEN_BACK: "the next apply takes it back, then applies what is declared",
+    Course.FINISHED: "it is committed, and the next apply finishes it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What the next apply settles, and what it plans then; without a plan its problems end it.
+
+    `changesets` are those that it settles first, `resumed` is the one among them that it goes on with. `moving` are the ids of
+    graphs that are not now as it finds them when it plans. `swept` is the state that it plans from, and `planning` are the
+    problems of that.
+    """
+
+    changesets: tuple[OpenChangeset, ...]
+    problems: tuple[Diagnostic, ...]
+    plan: Plan | None = None
+    accepted: AcceptedApprovals | None = None
+    moving: frozenset[str] = frozenset()
+    resumed: Interrupted | None = None
+    swept: Sweep | None = None
+    planning: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(slots=True)
+class _Settled:
+    """What is known once changesets are settled: the texts that graphs have then, None of those that are gone.
+
+    `kept` are the ids of graphs that still belong to a changeset, `resumed` is the one that goes on.
+    """
+
+    changesets: list[OpenChangeset] = field(default_factory=list)
+    problems: Diagnostics = field(default_factory=Diagnostics)
+    texts: dict[str, bytes | None] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+    resumed: Interrupted | None = None
+
+
+def foresee(
+    current: Session,
+    listing: ChangesetListing,
+    intents: Sequence[Intent],
+    make_plan: Callable[[Session, Sweep], tuple[Plan, AcceptedApprovals]],
+) -> Foreseen | None:
+    """What the next apply does with what is open; `make_plan` plans from a session after a sweep.
+
+    None where graphs cannot be read from here.
+    """
+    if not current.opened.data_at_hand:
+        return None
+    settled, held = _Settled(), graphs_of_changesets(listing.open)
+    others = [each for each in intents if each.graph_id not in held]
+    try:
+        if listing.problem is not None:
+            raise ConflictError(Code.CHANGESET_INVALID, listing.problem, path="changesets")
+        for record in listing.open:
+            _settle(current, record, settled)
+        swept, then = _recover(current, settled, others), _session_then(current, settled)
+        plan, accepted = make_plan(then, swept)
+        if settled.resumed is not None and not settled.resumed.fits(settled.resumed.part(plan)):
+            _end(current, settled.resumed, settled)
+            swept, then = _recover(current, settled, others), _session_then(current, settled)
+            plan, accepted = make_plan(then, swept)
+    except GitopsError as error:
+        settled.problems.add_error(error)
+        return Foreseen(tuple(settled.changesets), tuple(settled.problems))
+    settled.problems.extend(each for each in swept.diagnostics if each.severity is Severity.ERROR)
+    resumed, moving = settled.resumed, set(settled.texts)
+    if resumed is not None:
+        settled.changesets.append(OpenChangeset(resumed.record.key, Course.RESUMED))
+        moving |= {member.address.name for member in resumed.record.members if member.address in resumed.done}
+    ends = tuple(settled.changesets), tuple(settled.problems)
+    return Foreseen(*ends, plan, accepted, frozenset(moving), resumed, swept, tuple(then.problems))
+
+
+def warn_of_changesets(foreseen: Foreseen, problems: Diagnostics) -> None:
+    """Add a warning for each changeset that the next apply settles first: what it does with it, and what stays behind."""
+    for each in foreseen.changesets:
+        course = _COURSES[each.course]
+        if each.unfinished:
+            course = f"it is committed, and the next apply cannot finish it, because of {', '.join(each.unfinished)}"
+        left = "".join(f"; {orphan.address} stays: {orphan.reason}" for orphan in each.orphaned)
+        problems.add(Code.CLUSTER_RECOVERY_PENDING, each.key, f"a run of it was interrupted; {course}{left}")
+
+
+def _settle(current: Session, record: Changeset, settled: _Settled) -> None:
+    """Add what becomes of one changeset. Raises GitopsError where the apply ends there."""
+    match course_of(current, record):
+        case Course.CLOSED:
+            settled.changesets.append(OpenChangeset(record.key, Course.CLOSED))
+        case Course.RESUMED:
+            settled.resumed = look_at(current, record)
+        case _:
+            _end(current, look_at(current, record), settled)
+
+
+def _end(current: Session, found: Interrupted, settled: _Settled) -> None:
+    """What the steps that are left make of graphs, and which of them cannot be done. Raises GitopsError without a way back."""
+    record, engine, stuck = found.record, current.opened.engine, list[Orphan]()
+    back = record.state in BLOCKING
+    if back:
+        found.require_way_back()
+    for address in steps_left(record):
+        uri = current.opened.graph_uri(address.name)
+        try:
+            match step_of(current, found, address):
+                case Delete(order, there):
+                    if order is not None and not back:
+                        with out_of_cluster(uri):
+                            engine.check_delete(uri, order)
+                    if there:
+                        settled.texts[address.name] = None
+                case Migrate(reading, bytes() as text):
+                    if not back:
+                        engine.check_migration(uri, text, incarnation=reading.incarnation)
+                    settled.texts[address.name] = text
+        except GitopsError as error:
+            stuck.append(Orphan(address, error.detail))
+            if not back:
+                detail = f"changeset {record.key} cannot be finished: {error.detail}"
+                settled.problems.add(error.code, address, detail, fix=error.fix)
+                settled.kept.add(address.name)
+    if back:
+        settled.resumed = None
+        settled.changesets.append(OpenChangeset(record.key, Course.TAKEN_BACK, tuple(stuck)))
+    else:
+        left = tuple(each.address for each in stuck)
+        settled.changesets.append(OpenChangeset(record.key, Course.FINISHED, unfinished=left))
+
+
+def _recover(current: Session, settled: _Settled, intents: Sequence[Intent]) -> Sweep:
+    """What recovery makes of the operations that belong to no changeset."""
+    swept = sweep(current.state, intents, _probe(current, intents), at=current.workspace.stamp())
+    if settled.resumed is not None:
+        swept = with_used(swept, settled.resumed, current.workspace.stamp())
+    return replace(swept, pending=swept.pending | settled.kept)
+
+
+def _probe(current: Session, intents: Sequence[Intent]) -> Callable[[Intent], GraphProbe]:
+    stores = current.opened
+
+    def probe(intent: Intent) -> GraphProbe:
+        try:
+            found = probe_operation(stores, intent)
+        except GitopsError:
+            return GraphProbe(Existence.UNKNOWN)
+        if found.reading is None:
+            return found
+        # Recovery looks after it gave the graph a new version for each of its intents.
+        number = found.reading.manifest_version + sum(each.graph_id == intent.graph_id for each in intents)
+        return replace(found, reading=replace(found.reading, manifest_version=number))
+
+    return probe
+
+
+def _session_then(current: Session, settled: _Settled) -> Session:
+    """The session in which migrations start from the schemas that the graphs have then; its problems are its own."""
+    workspace, texts = current.workspace, settled.texts
+
+    def accepted_schema(graph: str, wanted: str) -> bytes | None:
+        text = texts.get(graph)
+        return text if text is not None and digest(text) == wanted else workspace.accepted_schema(graph, wanted)
+
+    return replace(current, workspace=replace(workspace, accepted_schema=accepted_schema), problems=Diagnostics())
