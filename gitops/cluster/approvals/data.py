@@ -1,4 +1,4 @@
-"""Whether an approval covers the data that a change is about, which is step 8 of the verification.
+"""Whether an approval covers the data that a change is about, which is the last step of the verification.
 
 1. What the approver saw is recorded, and what is there now is known. Otherwise the approval does not count.
 2. It is the same graph: one that was created again, or exchanged, has another incarnation.
@@ -17,7 +17,17 @@ from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.trust import DataGrowth
 from gitops.core.codes import Code
 
-__all__ = ["covers_change", "data_refusal"]
+__all__ = ["DATA_REFUSALS", "covers_change", "data_refusal"]
+
+DATA_REFUSALS = frozenset(
+    {
+        Code.APPROVAL_DATA_UNKNOWN,
+        Code.APPROVAL_OTHER_GRAPH,
+        Code.APPROVAL_DATA_GREW,
+        Code.APPROVAL_DATA_REPLACED,
+    }
+)
+"""The codes of `data_refusal`."""
 
 
 def covers_change(approval: Approval, change: Change, config_digest: str, growth: DataGrowth) -> bool:

@@ -1,33 +1,17 @@
 """Approvals: which changes are gated, what a digest-bound approval covers, and whether signed evidence counts.
 
-`verify_approval` works by numbered steps; each refusal has its own code, and a step that cannot be decided refuses:
-
-1. The commit has the form of an approval: one parent, which is an entry of this ledger and the head it names, exactly one
-   added document, and a message that repeats the content of the document.
-2. It is signed, and the signature is good over the raw commit in the namespace `git`. The same key signed the statement itself in
-   the namespace `gitops-approval`, so that no other signature of the approver makes an approval. Only statements of the first
-   release, in entries of the first release, need none.
-3. The key is trusted at this ledger position and belongs to the principal that the document names. An attestation is signed
-   by a ledger signer instead, and the document names the principal that owns the account.
-4. The principal may approve, and all authors of the change are known (`approvals.origins`) and are other people, under any
-   name or account. On a hosted forge the rules name the account of the principal there. Attestations count only for the kinds of
-   change that the rules list. In an emergency it is sufficient to be listed for emergencies.
-   Keys and rules themselves, and where a cluster is, are approved by signature alone.
-5. It is for this repository, cluster, environment, branch and folder.
-6. It is not revoked, not consumed, and not expired.
-7. It covers exactly this change: same folder, config, change and policy digests; what was reviewed on a forge is that folder. No
-   entry after the one that it names has changed the resource.
-8. It covers the data of the change (`gitops.cluster.approvals.data`).
+`verify_approval` takes the steps of `STEPS` in their order. The first one that refuses ends it, with a code of that step; a step
+that cannot be decided refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, fields
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
-from gitops.cluster.approvals.data import data_refusal
+from gitops.cluster.approvals.data import DATA_REFUSALS, data_refusal
 from gitops.cluster.model.address import Kind
 from gitops.cluster.model.approval import (
     APPROVAL_NAMESPACE,
@@ -47,31 +31,6 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.git.port import CommitSignature
-
-REFUSALS = frozenset(
-    {
-        Code.APPROVAL_MALFORMED,
-        Code.APPROVAL_UNSIGNED,
-        Code.APPROVAL_SIGNATURE_INVALID,
-        Code.APPROVAL_SIGNER_UNKNOWN,
-        Code.APPROVAL_ACCOUNT_UNKNOWN,
-        Code.APPROVAL_SIGNER_NOT_ALLOWED,
-        Code.APPROVAL_SELF,
-        Code.APPROVAL_AUTHORS_UNKNOWN,
-        Code.APPROVAL_VIA_REFUSED,
-        Code.APPROVAL_WRONG_TARGET,
-        Code.APPROVAL_REVOKED,
-        Code.APPROVAL_SPENT,
-        Code.APPROVAL_EXPIRED,
-        Code.APPROVAL_STALE,
-        Code.APPROVAL_DATA_UNKNOWN,
-        Code.APPROVAL_OTHER_GRAPH,
-        Code.APPROVAL_DATA_GREW,
-        Code.APPROVAL_DATA_REPLACED,
-        Code.APPROVAL_QUORUM,
-    }
-)
-"""Why the approvals at hand do not open a gate, by the steps above and by the number of people."""
 
 HOSTED = frozenset({"github", "gitlab", "gitea"})
 """The forges where people have accounts that are not names of the rules."""
@@ -154,13 +113,21 @@ class ApprovalVerification:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """Evidence that passed step 1, with what the further steps compare it to."""
+    """Evidence, with what the steps compare it to."""
 
     evidence: ApprovalEvidence
-    approval: Approval
-    statement: ApprovalStatement
     need: ApprovalNeed
     trust: TrustRoot
+
+    @property
+    def approval(self) -> Approval:
+        """The document, which is there once step 1 has passed."""
+        return cast(Approval, self.evidence.approval)
+
+    @property
+    def statement(self) -> ApprovalStatement:
+        """The statement, which is there once step 1 has passed."""
+        return cast(ApprovalStatement, self.evidence.statement)
 
     def names(self) -> frozenset[str]:
         """All names of the approver, once step 3 has passed."""
@@ -169,38 +136,41 @@ class _Case:
 
 
 def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot) -> ApprovalVerification:
-    """Apply the numbered steps of this module to one piece of evidence.
+    """Apply `STEPS` to one piece of evidence.
 
     The caller has to check that `need.change` is gated, and that there is a quorum (`select_quorum`).
     """
-
-    def refuse(refusal: _Refusal) -> ApprovalVerification:
-        refused = Diagnostics()
-        code, message = refusal
-        refused.add(code, need.change.address, f"approval {_short(evidence.commit)}: {message}")
-        return ApprovalVerification(evidence, diagnostics=refused)
-
-    approval, statement = evidence.approval, evidence.statement
-    problem = evidence.problem or _form_problem(evidence, approval, statement)
-    if problem or approval is None or statement is None:
-        return refuse((Code.APPROVAL_MALFORMED, problem or "document or statement is missing"))
-    case = _Case(evidence, approval, statement, need, trust)
-    for step in (_signature, _signer, _permission, _target, _validity, _coverage, _data):
-        refusal = step(case)
+    case = _Case(evidence, need, trust)
+    for number, step in enumerate(STEPS, start=1):
+        refusal = step.check(case)
         if refusal is not None:
-            return refuse(refusal)
-    return ApprovalVerification(evidence, approval.approved_by, case.names())
+            refused, (code, message) = Diagnostics(), refusal
+            refused.add(code, need.change.address, f"approval {_short(evidence.commit)}: {message}", step=number)
+            return ApprovalVerification(evidence, diagnostics=refused)
+    return ApprovalVerification(evidence, case.approval.approved_by, case.names())
+
+
+def _form(case: _Case) -> _Refusal | None:
+    """One parent, an entry of this ledger and the head that it names; exactly one added document, which the message repeats."""
+    evidence = case.evidence
+    problem = evidence.problem or _form_problem(evidence, evidence.approval, evidence.statement)
+    return (Code.APPROVAL_MALFORMED, problem) if problem else None
 
 
 def _signature(case: _Case) -> _Refusal | None:
-    """Step 2."""
+    """Both of its signatures (`signature_refusal`)."""
     return signature_refusal(case.evidence, case.statement, case.need.version)
 
 
 def signature_refusal(
     evidence: ApprovalEvidence, statement: ApprovalStatement, version: int = ENTRY_VERSION
 ) -> tuple[Code, str] | None:
-    """Why step 2 refuses an approval for an entry of `version`: code and reason. None if it does not."""
+    """Why step 2 refuses an approval for an entry of `version`: code and reason. None if it does not.
+
+    The signature is good over the raw commit in the namespace `git`. The same key signed the statement itself in the namespace
+    `gitops-approval`, so that no other signature of the approver makes an approval. Only statements of the first release, in
+    entries of the first release, need none.
+    """
     signature = evidence.signature
     if not signature.signed:
         return Code.APPROVAL_UNSIGNED, "the commit carries no signature"
@@ -223,7 +193,10 @@ def own_signature_problem(commit: CommitSignature, own: CommitSignature | None) 
 
 
 def _signer(case: _Case) -> _Refusal | None:
-    """Step 3."""
+    """The owner of the key at this ledger position is the principal that the document names.
+
+    An attestation is signed by a ledger signer instead, and the document names the principal that owns the account.
+    """
     signature, approval, trust = case.evidence.signature, case.approval, case.trust
     principal = trust.principal(signature.key, at=case.need.at)
     if principal is None:
@@ -241,7 +214,11 @@ def _signer(case: _Case) -> _Refusal | None:
 
 
 def _permission(case: _Case) -> _Refusal | None:
-    """Step 4."""
+    """What `person_refusal` asks, and whether the way in which it was given counts for the change.
+
+    Attestations count only for the kinds of change that the rules list. In an emergency it is sufficient to be listed for
+    emergencies. Keys and rules themselves, and where a cluster is, are approved by signature alone.
+    """
     principal, trust, change = case.approval.approved_by, case.trust, case.need.change
     via = case.statement.via
     if via is not Via.SIGNATURE and change.address.kind in (Kind.TRUST, Kind.CLUSTER):
@@ -261,7 +238,8 @@ def person_refusal(
 ) -> tuple[Code, str] | None:
     """Why a person may not approve a change together with others, by step 4: code and reason. None if they may.
 
-    `names` are all names of the person, in lower case.
+    All authors of the change are known (`approvals.origins`) and are other people, under any name or account. On a hosted forge
+    the rules name the account of the principal there. `names` are all names of the person, in lower case.
     """
     if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
         return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not an approver"
@@ -280,7 +258,7 @@ def person_refusal(
 
 
 def _target(case: _Case) -> _Refusal | None:
-    """Step 5."""
+    """Every part of the place is the same."""
     for part in fields(ClusterTarget):
         approved, needed = getattr(case.statement.target, part.name), getattr(case.need.target, part.name)
         if approved != needed:
@@ -289,7 +267,7 @@ def _target(case: _Case) -> _Refusal | None:
 
 
 def _validity(case: _Case) -> _Refusal | None:
-    """Step 6."""
+    """By the ids that were revoked or consumed, and by its dates."""
     identity = case.approval.approval_id
     if not case.need.revoked.isdisjoint({(identity, case.approval.approved_by), (identity, None)}):
         return Code.APPROVAL_REVOKED, f"{identity} was revoked"
@@ -300,7 +278,10 @@ def _validity(case: _Case) -> _Refusal | None:
 
 
 def _coverage(case: _Case) -> _Refusal | None:
-    """Step 7."""
+    """The digests of folder, config, change and policy are the same; what was reviewed on a forge is that folder.
+
+    No entry after the one that it names has changed the resource.
+    """
     grant, seen = case.statement.grant, case.evidence.reviewed_tree
     if grant is not None and seen not in (None, grant.tree):
         return Code.APPROVAL_MALFORMED, f"commit {_short(grant.commit)} does not have the cluster folder that it names"
@@ -313,7 +294,7 @@ def _coverage(case: _Case) -> _Refusal | None:
 
 
 def _data(case: _Case) -> _Refusal | None:
-    """Step 8; the first release knew nothing of data."""
+    """The rules of `gitops.cluster.approvals.data`; the first release knew nothing of data."""
     if case.need.version < WITH_ORIGINS:
         return None
     return data_refusal(case.need.change, case.statement.seen, case.trust.data_growth, case.need.replaced)
@@ -370,6 +351,62 @@ def _difference(case: _Case) -> str | None:
         if approved != now:
             return f"{what} changed (approved {_short(approved)}, now {_short(now)})"
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a verification: what it asks of an approval, in words, and the codes with which its check refuses."""
+
+    asks: str
+    check: Callable[[_Case], _Refusal | None]
+    codes: frozenset[Code]
+
+
+STEPS = (
+    Step("its commit has the form of an approval", _form, frozenset({Code.APPROVAL_MALFORMED})),
+    Step(
+        "its signature is good",
+        _signature,
+        frozenset({Code.APPROVAL_UNSIGNED, Code.APPROVAL_SIGNATURE_INVALID, Code.APPROVAL_STALE}),
+    ),
+    Step(
+        "its key is trusted now, for one person",
+        _signer,
+        frozenset(
+            {
+                Code.APPROVAL_SIGNER_UNKNOWN,
+                Code.APPROVAL_SIGNER_NOT_ALLOWED,
+                Code.APPROVAL_ACCOUNT_UNKNOWN,
+                Code.APPROVAL_MALFORMED,
+            }
+        ),
+    ),
+    Step(
+        "this person may approve, and is not an author of the change",
+        _permission,
+        frozenset(
+            {
+                Code.APPROVAL_VIA_REFUSED,
+                Code.APPROVAL_SIGNER_NOT_ALLOWED,
+                Code.APPROVAL_SELF,
+                Code.APPROVAL_AUTHORS_UNKNOWN,
+                Code.APPROVAL_ACCOUNT_UNKNOWN,
+            }
+        ),
+    ),
+    Step("it is for this cluster, branch and folder", _target, frozenset({Code.APPROVAL_WRONG_TARGET})),
+    Step(
+        "it is not consumed, revoked or expired",
+        _validity,
+        frozenset({Code.APPROVAL_REVOKED, Code.APPROVAL_SPENT, Code.APPROVAL_EXPIRED}),
+    ),
+    Step("it covers exactly this change", _coverage, frozenset({Code.APPROVAL_MALFORMED, Code.APPROVAL_STALE})),
+    Step("it covers the data of the change", _data, DATA_REFUSALS),
+)
+"""The steps of a verification, which are numbered from 1."""
+
+REFUSALS = frozenset({Code.APPROVAL_QUORUM}).union(*(step.codes for step in STEPS))
+"""Why the approvals at hand do not open a gate: by a step, or by the number of people."""
 
 
 def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVerification, ...]:

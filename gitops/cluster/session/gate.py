@@ -186,8 +186,8 @@ def _report_refused(
     """
     refused = tuple(each for each in verified if not each.accepted)
     for each in refused:
-        for problem in () if _address(each.evidence) in opened else each.diagnostics:
-            problems.add(problem.code, problem.path, problem.message, severity=Severity.WARNING)
+        if _address(each.evidence) not in opened:
+            problems.extend(replace(problem, severity=Severity.WARNING) for problem in each.diagnostics)
     return refused
 
 
