@@ -35,7 +35,7 @@ from gitops.cluster.ledger.layout import blob_key
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.approval import DecisionEvidence, DecisionKind
 from gitops.cluster.model.change import Action, Disposition, GateName, Tier
-from gitops.cluster.model.kinds import Gate, rules_of
+from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import (
     RULES_OF_0_2_1,
     WITH_ORIGINS,
@@ -318,6 +318,7 @@ def check_migrations(walk: Walk, found: VerifiedEntry) -> None:
     """Apply the rules to one entry. Raises IntegrityError `ledger_change_unapproved`."""
     if found.entry.version < WITH_ORIGINS:
         return
+    quorum = found.before.quorum(found.entry.target.environment)
     for listed in found.entry.changes:
         applied = listed.disposition == Disposition.APPLIED
         if not applied or listed.resource.kind is not Kind.SCHEMA or listed.operation != Action.UPDATE:
@@ -329,28 +330,20 @@ def check_migrations(walk: Walk, found: VerifiedEntry) -> None:
                 detail = f"the texts of the migration of {listed.resource} are not in the sources"
                 walk.notes.append(f"entry {found.entry.number}: {detail}")
             continue
-        gate = _gate(found, listed, migration)
-        if gate is not None and listed.tier not in (gate.tier, Tier.IRREVERSIBLE):
+        change = replace(change_of(listed), migration=migration)
+        situation = replace(survey([change], (), ()), gates=frozenset(quorum.numbers))
+        gate = rules_of(change.address).gate(change, situation)
+        if gate is None:
+            continue
+        if listed.tier not in (gate.tier, Tier.IRREVERSIBLE):
             has = "none" if listed.tier is None else f"that of a {listed.tier} one"
             detail = f"{gate.reason}: the migration of {listed.resource} is {gate.tier}, and the entry records {has}"
             raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
-        if gate is not None and not _has_quorum(walk, found, listed, gate):
+        uses = (use for use in found.entry.approvals if use.resource == listed.resource)
+        given = [walk.consumed[use.approval_id].verification for use in uses]
+        if not select_quorum(given, quorum.needed(gate.met)):
             detail = f"the migration of {listed.resource} has too few approvals: {asked(found, gate.met)}"
             raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
-
-
-def _has_quorum(walk: Walk, found: VerifiedEntry, listed: EntryChange, gate: Gate) -> bool:
-    uses = (use for use in found.entry.approvals if use.resource == listed.resource)
-    given = [walk.consumed[use.approval_id].verification for use in uses]
-    return bool(select_quorum(given, found.before.quorum(found.entry.target.environment).needed(gate.met)))
-
-
-def _gate(found: VerifiedEntry, listed: EntryChange, migration: MigrationPreview) -> Gate | None:
-    change = replace(change_of(listed), migration=migration)
-    situation = replace(
-        survey([change], (), ()), gates=frozenset(found.before.quorum(found.entry.target.environment).numbers)
-    )
-    return rules_of(change.address).gate(change, situation)
 
 
 def _migration(walk: Walk, listed: EntryChange) -> MigrationPreview | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Sequence
 
 from gitops.cluster.approvals.counting import CountedCommits
 from gitops.cluster.approvals.merges import series_with
@@ -28,7 +28,6 @@ from gitops.cluster.model.ledger import (
     RULES_OF_0_2_1,
     WITH_ORIGINS,
     EntryKind,
-    LedgerEntry,
     LedgerState,
     SourceRevision,
     changeset_key,
@@ -145,7 +144,14 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
     carried = () if walk.settled else waiting_origins(previous.entry)
     base, explained = previous.entry.source.commit, entry.version >= RULES_OF_0_2_1
     origins = _recomputed(walk, found, base, source, carried, explained=explained)
-    for address in _addresses(entry, walk.state.vanished):
+    # The changes whose origins the entry must have: those that an approval permitted, and those that wait.
+    used = {use.resource for use in entry.approvals}
+    for listed in entry.changes:
+        address = listed.resource
+        if address not in used and listed.disposition not in _WAITS:
+            continue
+        if made_by_no_commit(change_of(listed), walk.state.vanished):
+            continue
         recorded = [each for each in entry.origins if not each.resources or address in each.resources]
         _compare(origins.authors_of(address).origins, recorded, address)
     for origin in entry.origins:
@@ -187,13 +193,6 @@ def _recomputed(
         carried,
         explained=lambda address: explained and address.kind is not Kind.CLUSTER,
     )
-
-
-def _addresses(entry: LedgerEntry, vanished: Container[Address]) -> Iterator[Address]:
-    """The changes whose origins the entry must have: those that an approval permitted, and those that wait."""
-    used = {use.resource for use in entry.approvals}
-    listed = (each for each in entry.changes if each.resource in used or each.disposition in _WAITS)
-    return (each.resource for each in listed if not made_by_no_commit(change_of(each), vanished))
 
 
 def _compare(expected: Sequence[Origin], recorded: Sequence[Origin], address: Address) -> None:
@@ -275,17 +274,11 @@ def authors_of(
     base: nothing is gated then.
     """
     found = set()
-    for commit in _touching(reader, base, head, (path, *files)):
-        found |= {commit.author.email.strip(), *(email.strip() for email in _CO_AUTHOR.findall(commit.message))}
+    for commit in () if base is None else reader.commits_between(base, head):
+        if any(_touches(reader, commit, touched) for touched in (path, *files)):
+            found |= {commit.author.email.strip(), *(email.strip() for email in _CO_AUTHOR.findall(commit.message))}
     accounts = {f"{_FORGES[made_up[2]]}:{made_up[1]}" for made_up in map(_MADE_UP.fullmatch, found) if made_up}
     return frozenset((found | accounts) - {""})
-
-
-def _touching(reader: GitReader, base: str | None, head: str, paths: tuple[str, ...]) -> Iterator[Commit]:
-    if base is not None:
-        for commit in reader.commits_between(base, head):
-            if any(_touches(reader, commit, path) for path in paths):
-                yield commit
 
 
 def _touches(reader: GitReader, commit: Commit, path: str) -> bool:

@@ -22,7 +22,7 @@ that is missing is a finding. Each entry is read once, and the work per entry do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from itertools import count
 
@@ -63,7 +63,7 @@ from gitops.cluster.ledger.evidence import (
 )
 from gitops.cluster.ledger.layout import blob_key
 from gitops.cluster.ledger.trailers import check_records, commit_message
-from gitops.cluster.model.address import Address, trust_address
+from gitops.cluster.model.address import trust_address
 from gitops.cluster.model.approval import DecisionEvidence
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import WITH_ORIGINS, EntryKind, LedgerState
@@ -258,23 +258,15 @@ def _check_blobs(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
     """Step 7; blobs that neither the folder nor the state changed were checked with the entry before."""
     folder = walk.reader.subtree(found.commit.tree, _RESOURCES)
     same = folder == walk.blobs
-    for text, path in _blob_paths(state):
-        if same and walk.state.resources.get(text) == state.resources[text]:
+    for address, resource in sorted(state.resources.items()):
+        if not rules_of(address).catalog_suffix or (same and walk.state.resources.get(address) == resource):
             continue
+        path = blob_key(address, resource.digest)
         content = None if path is None else walk.reader.read(found.commit.tree, path)
-        if content is None or digest(content) != state.resources[text].digest:
-            detail = f"the blob of {text} does not have digest {state.resources[text].digest}"
+        if content is None or digest(content) != resource.digest:
+            detail = f"the blob of {address} does not have digest {resource.digest}"
             raise IntegrityError(Code.LEDGER_BLOB_MISMATCH, detail)
     walk.blobs = folder
-
-
-def _blob_paths(state: LedgerState) -> Sequence[tuple[Address, str | None]]:
-    """The resources whose texts are in the catalog, each with the path of its text; None for a name that cannot be one."""
-    return [
-        (address, blob_key(address, resource.digest))
-        for address, resource in sorted(state.resources.items())
-        if rules_of(address).catalog_suffix
-    ]
 
 
 # What witnesses know of a ledger: that entries of it were removed, or that newer ones are withheld.
