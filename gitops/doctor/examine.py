@@ -26,14 +26,10 @@ from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Secret
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
 from gitops.doctor.forge import forge_findings, unreachable_forge_findings
-from gitops.doctor.job_install import install_findings
-from gitops.doctor.jobs import answers_queue, job_findings, read_workflows
-from gitops.doctor.ledger import ledger_findings, probe_locks
+from gitops.doctor.jobs import answers_queue, install_findings, job_findings, read_workflows, tick_findings
 from gitops.doctor.machine import MachineFacts, machine_findings, read_machine
-from gitops.doctor.origins import account_findings, server_finding
 from gitops.doctor.targets import Examination, target_findings
-from gitops.doctor.ticks import tick_findings
-from gitops.doctor.trust import trust_findings
+from gitops.doctor.trust import account_findings, ledger_findings, probe_locks, server_finding, trust_findings
 from gitops.git.hooks import expected_hooks, installed_hooks
 from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
