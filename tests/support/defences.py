@@ -17,7 +17,7 @@ import pytest
 
 from gitops.bot import comment_commands
 from gitops.cluster.apply import adopt, apply, refresh, scope
-from gitops.cluster.approvals import counting, data, pushes
+from gitops.cluster.approvals import counting, pushes
 from gitops.cluster.approvals import verify as approvals
 from gitops.cluster.audit import verb as audit
 from gitops.cluster.config import cluster_yaml, commit_tree, loader, reader
@@ -315,7 +315,7 @@ DEFENCES: Mapping[str, Hole] = {
     "approvals name their target": _without_step(5),
     "approvals are used once": _without_step(6),
     "approvals cover a digest": _without_step(7),
-    "approvals cover data": _all(*(_patched(module, "data_refusal", _passes) for module in (approvals, data))),
+    "approvals cover data": _patched(approvals, "data_refusal", _passes),
     "a person counts once": _approvals_are_people,
     "rules in force are those of the ledger": _rules_of_the_branch,
     "approve signs the plan that was named": _any_plan,

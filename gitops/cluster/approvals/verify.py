@@ -11,7 +11,6 @@ from dataclasses import field, fields
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from gitops.cluster.approvals.data import DATA_REFUSALS, data_refusal
 from gitops.cluster.model.address import Kind
 from gitops.cluster.model.approval import (
     APPROVAL_NAMESPACE,
@@ -22,9 +21,10 @@ from gitops.cluster.model.approval import (
     ClusterTarget,
     Via,
 )
-from gitops.cluster.model.change import Change, Tier
+from gitops.cluster.model.change import Change, Seen, Tier
+from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import ENTRY_VERSION, UNKNOWN_AUTHOR, WITH_ORIGINS
-from gitops.cluster.model.trust import TrustRoot
+from gitops.cluster.model.trust import DataGrowth, TrustRoot
 from gitops.core.canonical import canonical_digest
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
@@ -294,7 +294,7 @@ def _coverage(case: _Case) -> _Refusal | None:
 
 
 def _data(case: _Case) -> _Refusal | None:
-    """The rules of `gitops.cluster.approvals.data`; the first release knew nothing of data."""
+    """What `data_refusal` says; the first release knew nothing of data."""
     if case.need.version < WITH_ORIGINS:
         return None
     return data_refusal(case.need.change, case.statement.seen, case.trust.data_growth, case.need.replaced)
@@ -353,6 +353,65 @@ def _difference(case: _Case) -> str | None:
     return None
 
 
+# Whether an approval covers the data that a change is about, which is the last step of the verification.
+#
+# 1. What the approver saw is recorded, and what is there now is known. Otherwise the approval does not count.
+# 2. It is the same graph: one that was created again, or exchanged, has another incarnation.
+# 3. It has not grown by more than the rules permit; a graph that was seen empty has to be empty.
+# 4. Of the rows that were seen no more were replaced than the percentage of the rules: the rows that would go are those that
+#    the approver gave up. A row that was changed is replaced; one that was deleted, and rows that came in addition, are not. The
+#    number of rows that the rules permit is for growth alone. Where that is not known, since the version that was seen is no
+#    longer kept, the approval does not count.
+
+
+def covers_change(approval: Approval, change: Change, config_digest: str, growth: DataGrowth) -> bool:
+    """Whether an unconsumed approval is for exactly this change: resource, all three bound digests, and data."""
+    return (
+        approval.consumed_at is None
+        and approval.resource == change.address
+        and approval.operation is change.action
+        and approval.bound_config_digest == config_digest
+        and approval.bound_before_digest == change.before
+        and approval.bound_after_digest == change.after
+        and data_refusal(change, approval.seen, growth) is None
+    )
+
+
+def data_refusal(
+    change: Change, approved: Seen | None, growth: DataGrowth, replaced: int | str = 0
+) -> tuple[Code, str] | None:
+    """Why an approval that saw `approved` does not cover the data of a change as it is now: code and reason. None if it does.
+
+    `replaced` is how many of the rows that were seen were replaced since, or why that cannot be known; 0 where no graph is at
+    hand: who has the graph decides that.
+    """
+    if not rules_of(change.address).is_about_data(change):
+        return None
+    now, graph = change.seen, change.address.name
+    if approved is None or now is None:
+        lacking = "it does not record what its approver saw of" if approved is None else "it is not known what is in"
+        return Code.APPROVAL_DATA_UNKNOWN, f"{lacking} graph {graph}; run gitops refresh, then approve again"
+    if approved.incarnation != now.incarnation:
+        detail = f"it is for graph {approved.incarnation}, and {now.incarnation} is at this root now"
+        return Code.APPROVAL_OTHER_GRAPH, detail
+    if now.rows > growth.allowed(approved.rows):
+        detail = f"the graph has grown: {approved.rows:,} rows at the approval, {now.rows:,} rows now; approve again"
+        return Code.APPROVAL_DATA_GREW, detail
+    if isinstance(replaced, str):
+        lacking = f"it is not known whether the rows of version {approved.version} are still there: {replaced}"
+        return Code.APPROVAL_DATA_UNKNOWN, f"{lacking}; run gitops refresh, then approve again"
+    if replaced > growth.replaceable(approved.rows):
+        detail = (
+            f"of {approved.held} in version {approved.version}, which its approver saw, {replaced:,} "
+            f"{'was' if replaced == 1 else 'were'} replaced up to version {now.version}; approve again"
+        )
+        return Code.APPROVAL_DATA_REPLACED, detail
+    return None
+
+
+# The steps.
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step of a verification: what it asks of an approval, in words, and the codes with which its check refuses."""
@@ -401,7 +460,18 @@ STEPS = (
         frozenset({Code.APPROVAL_REVOKED, Code.APPROVAL_SPENT, Code.APPROVAL_EXPIRED}),
     ),
     Step("it covers exactly this change", _coverage, frozenset({Code.APPROVAL_MALFORMED, Code.APPROVAL_STALE})),
-    Step("it covers the data of the change", _data, DATA_REFUSALS),
+    Step(
+        "it covers the data of the change",
+        _data,
+        frozenset(
+            {
+                Code.APPROVAL_DATA_UNKNOWN,
+                Code.APPROVAL_OTHER_GRAPH,
+                Code.APPROVAL_DATA_GREW,
+                Code.APPROVAL_DATA_REPLACED,
+            }
+        ),
+    ),
 )
 """The steps of a verification, which are numbered from 1."""
 

@@ -22,9 +22,9 @@ from gitops.cluster.approvals.decisions import (
     debt_of,
     is_approval_record,
     open_debts,
+    revocation_record,
     verify_decision,
 )
-from gitops.cluster.approvals.revocations import revocation_record
 from gitops.cluster.approvals.verify import ApprovalVerification, select_quorum
 from gitops.cluster.audit.trail import LedgerPosition, change_of, settlement_problem, verify_used_approval
 from gitops.cluster.audit.walk import ConsumedApproval, Walk

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gitops.cluster.approvals.counting import CountedCommits
-from gitops.cluster.approvals.merges import series_with
+from gitops.cluster.approvals.counting import CountedCommits, series_with
 from gitops.cluster.approvals.origins import (
     MOST_UNKNOWN,
     KnownOrigins,

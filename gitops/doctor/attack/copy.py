@@ -22,8 +22,7 @@ from pathlib import Path
 from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.refresh import import_cluster
 from gitops.cluster.approvals.documents import statement_message, write_approval
-from gitops.cluster.approving.approve import sign_approval
-from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.approving.approve import ApprovalPublisher, sign_approval
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger.chain import approvals_prefix, ledger_ref

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.refresh import import_cluster
+from gitops.cluster.approving.approve import ApprovalPublisher
 from gitops.cluster.approving.decide import DecisionContext, revoke
-from gitops.cluster.approving.sign import ApprovalPublisher
 from gitops.cluster.audit.report import AuditReport
 from gitops.cluster.audit.verb import audit
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, ClusterRule

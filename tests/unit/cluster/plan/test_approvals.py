@@ -7,8 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.cluster.approvals.data import covers_change
-from gitops.cluster.approvals.verify import STEPS, ApprovalNeed, change_digest, one_per_person, verify_approval
+from gitops.cluster.approvals.verify import (
+    STEPS,
+    ApprovalNeed,
+    change_digest,
+    covers_change,
+    one_per_person,
+    verify_approval,
+)
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import (
     Approval,
