@@ -98,7 +98,8 @@ def examine(
     for rule in rules:
         strategies[rule.name] = yield from _cluster(local, rule, probe=probe)
     if any(strategies.values()):
-        owners = {} if config.ledger.store == "directory" else {rule.name: _owner(local, rule) for rule in rules}
+        placed = {} if config.ledger.store == "directory" else {rule.name: local.project.target(rule) for rule in rules}
+        owners = {name: owner_name(target.cluster, target.repository) for name, target in placed.items()}
         yield from target_findings(strategies, Examination(environ, _open_target, SystemClock().now(), probe, owners))
     files = read_workflows(local.repository, kind, tree)
     yield from job_findings(kind, files)
@@ -141,11 +142,6 @@ def _locks(local: LocalProject, *, probe: bool) -> Iterator[DoctorFinding]:
 
 def _open_target(target: ComputeTarget, url: Secret) -> StrategyTarget:
     return open_target(f"compute.targets.{target.name}", url, application_name=target.application_name)
-
-
-def _owner(local: LocalProject, rule: ClusterRule) -> str:
-    target = local.project.target(rule)
-    return owner_name(target.cluster, target.repository)
 
 
 def _cluster(

@@ -204,7 +204,9 @@ class CountedCommits:
         """What differs between two root trees."""
         if old == new:
             return _NOTHING
-        rules = Touched(rules=self._rules_differ(old, new))
+        before, after = self._rules_at(old), self._rules_at(new)
+        # They may differ where either cannot be read.
+        rules = Touched(rules=before is None or before != after)
         return _union([rules, *(self._folder_between(old, new, path) for path in self._paths)])
 
     def _folder_between(self, old: str, new: str, path: str) -> Touched:
@@ -230,11 +232,6 @@ class CountedCommits:
         except GitopsError:
             return _EVERYTHING
         return _EVERYTHING if addresses is None else Touched(addresses, scope=_CLUSTER_FILE in paths)
-
-    def _rules_differ(self, old: str, new: str) -> bool:
-        """Whether the keys and rules of two root trees may differ; they do where either cannot be read."""
-        before, after = self._rules_at(old), self._rules_at(new)
-        return before is None or before != after
 
     def _rules_at(self, tree: str) -> Mapping[str, bytes | None] | None:
         """The files of keys and rules in a root tree: those that it names, and those of the head; None if it cannot be read."""

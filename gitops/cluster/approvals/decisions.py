@@ -29,7 +29,6 @@ from gitops.cluster.model.approval import (
     DECISION_VERSION,
     ApprovalEvidence,
     ClusterTarget,
-    Decision,
     DecisionEvidence,
     DecisionKind,
     Via,
@@ -90,9 +89,12 @@ def verify_decision(
     def refused(problem: str) -> DecisionVerification:
         return DecisionVerification(evidence, problem=problem)
 
-    problem = evidence.problem or _form_problem(evidence, decision, kind)  # 1
-    if problem or decision is None:
-        return refused(problem or "it contains no decision")
+    if evidence.problem:  # 1
+        return refused(evidence.problem)
+    if decision is None or decision.kind is not kind:
+        return refused(f"it is not a {kind} commit")
+    if evidence.parents != (decision.ledger_head,) or not evidence.on_chain:
+        return refused("its parent is not the ledger entry that it names")
     if not signature.signed:  # 2
         return refused("the commit carries no signature")
     if not signature.good or signature.namespace != "git":
@@ -100,28 +102,18 @@ def verify_decision(
     if need.version >= WITH_ORIGINS:
         if decision.version < DECISION_VERSION:
             return refused("it was signed with an earlier release; sign it again")
-        problem = own_signature_problem(signature, evidence.own_signature)
-    if problem:
-        return refused(problem)
+        if problem := own_signature_problem(signature, evidence.own_signature):
+            return refused(problem)
     principal = trust.principal(signature.key, at=need.at)  # 3
     if principal is None:
         return refused(f"its {signature.key_type} key is not trusted")
-    problem = _permission_problem(principal, kind, need, trust, signature.key)  # 4
-    if problem:
+    if problem := _permission_problem(principal, kind, need, trust, signature.key):  # 4
         return refused(problem)
     if decision.target != need.target:  # 5
         return refused("it is for another repository, cluster, environment, branch or folder")
     if (decision.approval_id, decision.subject) != (need.approval_id, need.commit):  # 6
         return refused("it names a different commit than the approval")
     return DecisionVerification(evidence, principal, approver=need.principal)
-
-
-def _form_problem(evidence: DecisionEvidence, decision: Decision | None, kind: DecisionKind) -> str:
-    if decision is None or decision.kind is not kind:
-        return f"it is not a {kind} commit"
-    if evidence.parents != (decision.ledger_head,) or not evidence.on_chain:
-        return "its parent is not the ledger entry that it names"
-    return ""
 
 
 def _permission_problem(principal: str, kind: DecisionKind, need: DecisionNeed, trust: TrustRoot, key: str) -> str:
@@ -320,14 +312,12 @@ def _needs(
     if decision is None:
         return
     named = [
-        (e.commit, e.approval.approved_by) for e in approvals if e.approval is not None and _is(e, decision.approval_id)
+        (each.commit, each.approval.approved_by)
+        for each in approvals
+        if each.approval is not None and each.approval.approval_id == decision.approval_id
     ]
     for commit, approver in named or [(decision.subject, "")]:
         yield DecisionNeed(target, at, decision.approval_id, commit, approver)
-
-
-def _is(evidence: ApprovalEvidence, approval_id: str) -> bool:
-    return evidence.approval is not None and evidence.approval.approval_id == approval_id
 
 
 def revocation_record(revocation: RecordedRevocation, at: str) -> dict[str, str | None]:

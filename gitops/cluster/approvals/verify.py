@@ -152,9 +152,21 @@ def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: Trust
 
 def _form(case: _Case) -> _Refusal | None:
     """One parent, an entry of this ledger and the head that it names; exactly one added document, which the message repeats."""
-    evidence = case.evidence
-    problem = evidence.problem or _form_problem(evidence, evidence.approval, evidence.statement)
-    return (Code.APPROVAL_MALFORMED, problem) if problem else None
+    evidence, approval, statement = case.evidence, case.evidence.approval, case.evidence.statement
+    if evidence.problem:
+        return Code.APPROVAL_MALFORMED, evidence.problem
+    if approval is None or statement is None:
+        return Code.APPROVAL_MALFORMED, "document or statement is missing"
+    if len(evidence.parents) != 1 or evidence.parents[0] != statement.ledger_head or not evidence.on_chain:
+        return Code.APPROVAL_MALFORMED, "its parent is not the ledger entry that it names"
+    if evidence.changed_paths != (_APPROVAL_PATH.format(approval.approval_id),):
+        return Code.APPROVAL_MALFORMED, "it changes more than its own document"
+    has, wants = (statement.grant, statement.emergency), (statement.via is Via.FORGE, statement.via is Via.BREAK_GLASS)
+    if tuple(part is not None for part in has) != wants:
+        detail = "it contradicts itself about whether a review, one person alone or a signature gave it"
+        return Code.APPROVAL_MALFORMED, detail
+    same = statement.approval_id == approval.approval_id and statement.config_digest == approval.bound_config_digest
+    return None if same else (Code.APPROVAL_MALFORMED, "its message does not match its document")
 
 
 def _signature(case: _Case) -> _Refusal | None:
@@ -300,22 +312,6 @@ def _data(case: _Case) -> _Refusal | None:
     return data_refusal(case.need.change, case.statement.seen, case.trust.data_growth, case.need.replaced)
 
 
-def _form_problem(
-    evidence: ApprovalEvidence, approval: Approval | None, statement: ApprovalStatement | None
-) -> str | None:
-    if approval is None or statement is None:
-        return "document or statement is missing"
-    if len(evidence.parents) != 1 or evidence.parents[0] != statement.ledger_head or not evidence.on_chain:
-        return "its parent is not the ledger entry that it names"
-    if evidence.changed_paths != (_APPROVAL_PATH.format(approval.approval_id),):
-        return "it changes more than its own document"
-    has, wants = (statement.grant, statement.emergency), (statement.via is Via.FORGE, statement.via is Via.BREAK_GLASS)
-    if tuple(part is not None for part in has) != wants:
-        return "it contradicts itself about whether a review, one person alone or a signature gave it"
-    same = statement.approval_id == approval.approval_id and statement.config_digest == approval.bound_config_digest
-    return None if same else "its message does not match its document"
-
-
 def _time_problem(case: _Case) -> str | None:
     """An approval lasts from the earliest of its dates: a late date of its own, or of an attestation, does not extend it."""
     grant, at = case.statement.grant, case.need.at
@@ -409,7 +405,7 @@ def data_refusal(
     return None
 
 
-# The steps.
+# The steps, and how many people gave what passes them.
 
 
 @dataclass(frozen=True, slots=True)
