@@ -12,7 +12,6 @@ Commits explain a change if, applied one after the other to what was applied las
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 
 from gitops.cluster.config.difference import Differences
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
@@ -110,6 +109,7 @@ class CountedCommits:
         self._rules: dict[str, Mapping[str, bytes | None] | None] = {}
         self._configs: dict[bytes, frozenset[str] | None] = {}
         self._replayed: dict[tuple[str, tuple[str, ...]], str | None] = {}
+        self._known: dict[str, Touched | _MergeTouched] = {}
         self._merges = 0
         self._merged = 0
 
@@ -163,10 +163,6 @@ class CountedCommits:
     def touches(self, commit: Commit) -> bool:
         """Whether a commit may count for anything."""
         return self._touched(commit) is not _NOTHING
-
-    @cached_property
-    def _known(self) -> dict[str, Touched | _MergeTouched]:
-        return {}
 
     def _touched(self, commit: Commit) -> Touched | _MergeTouched:
         if commit.id not in self._known:

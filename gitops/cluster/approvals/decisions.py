@@ -18,7 +18,7 @@ records are never edited, so the debt stays readable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -291,33 +291,22 @@ def find_revocations(
     """The revocations that count at time `at` and that `state` does not record yet, by commit: rule 1."""
     found = []
     for evidence in decisions:
-        if evidence.decision is None or evidence.decision.kind is not DecisionKind.REVOKE:
+        decision = evidence.decision
+        if decision is None or decision.kind is not DecisionKind.REVOKE or evidence.commit in state.approval_records:
             continue
-        if evidence.commit in state.approval_records:
-            continue
-        for need in _needs(evidence, approvals, target, at):
-            verified = verify_decision(evidence, DecisionKind.REVOKE, need, trust)
-            if verified.principal is not None:
-                approver = need.principal or None
-                found.append(RecordedRevocation(need.approval_id, approver, evidence.commit, verified.principal))
+        # It has to match an approval of its id at hand, else the commit that it names itself.
+        named = [
+            (each.commit, each.approval.approved_by)
+            for each in approvals
+            if each.approval is not None and each.approval.approval_id == decision.approval_id
+        ]
+        for commit, approver in named or [(decision.subject, "")]:
+            need = DecisionNeed(target, at, decision.approval_id, commit, approver)
+            signer = verify_decision(evidence, DecisionKind.REVOKE, need, trust).principal
+            if signer is not None:
+                found.append(RecordedRevocation(decision.approval_id, approver or None, evidence.commit, signer))
                 break
     return tuple(sorted(found, key=lambda each: each.commit)[:MOST_RECORDED])
-
-
-def _needs(
-    evidence: DecisionEvidence, approvals: Iterable[ApprovalEvidence], target: ClusterTarget, at: datetime
-) -> Iterator[DecisionNeed]:
-    """What the revocation has to match: each approval of its id at hand, else the commit that it names itself."""
-    decision = evidence.decision
-    if decision is None:
-        return
-    named = [
-        (each.commit, each.approval.approved_by)
-        for each in approvals
-        if each.approval is not None and each.approval.approval_id == decision.approval_id
-    ]
-    for commit, approver in named or [(decision.subject, "")]:
-        yield DecisionNeed(target, at, decision.approval_id, commit, approver)
 
 
 def revocation_record(revocation: RecordedRevocation, at: str) -> dict[str, str | None]:

@@ -138,7 +138,13 @@ class Origins:
             return authors(
                 [*earlier, Origin("0" * 40, How.UNKNOWN, f"more than {MOST_COMMITS} commits wait to be applied")]
             )
-        found = self._judged_until(self._counting(address, carried=bool(earlier)))
+        found, missing = list[Origin](), 0
+        for commit in self._counting(address, carried=bool(earlier)):
+            found.append(self._origin(commit))
+            missing += found[-1].how is How.UNKNOWN
+            if missing >= MOST_UNKNOWN:
+                # More would say nothing new.
+                break
         if not earlier and not found:
             return authors(
                 [Origin(self._unapplied.heads[-1], How.UNKNOWN, "the commit that made this change is unknown")]
@@ -186,17 +192,6 @@ class Origins:
         reader, start = self._reader, self._unapplied.base
         found = (c for head in self._unapplied.heads for c in reader.commits_between(start, head, most=MOST_COMMITS))
         return any(map(self._counted.touches, found))
-
-    def _judged_until(self, commits: Iterable[Commit]) -> list[Origin]:
-        """The origins of commits, up to so many without one that more would say nothing new."""
-        found: list[Origin] = []
-        missing = 0
-        for commit in commits:
-            found.append(self._origin(commit))
-            missing += found[-1].how is How.UNKNOWN
-            if missing >= MOST_UNKNOWN:
-                break
-        return found
 
     @cached_property
     def _known(self) -> KnownOrigins:

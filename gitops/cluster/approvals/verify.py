@@ -169,11 +169,6 @@ def _form(case: _Case) -> _Refusal | None:
     return None if same else (Code.APPROVAL_MALFORMED, "its message does not match its document")
 
 
-def _signature(case: _Case) -> _Refusal | None:
-    """Both of its signatures (`signature_refusal`)."""
-    return signature_refusal(case.evidence, case.statement, case.need.version)
-
-
 def signature_refusal(
     evidence: ApprovalEvidence, statement: ApprovalStatement, version: int = ENTRY_VERSION
 ) -> tuple[Code, str] | None:
@@ -421,7 +416,7 @@ STEPS = (
     Step("its commit has the form of an approval", _form, frozenset({Code.APPROVAL_MALFORMED})),
     Step(
         "its signature is good",
-        _signature,
+        lambda case: signature_refusal(case.evidence, case.statement, case.need.version),
         frozenset({Code.APPROVAL_UNSIGNED, Code.APPROVAL_SIGNATURE_INVALID, Code.APPROVAL_STALE}),
     ),
     Step(
