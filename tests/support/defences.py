@@ -79,9 +79,13 @@ def _passes(*_: object, **__: object) -> None:
 
 def _without_step(number: int) -> Hole:
     """A verification of approvals whose step of this number refuses nothing."""
-    steps = list(approvals.STEPS)
-    steps[number - 1] = replace(steps[number - 1], check=_passes)
-    return _patched(approvals, "STEPS", tuple(steps))
+
+    def take_away(monkeypatch: pytest.MonkeyPatch) -> None:
+        steps = list(approvals.STEPS)
+        steps[number - 1] = replace(steps[number - 1], check=_passes)
+        monkeypatch.setattr(approvals, "STEPS", tuple(steps))
+
+    return take_away
 
 
 def _nothing(*_: object) -> Iterator[str]:
