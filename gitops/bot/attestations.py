@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from gitops.bot.command_syntax import CommentCommand
 from gitops.bot.context import EventContext
+from gitops.cluster.approving.approve import ApprovalPublisher
 from gitops.cluster.approving.decide import DecisionContext
-from gitops.cluster.approving.sign import ApprovalPublisher
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import ForgeGrant, GrantSource

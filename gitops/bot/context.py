@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from functools import cached_property
 
 from gitops.cluster.approvals.origins import KnownOrigins
-from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.approving.approve import ApprovalPublisher
 from gitops.cluster.config.difference import Differences
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.cluster.model.address import Address

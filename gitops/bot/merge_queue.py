@@ -17,7 +17,7 @@ from dataclasses import replace
 from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.kept_plans import kept_plan
 from gitops.bot.report import report_plan, report_refusal, report_untouched
-from gitops.cluster.approvals.merges import merging_gives
+from gitops.cluster.approvals.counting import merging_gives
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.outcome import PlanOutcome
 from gitops.cluster.plan.plan import plan

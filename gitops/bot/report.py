@@ -318,9 +318,7 @@ def _gate_states(
         if need.resource in earlier:
             states.append(ApprovalState(resource=need.resource, satisfied=False, needed=need.needed, earlier=True))
             continue
-        refused = tuple(
-            (d.code, d.message) for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS
-        )
+        refused = [d for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS]
         selected = [*chosen, "--cluster", subject.cluster]
         command = "" if plan is None else approve_command(plan, need.resource, selected)
         states.append(
@@ -328,7 +326,8 @@ def _gate_states(
                 resource=need.resource,
                 satisfied=need.satisfied,
                 by=tuple(a.approved_by for a in need.approvals),
-                refused=() if need.satisfied else refused,
+                refused=() if need.satisfied else tuple((d.code, d.message) for d in refused),
+                step=next((d.step for d in refused), None),
                 command="" if need.satisfied else command,
                 reason=need.reason,
                 needed=need.needed,

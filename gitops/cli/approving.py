@@ -175,7 +175,7 @@ def _named(options: argparse.Namespace, local: LocalProject) -> list[_Chosen]:
 
 def _missing(options: argparse.Namespace, local: LocalProject) -> tuple[list[_Chosen], tuple[Diagnostic, ...]]:
     """The changes of all clusters that the person may approve, and why not the other ones; none where a cluster has errors."""
-    from gitops.cluster.approving.missing import missing_approvals
+    from gitops.cluster.approving.approve import missing_approvals
     from gitops.repository.wiring.repository import read_public_key
 
     alone = options.cluster is not None or options.config is not None

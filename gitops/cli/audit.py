@@ -25,10 +25,17 @@ from gitops.cli.shared import (
     show_form,
     shows_progress,
 )
-from gitops.cluster.audit.intoto import PAYLOAD_TYPE, Envelope, pae, read_envelope, signature_of, write_envelope
-from gitops.cluster.audit.pin import AuditPin, read_pin, write_pin
-from gitops.cluster.audit.report import AuditReport, AuditWitnesses
-from gitops.cluster.audit.statement import check_envelope, statement_of
+from gitops.cluster.audit.report import AuditPin, AuditReport, AuditWitnesses, read_pin, write_pin
+from gitops.cluster.audit.statement import (
+    PAYLOAD_TYPE,
+    Envelope,
+    check_envelope,
+    pae,
+    read_envelope,
+    signature_of,
+    statement_of,
+    write_envelope,
+)
 from gitops.cluster.audit.trail import read_trail
 from gitops.cluster.audit.verb import AuditScope
 from gitops.cluster.audit.verb import audit as run

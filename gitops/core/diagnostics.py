@@ -32,7 +32,10 @@ class SourceRef:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One problem. `path` is a dotted config path, a resource address, or a store path relative to the root."""
+    """One problem. `path` is a dotted config path, a resource address, or a store path relative to the root.
+
+    `step` is the number of the step that found it, where that was one of numbered steps; it has no JSON form.
+    """
 
     code: Code
     severity: Severity
@@ -40,6 +43,7 @@ class Diagnostic:
     message: str
     source: SourceRef | None = None
     fix: str | None = None
+    step: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form: the four contract fields, then place and remedy where known."""
@@ -73,13 +77,14 @@ class Diagnostics:
         source: SourceRef | None = None,
         severity: Severity | None = None,
         fix: str | None = None,
+        step: int | None = None,
     ) -> None:
         """Append one problem; its default severity comes from the registry, and so does its remedy unless `fix` gives another.
 
         Raises KeyError for a code that is not registered: that is a defect of the caller.
         """
         severity = severity or REGISTRY[code].severity
-        self._items.append(Diagnostic(code, severity, path, message, source, fix or remedy(code, path)))
+        self._items.append(Diagnostic(code, severity, path, message, source, fix or remedy(code, path), step))
 
     def add_error(self, error: GitopsError) -> None:
         """Append the code, place, detail and remedy of an exception."""

@@ -26,14 +26,10 @@ from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Secret
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
 from gitops.doctor.forge import forge_findings, unreachable_forge_findings
-from gitops.doctor.job_install import install_findings
-from gitops.doctor.jobs import answers_queue, job_findings, read_workflows
-from gitops.doctor.ledger import ledger_findings, probe_locks
+from gitops.doctor.jobs import answers_queue, install_findings, job_findings, read_workflows, tick_findings
 from gitops.doctor.machine import MachineFacts, machine_findings, read_machine
-from gitops.doctor.origins import account_findings, server_finding
 from gitops.doctor.targets import Examination, target_findings
-from gitops.doctor.ticks import tick_findings
-from gitops.doctor.trust import trust_findings
+from gitops.doctor.trust import account_findings, ledger_findings, probe_locks, server_finding, trust_findings
 from gitops.git.hooks import expected_hooks, installed_hooks
 from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
@@ -102,7 +98,8 @@ def examine(
     for rule in rules:
         strategies[rule.name] = yield from _cluster(local, rule, probe=probe)
     if any(strategies.values()):
-        owners = {} if config.ledger.store == "directory" else {rule.name: _owner(local, rule) for rule in rules}
+        placed = {} if config.ledger.store == "directory" else {rule.name: local.project.target(rule) for rule in rules}
+        owners = {name: owner_name(target.cluster, target.repository) for name, target in placed.items()}
         yield from target_findings(strategies, Examination(environ, _open_target, SystemClock().now(), probe, owners))
     files = read_workflows(local.repository, kind, tree)
     yield from job_findings(kind, files)
@@ -145,11 +142,6 @@ def _locks(local: LocalProject, *, probe: bool) -> Iterator[DoctorFinding]:
 
 def _open_target(target: ComputeTarget, url: Secret) -> StrategyTarget:
     return open_target(f"compute.targets.{target.name}", url, application_name=target.application_name)
-
-
-def _owner(local: LocalProject, rule: ClusterRule) -> str:
-    target = local.project.target(rule)
-    return owner_name(target.cluster, target.repository)
 
 
 def _cluster(

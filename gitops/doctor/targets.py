@@ -100,13 +100,10 @@ def _target(
                 lockless.add(how.database(target))
             yield good("targets.locks", _LOCKS if has_locks else _NO_LOCKS, place)
     except GitopsError as problem:
-        yield _problem(problem, place)
-
-
-def _problem(problem: GitopsError, place: str) -> DoctorFinding:
-    check = _CHECKS.get(problem.code, "targets.reachable")
-    fix = problem.fix or remedy(problem.code, problem.path)
-    return error(check, f"{problem.code}: {problem.detail}", fix, place)
+        check = _CHECKS.get(problem.code, "targets.reachable")
+        yield error(
+            check, f"{problem.code}: {problem.detail}", problem.fix or remedy(problem.code, problem.path), place
+        )
 
 
 def _tls(url: str, place: str) -> DoctorFinding:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig
+from gitops.cluster.approvals.origins import person_of_key
+from gitops.cluster.approvals.verify import HOSTED
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule
+from gitops.cluster.ledger.chain import ledger_ref, verify_chain
 from gitops.cluster.model.trust import DataGrowth, TrustRoot
-from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
+from gitops.core.clock import IdSource
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError
+from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
+from gitops.git.port import ZERO, CommitSignature, GitReader, GitRemote, GitStore, NewCommit, Person, RefUpdate
+from gitops.git.remote import SelfRemote
+from gitops.repository.wiring.project import LocalProject
 
 _SOON = timedelta(days=30)
 
@@ -149,3 +158,156 @@ def _own_key(trust: TrustRoot, now: datetime, own_key: str | None, fix: str, *, 
     if name is None:
         return warning(check, "the key of this machine belongs to no person with a valid key: it cannot approve", fix)
     return good(check, f"the key of this machine belongs to {name}")
+
+
+# Checks of what makes authors known: who pushes to a server, and whose accounts of the forge the rules list (docs/trust.md).
+
+
+def server_finding(
+    trust: TrustRoot, now: datetime, newest: CommitSignature, *, certificates: bool, recorded: bool
+) -> DoctorFinding:
+    """Whether a server of one's own gives commits an origin: the pusher, or at least their own signatures.
+
+    `newest` is the signature of the newest commit of the target branch. `certificates` says whether the server takes push
+    certificates, `recorded` whether it has recorded a push by a known account or key.
+    """
+    signed = newest.good and newest.namespace == "git" and person_of_key(trust, newest.key, now) is not None
+    listed = any(account.startswith("local:") for account, _ in trust.accounts)
+    sources = {
+        "push certificates are taken": certificates,
+        "recorded pushes": recorded,
+        "accounts local:NAME are listed": listed,
+        "the newest commit is signed": signed,
+    }
+    found = [source for source, present in sources.items() if present]
+    if found:
+        return good("hooks.origins", f"authors can be known: {', '.join(found)}")
+    detail = (
+        "the server does not know who pushes, and commits are not signed: authors are unknown, so no approval counts"
+    )
+    fix = (
+        "gitops hook install --server --repo PATH, and git push --signed; or ExposeAuthInfo yes in sshd_config; "
+        f"or {CONFIG_FILE}: approvals.accounts: {{'local:NAME': PERSON}}"
+    )
+    return error("hooks.origins", detail, fix)
+
+
+def account_findings(trust: TrustRoot, now: datetime, forge: str) -> Iterator[DoctorFinding]:
+    """Whether the rules list an account of each approver on the forge in use, if it is a hosted one."""
+    if forge not in HOSTED:
+        return
+    able = {name for signer in trust.signers if (name := trust.principal(signer.key, at=now)) is not None}
+    approvers = sorted(name for name in able if trust.may_approve(name))
+    missing = [name for name in approvers if not any(known.startswith(f"{forge}:") for known in trust.known_as([name]))]
+    if missing:
+        detail = f"no account on {forge} is listed for {', '.join(missing)}: their approvals do not count"
+        fix = f"{CONFIG_FILE}: approvals.accounts: {{'{forge}:NUMBER': {missing[0]}}}"
+        yield error("trust.accounts", detail, fix)
+    else:
+        yield good("trust.accounts", f"every approver has an account on {forge}")
+
+
+# Checks of a ledger branch: it exists, its chain is valid, it is pinned, it can be written. The write is undone.
+
+
+_LOCKS = (
+    ("refs/gitops/locks/", "the host accepts custom refs"),
+    ("refs/heads/gitops/locks/", "the host accepts no custom refs; locks are branches"),
+)
+
+
+def ledger_findings(local: LocalProject, rule: ClusterRule, trust: str) -> Iterator[DoctorFinding]:
+    """Make the checks that only read. `trust` is the digest of keys and rules of the target branch."""
+    name, ref = rule.name, ledger_ref(rule.name)
+    branch = ref.removeprefix("refs/heads/")
+    known, gaps = attempt("ledger.present", lambda: (local.heads(rule).known(), local.project.head_of(ref)), name)
+    yield from gaps
+    if known is None:
+        return
+    heads, head = known
+    # What this clone saw of the ledger before; on the server itself the branch is the ledger, which proves nothing.
+    seen = (heads.seen, heads.note, None if isinstance(local.remote, SelfRemote) else heads.branch)
+    pins = tuple(dict.fromkeys(pin for pin in seen if pin is not None))
+    if head is None and pins:
+        detail = f"the branch {branch} was seen here before and is missing now"
+        yield error("ledger.present", detail, f"git push REMOTE {pins[0]}:refs/heads/{branch}", name)
+        return
+    if head is None:
+        yield warning(
+            "ledger.present", f"branch {branch} does not exist yet", f"gitops bot apply --cluster {name}", name
+        )
+        return
+    yield good("ledger.present", f"{branch} is at {head[:12]}", name)
+    yield from _chain(local.repository, name, head, pins, trust)
+    if pins:
+        yield good("ledger.pin", f"this clone has pinned {pins[0][:12]}", name)
+    else:
+        detail = "this clone has no pinned entry: it would accept an older ledger"
+        yield warning("ledger.pin", detail, f"gitops audit --cluster {name}", name)
+    lock = None
+    with contextlib.suppress(GitopsError):
+        lock = local.ledger(rule).observe_lock()
+    if lock is None:
+        yield unknown("ledger.lock", "the lock could not be read", place=name)
+    elif not lock.held:
+        yield good("ledger.lock", "the lock is not held", name)
+    elif lock.info is None:
+        detail = f"the lock is held and cannot be read: {lock.problem}"
+        fix = f"if no run is active: gitops force-unlock {lock.unlock_id} --cluster {name}"
+        yield error("ledger.lock", detail, fix, name)
+    else:
+        detail = f"held since {lock.info.created_at} by {lock.info.operation}"
+        fix = f"if that run is over: gitops force-unlock {lock.unlock_id} --cluster {name}"
+        yield warning("ledger.lock", detail, fix, name)
+
+
+def _chain(reader: GitReader, name: str, head: str, pins: Sequence[str], trust: str) -> Iterator[DoctorFinding]:
+    try:
+        found = verify_chain(reader, head, None)
+        for pin in pins:
+            verify_chain(reader, head, pin)
+    except IntegrityError as problem:
+        detail = f"{problem.code}: {problem.detail}"
+        yield error("ledger.chain", detail, f"gitops audit --cluster {name}, and find out who wrote that branch", name)
+        return
+    except GitopsError as problem:
+        yield unknown("ledger.chain", f"{problem.code}: {problem.detail}", "git fetch origin", name)
+        return
+    yield good("ledger.chain", f"{found.entry.number} entries form a chain, and each is signed", name)
+    if found.after.digest != trust:
+        detail = "keys or rules of the branch differ from those in force, and wait for an approval"
+        yield warning("trust.pending", detail, f"gitops approve trust.{name} --cluster {name}", name)
+
+
+def probe_locks(store: GitStore, remote: GitRemote, ids: IdSource, person: Person) -> Iterator[DoctorFinding]:
+    """Create a lock of no cluster and delete it again, first as a custom ref, then as a branch.
+
+    The result shows whether this machine can push the bot's refs, and which kind the host accepts. A ref that could not be
+    deleted is named in a finding.
+    """
+    name = f"doctor_{ids.ulid()}"
+    tree = store.write_files(None, {"doctor.txt": f"{name}\n".encode()})
+    commit = store.write_commit(NewCommit(tree, (), person, f"{name}\n"), signing_key=None)
+    refused = ""
+    for folder, accepted in _LOCKS:
+        ref = folder + name
+        try:
+            remote.push([RefUpdate(ref, ZERO, commit)])
+        except RemoteError as problem:
+            # A final refusal is an error of the setup; a remote that does not answer proves nothing.
+            detail = f"{problem.code}: {problem.detail}"
+            yield (unknown if problem.retryable else error)("ledger.writable", detail, "check the remote and the login")
+            return
+        except GitopsError as problem:
+            refused = f"{problem.code}: {problem.detail}"
+            continue
+        yield good("ledger.writable", "refs of the bot can be pushed from here")
+        yield good("ledger.lock-refs", accepted)
+        try:
+            remote.push([RefUpdate(ref, commit, ZERO)])
+        except GitopsError as problem:
+            detail = f"{ref} was created and could not be deleted ({problem.code}): locks could not be released"
+            yield error("ledger.writable", detail, f"allow the bot to delete it; git push REMOTE --delete {ref}")
+        return
+    fix = "give the account write access, and let it push gitops/** (docs/forges.md)"
+    yield error("ledger.writable", f"no ref of the bot can be pushed from here: {refused}", fix)

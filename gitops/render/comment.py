@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from gitops.cluster.apply.drift import DriftKind
+from gitops.cluster.approvals.verify import STEPS
 from gitops.cluster.changesets.lifecycle import unfinished
 from gitops.cluster.model.address import Address, Kind, is_name
 from gitops.cluster.model.change import Reason
@@ -417,22 +418,6 @@ _APPROVE_AGAIN = frozenset(
 )
 """Why an approval does not count where another one is the whole remedy."""
 _CHANGESET_CODES = (Code.CHANGESET_ROLLED_BACK, Code.CHANGESET_ORPHANED)
-# The steps of the verification of an approval, in order, with the codes of their refusals.
-_STEPS: tuple[tuple[str, frozenset[str]], ...] = (
-    ("its commit has the form of an approval", frozenset({Code.APPROVAL_MALFORMED})),
-    ("its signature is good", frozenset({Code.APPROVAL_UNSIGNED, Code.APPROVAL_SIGNATURE_INVALID})),
-    ("its key is trusted now, for one person", frozenset({Code.APPROVAL_SIGNER_UNKNOWN})),
-    (
-        "this person may approve, and is not an author of the change",
-        frozenset({Code.APPROVAL_SIGNER_NOT_ALLOWED, Code.APPROVAL_SELF, Code.APPROVAL_AUTHORS_UNKNOWN}),
-    ),
-    ("it is for this cluster, branch and folder", frozenset({Code.APPROVAL_WRONG_TARGET})),
-    (
-        "it is not consumed, revoked or expired",
-        frozenset({Code.APPROVAL_SPENT, Code.APPROVAL_REVOKED, Code.APPROVAL_EXPIRED}),
-    ),
-    ("it covers exactly this change", frozenset({Code.APPROVAL_STALE})),
-)
 
 
 def approval_states(plan: Plan, states: Sequence[ApprovalState]) -> tuple[ApprovalState, ...]:
@@ -774,14 +759,13 @@ def explanations(
 def verification_steps(approval: ApprovalState) -> tuple[dict[str, Any], ...]:
     """The numbered steps of the verification of an approval, each `passed`, `refused` or `not reached`.
 
-    Empty without an approval, or if its code belongs to no step.
+    Empty without an approval, or if none of the steps refused it.
     """
-    refused = next((n for n, (_, codes) in enumerate(_STEPS) if approval.code in codes), None)
-    failed = len(_STEPS) if approval.satisfied else refused
-    if failed is None:
+    at = len(STEPS) + 1 if approval.satisfied else approval.step
+    if at is None:
         return ()
-    states = ["passed"] * failed + ["refused"] + ["not reached"] * (len(_STEPS) - failed)
+    states = ["passed"] * (at - 1) + ["refused"] + ["not reached"] * len(STEPS)
     return tuple(
-        {"number": n, "words": words, "state": state}
-        for n, ((words, _), state) in enumerate(zip(_STEPS, states, strict=False), start=1)
+        {"number": number, "words": step.asks, "state": state}
+        for number, (step, state) in enumerate(zip(STEPS, states, strict=False), start=1)
     )

@@ -36,7 +36,8 @@ class ApprovalState:
     """The state of the approval of one change.
 
     `by` are the people who gave it; `needed` different people have to; `may` are the people who still may. `refused` says why
-    given approvals do not count, each with a registered code and one line; `code` and `detail` are of the first.
+    given approvals do not count, each with a registered code and one line; `code` and `detail` are of the
+    first, and `step` is the number of the step of the verification that refused it, None if none did.
     `reason` says why the change needs an approval; a plan knows it. `command`
     gives the missing approval, quoted for a shell. `via_forge` says that a review or a command in a comment
     counts, too, and `emergency` that one person gave it alone and owes a countersignature. `earlier`: a change that was merged
@@ -56,6 +57,7 @@ class ApprovalState:
     emergency: bool = False
     earlier: bool = False
     count: str = ""
+    step: int | None = None
 
     @property
     def code(self) -> Code | None:

@@ -18,9 +18,16 @@ from dataclasses import replace
 
 from gitops.cluster.approvals.decisions import revoked_approvals, verify_revocations
 from gitops.cluster.approvals.verify import verify_approval
-from gitops.cluster.approving.approve import Written, approve_in_session, read_gated_change
+from gitops.cluster.approving.approve import (
+    ApprovalPublisher,
+    GatedChange,
+    Written,
+    approve_in_session,
+    push_approvals,
+    read_gated_change,
+    write_approval_commit,
+)
 from gitops.cluster.approving.decide import DecisionContext, revoke
-from gitops.cluster.approving.sign import ApprovalPublisher, GatedChange, push_approvals, write_approval_commit
 from gitops.cluster.ledger.port import ApprovalListing
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import Approval, ApprovalEvidence, ForgeGrant, GrantSource, Via

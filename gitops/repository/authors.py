@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 
-from gitops.cluster.approvals.merges import merged_series
+from gitops.cluster.approvals.counting import merged_series
 from gitops.cluster.approvals.origins import MOST_COMMITS, KnownOrigins, Pushed, names_of_accounts, person_of_account
 from gitops.cluster.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
 from gitops.cluster.approvals.verify import HOSTED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops.cluster.approvals.merges import merging_gives
+from gitops.cluster.approvals.counting import merging_gives
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.ledger.sources import trust_at, trust_waits
 from gitops.core.errors import GitopsError

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gitops.core.codes import REGISTRY, Code
+from gitops.core.codes import ENTRY, REGISTRY, Code, table
 from tests.support.code_texts import is_text_of, is_text_of_the_program, makers, modules
 from tests.support.codes_page import samples
 from tests.support.pages import ROOT
@@ -24,7 +24,7 @@ from tests.support.pages import ROOT
 _UNPROVEN: dict[str, str] = {}
 
 # Where codes are named and described; to be there is not to be raised.
-_TABLES = ("core/codes.py", "core/_code_names.py", "serving/answers.py")
+_TABLES = ("core/codes.py", "serving/answers.py")
 # Texts that another module hands on as a value, through a port or over HTTP: where they are made. This list may only shrink.
 _MADE_ELSEWHERE = {
     "catalog_payload_digest_mismatch": ["cluster/ledger/files.py"],
@@ -137,8 +137,14 @@ def test_every_code_is_raised():
 
 
 def test_every_code_has_an_entry():
+    assert sorted(name for name, *_ in ENTRY.findall(table())) == sorted(Code)
     assert set(REGISTRY) == set(Code)
     assert all(code.name == code.value.upper() for code in Code)
+
+
+def test_the_table_has_entries_and_headings_alone():
+    left = ENTRY.sub("", table()).splitlines()
+    assert [line for line in left if line and not line.startswith("# ")] == []
 
 
 def test_no_module_spells_a_code_as_text():

@@ -73,7 +73,7 @@ def test_the_wheel_has_the_scaffold_and_the_action(wheel):
 def test_the_wheel_has_every_module(wheel):
     sources = {str(p.relative_to(ROOT)) for p in (ROOT / "gitops").rglob("*.py")}
     assert {n for n in wheel if n.startswith("gitops/") and n.endswith(".py")} == sources
-    assert "gitops/py.typed" in wheel
+    assert {"gitops/py.typed", "gitops/core/codes.txt"} <= wheel.keys()
 
 
 def test_the_wheel_for_jobs_is_what_a_build_packs(wheel):

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gitops.bot.kept_plans import kept_plan
+from gitops.cluster.approving.approve import ApprovalPublisher
 from gitops.cluster.approving.decide import DecisionContext, revoke
-from gitops.cluster.approving.sign import ApprovalPublisher
 from gitops.cluster.ledger.chain import revocations_prefix
 from gitops.forge.events import CommentEvent, PushEvent, ReviewEvent
 from gitops.forge.port import Account, Permission, ReviewDecision, ReviewState

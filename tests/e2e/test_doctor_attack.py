@@ -9,6 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,8 @@ def test_a_server_without_hooks_is_open(loop: Loop, command: Callable[..., Any])
 
 
 def test_where_the_honest_way_does_not_work_nothing_is_proven(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approvals, "_coverage", lambda _: ("approval_stale", "never good enough"))
+    never = replace(approvals.STEPS[6], check=lambda _: ("approval_stale", "never good enough"))
+    monkeypatch.setattr(approvals, "STEPS", (*approvals.STEPS[:6], never, *approvals.STEPS[7:]))
     report = _attacked(loop, "honest-approval", "no-approval")
     assert _ended(report, Defence.UNPROVEN) == {"honest-approval"}
     assert not report.ok

@@ -28,7 +28,11 @@ _TIME_S = 240
 # The modules of the core that decide, and the tests whose subject they are.
 ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "approvals": (
-        ("gitops/cluster/approvals/verify.py", "gitops/cluster/approvals/decisions.py", "gitops/approvals/authors.py"),
+        (
+            "gitops/cluster/approvals/verify.py",
+            "gitops/cluster/approvals/decisions.py",
+            "gitops/cluster/approvals/origins.py",
+        ),
         ("tests/unit/cluster/plan", "tests/integration/cluster/approvals", "tests/property/test_approval_laws.py"),
     ),
     "plan": (

@@ -18,8 +18,7 @@ from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.provider import ClusterProvider
 from gitops.cluster.apply.refresh import import_cluster, refresh
 from gitops.cluster.approvals.documents import read_approval, read_statement, statement_message, write_approval
-from gitops.cluster.approving.approve import sign_approval
-from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.approving.approve import ApprovalPublisher, sign_approval
 from gitops.cluster.audit.report import AuditReport
 from gitops.cluster.audit.verb import AuditScope, audit
 from gitops.cluster.config.gitops_yaml import ClusterRule

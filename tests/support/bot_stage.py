@@ -13,7 +13,7 @@ from typing import Any
 
 from gitops.bot.context import Bot, ClusterReport
 from gitops.bot.dispatch import handle_event
-from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.approving.approve import ApprovalPublisher
 from gitops.cluster.model.changeset import Changeset
 from gitops.cluster.model.ledger import LockInfo
 from gitops.core.errors import RemoteError

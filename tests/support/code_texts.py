@@ -15,7 +15,7 @@ from tests.support.pages import ROOT
 _LEAST_LETTERS = 4
 _MANY_LETTERS = 8
 # Where codes are named and described; to be there is not to be raised.
-_TABLES = ("core/codes.py", "core/_code_names.py", "serving/answers.py")
+_TABLES = ("core/codes.py", "serving/answers.py")
 _FEW_WORDS = 3
 _JOINS = (": ", "; ", ". ", ", and ", ", ", " (", " known: ")
 _OF_THE_SYSTEM = frozenset(f"{os.strerror(number)} ({name})" for number, name in errno.errorcode.items())

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
-from gitops.core import (
-    _codes_bot,
-    _codes_cluster,
-    _codes_forge,
-    _codes_graph,
-    _codes_policy,
-    _codes_serving,
-    _codes_strategies,
-)
-from gitops.core.codes import REGISTRY, Code, CodeEntry
+from gitops.core.codes import REGISTRY, Code, CodeEntry, table
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.render.text import diagnostic_lines
 from tests.support.pages import ROOT, write_page
@@ -30,27 +22,15 @@ Below each code stand its meaning, its usual cause, and an example as a user see
 `fix` is what to do now. Words in capitals stand for names that the message has. With `-v` warnings show their remedy too.
 The place of a problem, if it has one, is shown as `file:line:column`, and in JSON as `source`.
 
-This page is made from the registry in `gitops/core/codes.py` by `make docs`.
+This page is made from `gitops/core/codes.txt` by `make docs`.
 """
 
 
 def codes_page() -> str:
     """The whole page."""
-    sections = (
-        ("Cluster folder, plan and ledger", _codes_cluster.TABLE),
-        ("Access policies", _codes_policy.TABLE),
-        ("Repository, approvals and audit", _codes_bot.TABLE),
-        ("Graphs and queries", _codes_graph.TABLE),
-        ("Forges", _codes_forge.TABLE),
-        ("The query server", _codes_serving.TABLE),
-        ("Replica strategies", _codes_strategies.TABLE),
-    )
-    parts = [_HEAD, *(_section(title, _names(table), REGISTRY) for title, table in sections)]
-    return "\n".join(parts)
-
-
-def _names(table: str) -> list[str]:
-    return sorted(line.partition("|")[0].strip() for line in table.splitlines() if line.strip() and line[0] != " ")
+    sections = re.findall(r"^# (.+)\n\n((?:(?!#).*\n)+)", table(), re.MULTILINE)
+    names = ((title, sorted(re.findall(r"^(\w+) \|", listed, re.MULTILINE))) for title, listed in sections)
+    return "\n".join([_HEAD, *(_section(title, found, REGISTRY) for title, found in names)])
 
 
 def samples() -> dict[str, Diagnostic]:

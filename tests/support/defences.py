@@ -17,7 +17,7 @@ import pytest
 
 from gitops.bot import comment_commands
 from gitops.cluster.apply import adopt, apply, refresh, scope
-from gitops.cluster.approvals import counting, data, pushes
+from gitops.cluster.approvals import counting, pushes
 from gitops.cluster.approvals import verify as approvals
 from gitops.cluster.audit import verb as audit
 from gitops.cluster.config import cluster_yaml, commit_tree, loader, reader
@@ -42,7 +42,7 @@ from gitops.cluster.session import gate
 from gitops.cluster.session import session as kept
 from gitops.database.graph import delete
 from gitops.database.language import yaml
-from gitops.doctor.attack import copy, execution, run
+from gitops.doctor.attack import content, copy, run
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Comment, Permission
 from gitops.forge.refs import records
@@ -75,6 +75,17 @@ def _all(*holes: Hole) -> Hole:
 
 def _passes(*_: object, **__: object) -> None:
     """A step that refuses nothing."""
+
+
+def _without_step(number: int) -> Hole:
+    """A verification of approvals whose step of this number refuses nothing."""
+
+    def take_away(monkeypatch: pytest.MonkeyPatch) -> None:
+        steps = list(approvals.STEPS)
+        steps[number - 1] = replace(steps[number - 1], check=_passes)
+        monkeypatch.setattr(approvals, "STEPS", tuple(steps))
+
+    return take_away
 
 
 def _nothing(*_: object) -> Iterator[str]:
@@ -290,12 +301,12 @@ def _unbound_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
 DEFENCES: Mapping[str, Hole] = {
     # approvals
     "gates need people": _no_people,
-    "approvals are signed by a key in force": _patched(approvals, "_signer", _passes),
+    "approvals are signed by a key in force": _without_step(3),
     "keys count for a time and a purpose": _patched(TrustRoot, "principal", _any_time),
     "approvals have a signature of their own": _patched(approvals, "own_signature_problem", lambda *_: ""),
     "commits have one meaning": _patched(RawCommit, "defect", lambda _: ""),
     "objects are not replaced": _replacing,
-    "authors do not approve": _patched(approvals, "_permission", _passes),
+    "authors do not approve": _without_step(4),
     "commits explain a change": _all(
         _patched(Repository, "only_merge_base", Repository.merge_base),
         _patched(counting.CountedCommits, "explain", lambda *_: True),
@@ -305,10 +316,10 @@ DEFENCES: Mapping[str, Hole] = {
     "variables of a pusher do not count": _patched(
         run, "own_command", lambda: (sys.executable, "-I", "-c", _BELIEVING)
     ),
-    "approvals name their target": _patched(approvals, "_target", _passes),
-    "approvals are used once": _patched(approvals, "_validity", _passes),
-    "approvals cover a digest": _patched(approvals, "_coverage", _passes),
-    "approvals cover data": _all(*(_patched(module, "data_refusal", _passes) for module in (approvals, data))),
+    "approvals name their target": _without_step(5),
+    "approvals are used once": _without_step(6),
+    "approvals cover a digest": _without_step(7),
+    "approvals cover data": _patched(approvals, "data_refusal", _passes),
     "a person counts once": _approvals_are_people,
     "rules in force are those of the ledger": _rules_of_the_branch,
     "approve signs the plan that was named": _any_plan,
@@ -369,6 +380,6 @@ DEFENCES: Mapping[str, Hole] = {
     "commands need a permission": _anybody_commands,
     "texts are code": _patched(markdown, "_span", lambda shown: shown),
     "addresses are shown without passwords": _shown_addresses,
-    "Python is isolated": _patched(execution, "own_command", lambda: (sys.executable, "-m", "gitops")),
+    "Python is isolated": _patched(content, "own_command", lambda: (sys.executable, "-m", "gitops")),
     "programs see a list of variables": _patched(command, "child_environment", lambda inherited, **_: dict(inherited)),
 }

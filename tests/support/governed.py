@@ -12,9 +12,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from gitops.cluster.approving.approve import sign_approval
+from gitops.cluster.approving.approve import ApprovalPublisher, sign_approval
 from gitops.cluster.approving.decide import DecisionContext
-from gitops.cluster.approving.sign import ApprovalPublisher
 from gitops.cluster.ledger.chain import BRANCHES, SIGNED, approvals_prefix
 from gitops.cluster.ledger.documents import read_entry
 from gitops.cluster.model.address import Address

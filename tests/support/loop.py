@@ -25,8 +25,7 @@ from urllib.parse import quote
 from gitops.bot.receive_push import receive_push
 from gitops.cli.shared import USAGE
 from gitops.cluster.approvals.documents import statement_message, write_approval
-from gitops.cluster.approving.approve import sign_approval
-from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.approving.approve import ApprovalPublisher, sign_approval
 from gitops.cluster.ledger.chain import ENTRY, approvals_prefix, ledger_ref
 from gitops.cluster.ledger.documents import read_entry
 from gitops.cluster.ledger.evidence import read_evidence

@@ -202,6 +202,7 @@ APPROVALS = several(
         satisfied=st.booleans(),
         by=several(HOSTILE, 2),
         refused=several(st.tuples(HOSTILE, HOSTILE), 2),
+        step=st.none() | st.integers(1, 8),
         command=HOSTILE,
         may=several(HOSTILE, 2),
     )

@@ -6,12 +6,20 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from gitops.core.codes import table
 from tests.support.code_texts import modules, texts_of
 from tests.support.pages import ROOT
 
 WORDS = ROOT / "tests/data/words.tsv"
 EXCEPTIONS = ROOT / "tests/data/words_exceptions.tsv"
-_CODE = ("gitops/**/*.py", "templates/**/*", "scaffold/**/*", "hooks/**/*", ".github/actions/**/*")
+_CODE = (
+    "gitops/**/*.py",
+    "gitops/core/codes.txt",
+    "templates/**/*",
+    "scaffold/**/*",
+    "hooks/**/*",
+    ".github/actions/**/*",
+)
 _DOCS = ("*.md", "docs/**/*.md", "examples/**/*.md")
 # The glossary lists the words that are not used.
 _LEFT_OUT = {"docs/glossary.md"}
@@ -52,12 +60,16 @@ def hits() -> dict[str, list[str]]:
         ]
         if rows:
             found[path.relative_to(ROOT).as_posix()] = rows
-    for name, tree in modules():
-        for line, parts in texts_of(tree):
-            text = "".join("{}" if part is None else part for part in parts)
-            for expression, _, instead in (row for row in words if row[1] == "texts"):
-                if match := expression.search(text):
-                    found.setdefault(f"gitops/{name}", []).append(f"line {line}: {match[0]!r}, write: {instead}")
+    texts = [
+        (name, line, "".join("{}" if part is None else part for part in parts))
+        for name, tree in modules()
+        for line, parts in texts_of(tree)
+    ]
+    texts += [("core/codes.txt", line, text) for line, text in enumerate(table().splitlines(), start=1)]
+    for name, line, text in texts:
+        for expression, _, instead in (row for row in words if row[1] == "texts"):
+            if match := expression.search(text):
+                found.setdefault(f"gitops/{name}", []).append(f"line {line}: {match[0]!r}, write: {instead}")
     return found
 
 

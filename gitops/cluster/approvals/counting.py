@@ -11,8 +11,7 @@ Commits explain a change if, applied one after the other to what was applied las
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from gitops.cluster.config.difference import Differences
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
@@ -110,6 +109,7 @@ class CountedCommits:
         self._rules: dict[str, Mapping[str, bytes | None] | None] = {}
         self._configs: dict[bytes, frozenset[str] | None] = {}
         self._replayed: dict[tuple[str, tuple[str, ...]], str | None] = {}
+        self._known: dict[str, Touched | _MergeTouched] = {}
         self._merges = 0
         self._merged = 0
 
@@ -164,10 +164,6 @@ class CountedCommits:
         """Whether a commit may count for anything."""
         return self._touched(commit) is not _NOTHING
 
-    @cached_property
-    def _known(self) -> dict[str, Touched | _MergeTouched]:
-        return {}
-
     def _touched(self, commit: Commit) -> Touched | _MergeTouched:
         if commit.id not in self._known:
             self._known[commit.id] = self._compared(commit)
@@ -204,7 +200,9 @@ class CountedCommits:
         """What differs between two root trees."""
         if old == new:
             return _NOTHING
-        rules = Touched(rules=self._rules_differ(old, new))
+        before, after = self._rules_at(old), self._rules_at(new)
+        # They may differ where either cannot be read.
+        rules = Touched(rules=before is None or before != after)
         return _union([rules, *(self._folder_between(old, new, path) for path in self._paths)])
 
     def _folder_between(self, old: str, new: str, path: str) -> Touched:
@@ -230,11 +228,6 @@ class CountedCommits:
         except GitopsError:
             return _EVERYTHING
         return _EVERYTHING if addresses is None else Touched(addresses, scope=_CLUSTER_FILE in paths)
-
-    def _rules_differ(self, old: str, new: str) -> bool:
-        """Whether the keys and rules of two root trees may differ; they do where either cannot be read."""
-        before, after = self._rules_at(old), self._rules_at(new)
-        return before is None or before != after
 
     def _rules_at(self, tree: str) -> Mapping[str, bytes | None] | None:
         """The files of keys and rules in a root tree: those that it names, and those of the head; None if it cannot be read."""
@@ -262,3 +255,69 @@ def _union(sides: list[Touched]) -> Touched:
         any(side.scope for side in sides),
         any(side.everything for side in sides),
     )
+
+
+# What merging a request put on a branch: the commits of rule 2 (e) of `gitops.cluster.approvals.origins`.
+#
+# A merge or a squash is one commit: what merging the head of the request into its first parent gives. A rebase is one commit for
+# each commit of the request, each what applying that commit to the one before gives.
+
+
+# Commits of one request that was rebased; what merged more is not looked for.
+_MOST_REBASED = 50
+
+
+def merged_series(reader: GitReader, line: Sequence[Commit], last: int, head: str) -> tuple[Commit, ...]:
+    """The commits of a branch, newest first, that merging the request with this `head` put there, the newest at `line[last]`.
+
+    `line` are commits of the branch along first parents, newest first. Empty if the commit there is not the end of such a merge.
+    """
+    commit = line[last]
+    if not commit.parents or reader.is_ancestor(commit.id, head):
+        return ()
+    # The last of several that were rebased also looks like a squash.
+    series = _rebased(reader, line[last : last + _MOST_REBASED], head)
+    return series or ((commit,) if merging_gives(reader, commit.parents[0], head, commit.id) else ())
+
+
+def series_with(reader: GitReader, tip: str, commit: str, head: str) -> Iterator[tuple[Commit, ...]]:
+    """All such series that contain a commit of the branch at `tip`; of a commit of another branch, those that end with it."""
+    below = [reader.commit(commit)]
+    while len(below) <= _MOST_REBASED and below[-1].parents:
+        below.append(reader.commit(below[-1].parents[0]))
+    above = reader.commits_between(commit, tip, first_parent=True)
+    if not above or above[-1].parents[0] != commit:
+        above = ()
+    line = [*above, *below]
+    for last in range(len(above), max(len(above) - _MOST_REBASED, -1), -1):
+        series = merged_series(reader, line, last, head)
+        if any(each.id == commit for each in series):
+            yield series
+
+
+def merging_gives(reader: GitReader, base: str, head: str, commit: str) -> bool:
+    """Whether merging `head` into the commit `base` gives exactly the tree of `commit`."""
+    try:
+        return reader.merge(base, head).tree == reader.commit(commit).tree
+    except GitopsError:
+        # Anybody can push a branch that cannot be merged at all; that must not stop the other requests.
+        return False
+
+
+def _rebased(reader: GitReader, line: Sequence[Commit], head: str) -> tuple[Commit, ...]:
+    """The newest commits of the branch if each is what applying the next commit of a request gives; else nothing."""
+    try:
+        fork = reader.merge_base(line[-1].id, head)
+        own = reader.commits_between(fork, head, most=len(line) + 1)
+        copies = line[: len(own)]
+        if any(len(commit.parents) != 1 for commit in (*own, *copies)) or len(copies) != len(own):
+            return ()
+        if not {commit.id for commit in own}.isdisjoint(commit.id for commit in copies):
+            return ()
+        same = all(
+            reader.replay(commit.id, copy.parents[0]).tree == copy.tree
+            for commit, copy in zip(own, copies, strict=True)
+        )
+    except GitopsError:
+        return ()
+    return tuple(copies) if same else ()

@@ -29,12 +29,18 @@ from gitops.cluster.model.approval import (
     DECISION_VERSION,
     ApprovalEvidence,
     ClusterTarget,
-    Decision,
     DecisionEvidence,
     DecisionKind,
     Via,
 )
-from gitops.cluster.model.ledger import ENTRY_VERSION, WITH_ORIGINS, Debt, DebtSettlement, LedgerState
+from gitops.cluster.model.ledger import (
+    ENTRY_VERSION,
+    WITH_ORIGINS,
+    Debt,
+    DebtSettlement,
+    LedgerState,
+    RecordedRevocation,
+)
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.dataclass import dataclass
 
@@ -83,9 +89,12 @@ def verify_decision(
     def refused(problem: str) -> DecisionVerification:
         return DecisionVerification(evidence, problem=problem)
 
-    problem = evidence.problem or _form_problem(evidence, decision, kind)  # 1
-    if problem or decision is None:
-        return refused(problem or "it contains no decision")
+    if evidence.problem:  # 1
+        return refused(evidence.problem)
+    if decision is None or decision.kind is not kind:
+        return refused(f"it is not a {kind} commit")
+    if evidence.parents != (decision.ledger_head,) or not evidence.on_chain:
+        return refused("its parent is not the ledger entry that it names")
     if not signature.signed:  # 2
         return refused("the commit carries no signature")
     if not signature.good or signature.namespace != "git":
@@ -93,28 +102,18 @@ def verify_decision(
     if need.version >= WITH_ORIGINS:
         if decision.version < DECISION_VERSION:
             return refused("it was signed with an earlier release; sign it again")
-        problem = own_signature_problem(signature, evidence.own_signature)
-    if problem:
-        return refused(problem)
+        if problem := own_signature_problem(signature, evidence.own_signature):
+            return refused(problem)
     principal = trust.principal(signature.key, at=need.at)  # 3
     if principal is None:
         return refused(f"its {signature.key_type} key is not trusted")
-    problem = _permission_problem(principal, kind, need, trust, signature.key)  # 4
-    if problem:
+    if problem := _permission_problem(principal, kind, need, trust, signature.key):  # 4
         return refused(problem)
     if decision.target != need.target:  # 5
         return refused("it is for another repository, cluster, environment, branch or folder")
     if (decision.approval_id, decision.subject) != (need.approval_id, need.commit):  # 6
         return refused("it names a different commit than the approval")
     return DecisionVerification(evidence, principal, approver=need.principal)
-
-
-def _form_problem(evidence: DecisionEvidence, decision: Decision | None, kind: DecisionKind) -> str:
-    if decision is None or decision.kind is not kind:
-        return f"it is not a {kind} commit"
-    if evidence.parents != (decision.ledger_head,) or not evidence.on_chain:
-        return "its parent is not the ledger entry that it names"
-    return ""
 
 
 def _permission_problem(principal: str, kind: DecisionKind, need: DecisionNeed, trust: TrustRoot, key: str) -> str:
@@ -208,7 +207,7 @@ def find_settlements(
     return tuple(found)
 
 
-# -- debts in the state ------------------------------------------------------------------------------------------------
+# Debts in the state.
 
 
 def debt_of(evidence: ApprovalEvidence) -> Debt | None:
@@ -263,3 +262,73 @@ def with_settled(state: LedgerState, settled: Iterable[DebtSettlement], at: str)
         }
         records.setdefault(each.countersignature, record)
     return replace(state, approval_records=records) if records != state.approval_records else state
+
+
+# Revocations that the ledger keeps: an entry takes each one in, so that deleting its branch does not undo it.
+#
+# 1. A revocation is taken in once it passes the steps of `cluster.approvals.decisions`, under the keys and rules in force. Where
+#    the approval is not at hand, because its branch was deleted first, only the signatures of approvers and of the bot revoke it:
+#    then by its id alone.
+# 2. The entry has the commit of the revocation as a further parent, and the state a record under the id of that commit. The id of
+#    the approval would not do: who may revoke an approval of their own could give it the id of another one.
+# 3. A recorded revocation counts permanently, under whatever rules come later. What it names by id and approver never opens a
+#    gate.
+
+
+MOST_RECORDED = 100
+"""How many revocations one entry takes in; the next run takes in the others."""
+
+
+def find_revocations(
+    state: LedgerState,
+    approvals: Sequence[ApprovalEvidence],
+    decisions: Iterable[DecisionEvidence],
+    trust: TrustRoot,
+    *,
+    target: ClusterTarget,
+    at: datetime,
+) -> tuple[RecordedRevocation, ...]:
+    """The revocations that count at time `at` and that `state` does not record yet, by commit: rule 1."""
+    found = []
+    for evidence in decisions:
+        decision = evidence.decision
+        if decision is None or decision.kind is not DecisionKind.REVOKE or evidence.commit in state.approval_records:
+            continue
+        # It has to match an approval of its id at hand, else the commit that it names itself.
+        named = [
+            (each.commit, each.approval.approved_by)
+            for each in approvals
+            if each.approval is not None and each.approval.approval_id == decision.approval_id
+        ]
+        for commit, approver in named or [(decision.subject, "")]:
+            need = DecisionNeed(target, at, decision.approval_id, commit, approver)
+            signer = verify_decision(evidence, DecisionKind.REVOKE, need, trust).principal
+            if signer is not None:
+                found.append(RecordedRevocation(decision.approval_id, approver or None, evidence.commit, signer))
+                break
+    return tuple(sorted(found, key=lambda each: each.commit)[:MOST_RECORDED])
+
+
+def revocation_record(revocation: RecordedRevocation, at: str) -> dict[str, str | None]:
+    """The record of a revocation that an entry takes in at time `at`."""
+    return {
+        "consumed_at": at,
+        "consumed_by_operation": "revoke",
+        "revokes": revocation.approval_id,
+        "approved_by": revocation.approver,
+        "principal": revocation.principal,
+    }
+
+
+def with_revocations(state: LedgerState, revoked: Iterable[RecordedRevocation], at: str) -> LedgerState:
+    """The state with a record of each revocation, under the id of its commit: rule 2."""
+    records = {**state.approval_records, **{each.commit: revocation_record(each, at) for each in revoked}}
+    return replace(state, approval_records=records)
+
+
+def recorded_revocations(state: LedgerState) -> frozenset[tuple[str, str | None]]:
+    """The approvals that the ledger records as revoked, by id and approver (None: any): rule 3."""
+    found = (record for record in state.decided.values() if "revokes" in record)
+    return frozenset(
+        (str(record["revokes"]), by if isinstance(by := record.get("approved_by"), str) else None) for record in found
+    )

@@ -138,7 +138,13 @@ class Origins:
             return authors(
                 [*earlier, Origin("0" * 40, How.UNKNOWN, f"more than {MOST_COMMITS} commits wait to be applied")]
             )
-        found = self._judged_until(self._counting(address, carried=bool(earlier)))
+        found, missing = list[Origin](), 0
+        for commit in self._counting(address, carried=bool(earlier)):
+            found.append(self._origin(commit))
+            missing += found[-1].how is How.UNKNOWN
+            if missing >= MOST_UNKNOWN:
+                # More would say nothing new.
+                break
         if not earlier and not found:
             return authors(
                 [Origin(self._unapplied.heads[-1], How.UNKNOWN, "the commit that made this change is unknown")]
@@ -159,8 +165,8 @@ class Origins:
             if unknown >= MOST_UNKNOWN:
                 # More would say nothing new.
                 return counting
-        # A commit of rule 2 (e) stands for those of its request, which count themselves.
-        own = [commit for commit in counting if self._stands_for(commit) is None]
+        # A commit of rule 2 (e) stands for those of its request, which count themselves where they are here.
+        own = [c for c in counting if c.id not in self._merged or self._reader.resolve(self._merged[c.id]) is None]
         explained = bool(own) or carried
         if strict and explained:
             base, tree = self._reader.commit(self._unapplied.base).tree, self._unapplied.tree
@@ -170,11 +176,6 @@ class Origins:
                 and self._counted.explain(self._oldest_first(own), address, base, tree)
             )
         return counting if explained else self._commits
-
-    def _stands_for(self, commit: Commit) -> str | None:
-        """The head of the request that a commit merged, if it is here."""
-        head = self._merged.get(commit.id)
-        return None if head is None or self._reader.resolve(head) is None else head
 
     def _oldest_first(self, some: Sequence[Commit]) -> Sequence[Commit]:
         """Some commits, each after its ancestors, in an order that they and the history alone decide: an audit has it, too."""
@@ -191,17 +192,6 @@ class Origins:
         reader, start = self._reader, self._unapplied.base
         found = (c for head in self._unapplied.heads for c in reader.commits_between(start, head, most=MOST_COMMITS))
         return any(map(self._counted.touches, found))
-
-    def _judged_until(self, commits: Iterable[Commit]) -> list[Origin]:
-        """The origins of commits, up to so many without one that more would say nothing new."""
-        found: list[Origin] = []
-        missing = 0
-        for commit in commits:
-            found.append(self._origin(commit))
-            missing += found[-1].how is How.UNKNOWN
-            if missing >= MOST_UNKNOWN:
-                break
-        return found
 
     @cached_property
     def _known(self) -> KnownOrigins:
@@ -277,7 +267,9 @@ class Origins:
         if pushed and all(push.person for push in pushed):
             return Origin(commit.id, pushed[0].how, pushed[0].by, listed)
         why = next((push.problem for push in pushed if not push.person), self._known.missing)
-        return Origin(commit.id, How.UNKNOWN, f"{_signature_problem(signature)}, and {why}", listed)
+        lacking = f"its signature does not count ({signature.problem or 'the key is not trusted now'})"
+        lacking = lacking if signature.signed else "it is not signed"
+        return Origin(commit.id, How.UNKNOWN, f"{lacking}, and {why}", listed)
 
 
 def authors(origins: Sequence[Origin]) -> Authors:
@@ -360,9 +352,3 @@ def names_of_accounts(trust: TrustRoot | None, accounts: Iterable[str], ids: Ite
     wanted = given | {account.partition(":")[2] for account in given} | frozenset(ids)
     known = () if trust is None else trust.accounts
     return given | {name for account, name in known if account.partition(":")[2] in wanted}
-
-
-def _signature_problem(signature: CommitSignature) -> str:
-    if not signature.signed:
-        return "it is not signed"
-    return f"its signature does not count ({signature.problem or 'the key is not trusted now'})"

@@ -56,11 +56,17 @@ def _differences(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
         longer = after.expires_after > before.expires_after
         yield "an approval lasts", _duration(before.expires_after), _duration(after.expires_after), longer
     yield from _gates(before, after)
-    yield from _keys(before, after)
+    lines, says = _lines(before.signers), _lines(after.signers)
+    for key in sorted(lines.keys() | says.keys(), key=fingerprint):
+        if lines.get(key) != says.get(key):
+            yield f"key {fingerprint(key)}", lines.get(key), says.get(key), key in says
     old, new = (frozenset(map(fingerprint, root.revoked)) for root in (before, after))
     yield from (("revoked key", None, name, False) for name in sorted(new - old))
     yield from (("revoked key", name, None, True) for name in sorted(old - new))
-    yield from _accounts(dict(before.accounts), dict(after.accounts))
+    was, now = dict(before.accounts), dict(after.accounts)
+    for account in sorted(was.keys() | now.keys()):
+        if was.get(account) != now.get(account):
+            yield f"account {account} is", was.get(account), now.get(account), True
     yield from _names("a review on the forge counts for", before.via_forge, after.via_forge)
     if before.forge_verdict != after.forge_verdict:
         yield (
@@ -122,13 +128,6 @@ def _names(rule: str, before: Iterable[str], after: Iterable[str]) -> Iterator[_
     yield from ((rule, name, None, False) for name in sorted(old - new))
 
 
-def _keys(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
-    old, new = (_lines(root.signers) for root in (before, after))
-    for key in sorted(old.keys() | new.keys(), key=fingerprint):
-        if (said := old.get(key)) != (says := new.get(key)):
-            yield f"key {fingerprint(key)}", said, says, says is not None
-
-
 def _lines(signers: Iterable[Signer]) -> Mapping[str, str]:
     """For each key what its lines say: its people, its purposes and its validity."""
     found: dict[str, list[str]] = {}
@@ -139,12 +138,6 @@ def _lines(signers: Iterable[Signer]) -> Mapping[str, str]:
         parts += [f"until {timestamp(signer.valid_before)}"] if signer.valid_before else []
         found.setdefault(signer.key, []).append(" ".join(parts))
     return {key: "; ".join(sorted(lines)) for key, lines in found.items()}
-
-
-def _accounts(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[_Difference]:
-    for account in sorted(before.keys() | after.keys()):
-        if before.get(account) != after.get(account):
-            yield f"account {account} is", before.get(account), after.get(account), True
 
 
 def _word(on: bool) -> str:

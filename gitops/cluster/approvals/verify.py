@@ -1,33 +1,16 @@
 """Approvals: which changes are gated, what a digest-bound approval covers, and whether signed evidence counts.
 
-`verify_approval` works by numbered steps; each refusal has its own code, and a step that cannot be decided refuses:
-
-1. The commit has the form of an approval: one parent, which is an entry of this ledger and the head it names, exactly one
-   added document, and a message that repeats the content of the document.
-2. It is signed, and the signature is good over the raw commit in the namespace `git`. The same key signed the statement itself in
-   the namespace `gitops-approval`, so that no other signature of the approver makes an approval. Only statements of the first
-   release, in entries of the first release, need none.
-3. The key is trusted at this ledger position and belongs to the principal that the document names. An attestation is signed
-   by a ledger signer instead, and the document names the principal that owns the account.
-4. The principal may approve, and all authors of the change are known (`approvals.origins`) and are other people, under any
-   name or account. On a hosted forge the rules name the account of the principal there. Attestations count only for the kinds of
-   change that the rules list. In an emergency it is sufficient to be listed for emergencies.
-   Keys and rules themselves, and where a cluster is, are approved by signature alone.
-5. It is for this repository, cluster, environment, branch and folder.
-6. It is not revoked, not consumed, and not expired.
-7. It covers exactly this change: same folder, config, change and policy digests; what was reviewed on a forge is that folder. No
-   entry after the one that it names has changed the resource.
-8. It covers the data of the change (`gitops.cluster.approvals.data`).
+`verify_approval` takes the steps of `STEPS` in their order. The first one that refuses ends it, with a code of that step; a step
+that cannot be decided refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, fields
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
-from gitops.cluster.approvals.data import data_refusal
 from gitops.cluster.model.address import Kind
 from gitops.cluster.model.approval import (
     APPROVAL_NAMESPACE,
@@ -38,40 +21,16 @@ from gitops.cluster.model.approval import (
     ClusterTarget,
     Via,
 )
-from gitops.cluster.model.change import Change, Tier
+from gitops.cluster.model.change import Change, Seen, Tier
+from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import ENTRY_VERSION, UNKNOWN_AUTHOR, WITH_ORIGINS
-from gitops.cluster.model.trust import TrustRoot
+from gitops.cluster.model.trust import DataGrowth, TrustRoot
 from gitops.core.canonical import canonical_digest
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.git.port import CommitSignature
-
-REFUSALS = frozenset(
-    {
-        Code.APPROVAL_MALFORMED,
-        Code.APPROVAL_UNSIGNED,
-        Code.APPROVAL_SIGNATURE_INVALID,
-        Code.APPROVAL_SIGNER_UNKNOWN,
-        Code.APPROVAL_ACCOUNT_UNKNOWN,
-        Code.APPROVAL_SIGNER_NOT_ALLOWED,
-        Code.APPROVAL_SELF,
-        Code.APPROVAL_AUTHORS_UNKNOWN,
-        Code.APPROVAL_VIA_REFUSED,
-        Code.APPROVAL_WRONG_TARGET,
-        Code.APPROVAL_REVOKED,
-        Code.APPROVAL_SPENT,
-        Code.APPROVAL_EXPIRED,
-        Code.APPROVAL_STALE,
-        Code.APPROVAL_DATA_UNKNOWN,
-        Code.APPROVAL_OTHER_GRAPH,
-        Code.APPROVAL_DATA_GREW,
-        Code.APPROVAL_DATA_REPLACED,
-        Code.APPROVAL_QUORUM,
-    }
-)
-"""Why the approvals at hand do not open a gate, by the steps above and by the number of people."""
 
 HOSTED = frozenset({"github", "gitlab", "gitea"})
 """The forges where people have accounts that are not names of the rules."""
@@ -154,13 +113,21 @@ class ApprovalVerification:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """Evidence that passed step 1, with what the further steps compare it to."""
+    """Evidence, with what the steps compare it to."""
 
     evidence: ApprovalEvidence
-    approval: Approval
-    statement: ApprovalStatement
     need: ApprovalNeed
     trust: TrustRoot
+
+    @property
+    def approval(self) -> Approval:
+        """The document, which is there once step 1 has passed."""
+        return cast(Approval, self.evidence.approval)
+
+    @property
+    def statement(self) -> ApprovalStatement:
+        """The statement, which is there once step 1 has passed."""
+        return cast(ApprovalStatement, self.evidence.statement)
 
     def names(self) -> frozenset[str]:
         """All names of the approver, once step 3 has passed."""
@@ -169,38 +136,48 @@ class _Case:
 
 
 def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot) -> ApprovalVerification:
-    """Apply the numbered steps of this module to one piece of evidence.
+    """Apply `STEPS` to one piece of evidence.
 
     The caller has to check that `need.change` is gated, and that there is a quorum (`select_quorum`).
     """
-
-    def refuse(refusal: _Refusal) -> ApprovalVerification:
-        refused = Diagnostics()
-        code, message = refusal
-        refused.add(code, need.change.address, f"approval {_short(evidence.commit)}: {message}")
-        return ApprovalVerification(evidence, diagnostics=refused)
-
-    approval, statement = evidence.approval, evidence.statement
-    problem = evidence.problem or _form_problem(evidence, approval, statement)
-    if problem or approval is None or statement is None:
-        return refuse((Code.APPROVAL_MALFORMED, problem or "document or statement is missing"))
-    case = _Case(evidence, approval, statement, need, trust)
-    for step in (_signature, _signer, _permission, _target, _validity, _coverage, _data):
-        refusal = step(case)
+    case = _Case(evidence, need, trust)
+    for number, step in enumerate(STEPS, start=1):
+        refusal = step.check(case)
         if refusal is not None:
-            return refuse(refusal)
-    return ApprovalVerification(evidence, approval.approved_by, case.names())
+            refused, (code, message) = Diagnostics(), refusal
+            refused.add(code, need.change.address, f"approval {_short(evidence.commit)}: {message}", step=number)
+            return ApprovalVerification(evidence, diagnostics=refused)
+    return ApprovalVerification(evidence, case.approval.approved_by, case.names())
 
 
-def _signature(case: _Case) -> _Refusal | None:
-    """Step 2."""
-    return signature_refusal(case.evidence, case.statement, case.need.version)
+def _form(case: _Case) -> _Refusal | None:
+    """One parent, an entry of this ledger and the head that it names; exactly one added document, which the message repeats."""
+    evidence, approval, statement = case.evidence, case.evidence.approval, case.evidence.statement
+    if evidence.problem:
+        return Code.APPROVAL_MALFORMED, evidence.problem
+    if approval is None or statement is None:
+        return Code.APPROVAL_MALFORMED, "document or statement is missing"
+    if len(evidence.parents) != 1 or evidence.parents[0] != statement.ledger_head or not evidence.on_chain:
+        return Code.APPROVAL_MALFORMED, "its parent is not the ledger entry that it names"
+    if evidence.changed_paths != (_APPROVAL_PATH.format(approval.approval_id),):
+        return Code.APPROVAL_MALFORMED, "it changes more than its own document"
+    has, wants = (statement.grant, statement.emergency), (statement.via is Via.FORGE, statement.via is Via.BREAK_GLASS)
+    if tuple(part is not None for part in has) != wants:
+        detail = "it contradicts itself about whether a review, one person alone or a signature gave it"
+        return Code.APPROVAL_MALFORMED, detail
+    same = statement.approval_id == approval.approval_id and statement.config_digest == approval.bound_config_digest
+    return None if same else (Code.APPROVAL_MALFORMED, "its message does not match its document")
 
 
 def signature_refusal(
     evidence: ApprovalEvidence, statement: ApprovalStatement, version: int = ENTRY_VERSION
 ) -> tuple[Code, str] | None:
-    """Why step 2 refuses an approval for an entry of `version`: code and reason. None if it does not."""
+    """Why step 2 refuses an approval for an entry of `version`: code and reason. None if it does not.
+
+    The signature is good over the raw commit in the namespace `git`. The same key signed the statement itself in the namespace
+    `gitops-approval`, so that no other signature of the approver makes an approval. Only statements of the first release, in
+    entries of the first release, need none.
+    """
     signature = evidence.signature
     if not signature.signed:
         return Code.APPROVAL_UNSIGNED, "the commit carries no signature"
@@ -223,7 +200,10 @@ def own_signature_problem(commit: CommitSignature, own: CommitSignature | None) 
 
 
 def _signer(case: _Case) -> _Refusal | None:
-    """Step 3."""
+    """The owner of the key at this ledger position is the principal that the document names.
+
+    An attestation is signed by a ledger signer instead, and the document names the principal that owns the account.
+    """
     signature, approval, trust = case.evidence.signature, case.approval, case.trust
     principal = trust.principal(signature.key, at=case.need.at)
     if principal is None:
@@ -241,7 +221,11 @@ def _signer(case: _Case) -> _Refusal | None:
 
 
 def _permission(case: _Case) -> _Refusal | None:
-    """Step 4."""
+    """What `person_refusal` asks, and whether the way in which it was given counts for the change.
+
+    Attestations count only for the kinds of change that the rules list. In an emergency it is sufficient to be listed for
+    emergencies. Keys and rules themselves, and where a cluster is, are approved by signature alone.
+    """
     principal, trust, change = case.approval.approved_by, case.trust, case.need.change
     via = case.statement.via
     if via is not Via.SIGNATURE and change.address.kind in (Kind.TRUST, Kind.CLUSTER):
@@ -261,7 +245,8 @@ def person_refusal(
 ) -> tuple[Code, str] | None:
     """Why a person may not approve a change together with others, by step 4: code and reason. None if they may.
 
-    `names` are all names of the person, in lower case.
+    All authors of the change are known (`approvals.origins`) and are other people, under any name or account. On a hosted forge
+    the rules name the account of the principal there. `names` are all names of the person, in lower case.
     """
     if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
         return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not an approver"
@@ -280,7 +265,7 @@ def person_refusal(
 
 
 def _target(case: _Case) -> _Refusal | None:
-    """Step 5."""
+    """Every part of the place is the same."""
     for part in fields(ClusterTarget):
         approved, needed = getattr(case.statement.target, part.name), getattr(case.need.target, part.name)
         if approved != needed:
@@ -289,7 +274,7 @@ def _target(case: _Case) -> _Refusal | None:
 
 
 def _validity(case: _Case) -> _Refusal | None:
-    """Step 6."""
+    """By the ids that were revoked or consumed, and by its dates."""
     identity = case.approval.approval_id
     if not case.need.revoked.isdisjoint({(identity, case.approval.approved_by), (identity, None)}):
         return Code.APPROVAL_REVOKED, f"{identity} was revoked"
@@ -300,7 +285,10 @@ def _validity(case: _Case) -> _Refusal | None:
 
 
 def _coverage(case: _Case) -> _Refusal | None:
-    """Step 7."""
+    """The digests of folder, config, change and policy are the same; what was reviewed on a forge is that folder.
+
+    No entry after the one that it names has changed the resource.
+    """
     grant, seen = case.statement.grant, case.evidence.reviewed_tree
     if grant is not None and seen not in (None, grant.tree):
         return Code.APPROVAL_MALFORMED, f"commit {_short(grant.commit)} does not have the cluster folder that it names"
@@ -313,26 +301,10 @@ def _coverage(case: _Case) -> _Refusal | None:
 
 
 def _data(case: _Case) -> _Refusal | None:
-    """Step 8; the first release knew nothing of data."""
+    """What `data_refusal` says; the first release knew nothing of data."""
     if case.need.version < WITH_ORIGINS:
         return None
     return data_refusal(case.need.change, case.statement.seen, case.trust.data_growth, case.need.replaced)
-
-
-def _form_problem(
-    evidence: ApprovalEvidence, approval: Approval | None, statement: ApprovalStatement | None
-) -> str | None:
-    if approval is None or statement is None:
-        return "document or statement is missing"
-    if len(evidence.parents) != 1 or evidence.parents[0] != statement.ledger_head or not evidence.on_chain:
-        return "its parent is not the ledger entry that it names"
-    if evidence.changed_paths != (_APPROVAL_PATH.format(approval.approval_id),):
-        return "it changes more than its own document"
-    has, wants = (statement.grant, statement.emergency), (statement.via is Via.FORGE, statement.via is Via.BREAK_GLASS)
-    if tuple(part is not None for part in has) != wants:
-        return "it contradicts itself about whether a review, one person alone or a signature gave it"
-    same = statement.approval_id == approval.approval_id and statement.config_digest == approval.bound_config_digest
-    return None if same else "its message does not match its document"
 
 
 def _time_problem(case: _Case) -> str | None:
@@ -370,6 +342,132 @@ def _difference(case: _Case) -> str | None:
         if approved != now:
             return f"{what} changed (approved {_short(approved)}, now {_short(now)})"
     return None
+
+
+# Whether an approval covers the data that a change is about, which is the last step of the verification.
+#
+# 1. What the approver saw is recorded, and what is there now is known. Otherwise the approval does not count.
+# 2. It is the same graph: one that was created again, or exchanged, has another incarnation.
+# 3. It has not grown by more than the rules permit; a graph that was seen empty has to be empty.
+# 4. Of the rows that were seen no more were replaced than the percentage of the rules: the rows that would go are those that
+#    the approver gave up. A row that was changed is replaced; one that was deleted, and rows that came in addition, are not. The
+#    number of rows that the rules permit is for growth alone. Where that is not known, since the version that was seen is no
+#    longer kept, the approval does not count.
+
+
+def covers_change(approval: Approval, change: Change, config_digest: str, growth: DataGrowth) -> bool:
+    """Whether an unconsumed approval is for exactly this change: resource, all three bound digests, and data."""
+    return (
+        approval.consumed_at is None
+        and approval.resource == change.address
+        and approval.operation is change.action
+        and approval.bound_config_digest == config_digest
+        and approval.bound_before_digest == change.before
+        and approval.bound_after_digest == change.after
+        and data_refusal(change, approval.seen, growth) is None
+    )
+
+
+def data_refusal(
+    change: Change, approved: Seen | None, growth: DataGrowth, replaced: int | str = 0
+) -> tuple[Code, str] | None:
+    """Why an approval that saw `approved` does not cover the data of a change as it is now: code and reason. None if it does.
+
+    `replaced` is how many of the rows that were seen were replaced since, or why that cannot be known; 0 where no graph is at
+    hand: who has the graph decides that.
+    """
+    if not rules_of(change.address).is_about_data(change):
+        return None
+    now, graph = change.seen, change.address.name
+    if approved is None or now is None:
+        lacking = "it does not record what its approver saw of" if approved is None else "it is not known what is in"
+        return Code.APPROVAL_DATA_UNKNOWN, f"{lacking} graph {graph}; run gitops refresh, then approve again"
+    if approved.incarnation != now.incarnation:
+        detail = f"it is for graph {approved.incarnation}, and {now.incarnation} is at this root now"
+        return Code.APPROVAL_OTHER_GRAPH, detail
+    if now.rows > growth.allowed(approved.rows):
+        detail = f"the graph has grown: {approved.rows:,} rows at the approval, {now.rows:,} rows now; approve again"
+        return Code.APPROVAL_DATA_GREW, detail
+    if isinstance(replaced, str):
+        lacking = f"it is not known whether the rows of version {approved.version} are still there: {replaced}"
+        return Code.APPROVAL_DATA_UNKNOWN, f"{lacking}; run gitops refresh, then approve again"
+    if replaced > growth.replaceable(approved.rows):
+        detail = (
+            f"of {approved.held} in version {approved.version}, which its approver saw, {replaced:,} "
+            f"{'was' if replaced == 1 else 'were'} replaced up to version {now.version}; approve again"
+        )
+        return Code.APPROVAL_DATA_REPLACED, detail
+    return None
+
+
+# The steps, and how many people gave what passes them.
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a verification: what it asks of an approval, in words, and the codes with which its check refuses."""
+
+    asks: str
+    check: Callable[[_Case], _Refusal | None]
+    codes: frozenset[Code]
+
+
+STEPS = (
+    Step("its commit has the form of an approval", _form, frozenset({Code.APPROVAL_MALFORMED})),
+    Step(
+        "its signature is good",
+        lambda case: signature_refusal(case.evidence, case.statement, case.need.version),
+        frozenset({Code.APPROVAL_UNSIGNED, Code.APPROVAL_SIGNATURE_INVALID, Code.APPROVAL_STALE}),
+    ),
+    Step(
+        "its key is trusted now, for one person",
+        _signer,
+        frozenset(
+            {
+                Code.APPROVAL_SIGNER_UNKNOWN,
+                Code.APPROVAL_SIGNER_NOT_ALLOWED,
+                Code.APPROVAL_ACCOUNT_UNKNOWN,
+                Code.APPROVAL_MALFORMED,
+            }
+        ),
+    ),
+    Step(
+        "this person may approve, and is not an author of the change",
+        _permission,
+        frozenset(
+            {
+                Code.APPROVAL_VIA_REFUSED,
+                Code.APPROVAL_SIGNER_NOT_ALLOWED,
+                Code.APPROVAL_SELF,
+                Code.APPROVAL_AUTHORS_UNKNOWN,
+                Code.APPROVAL_ACCOUNT_UNKNOWN,
+            }
+        ),
+    ),
+    Step("it is for this cluster, branch and folder", _target, frozenset({Code.APPROVAL_WRONG_TARGET})),
+    Step(
+        "it is not consumed, revoked or expired",
+        _validity,
+        frozenset({Code.APPROVAL_REVOKED, Code.APPROVAL_SPENT, Code.APPROVAL_EXPIRED}),
+    ),
+    Step("it covers exactly this change", _coverage, frozenset({Code.APPROVAL_MALFORMED, Code.APPROVAL_STALE})),
+    Step(
+        "it covers the data of the change",
+        _data,
+        frozenset(
+            {
+                Code.APPROVAL_DATA_UNKNOWN,
+                Code.APPROVAL_OTHER_GRAPH,
+                Code.APPROVAL_DATA_GREW,
+                Code.APPROVAL_DATA_REPLACED,
+            }
+        ),
+    ),
+)
+"""The steps of a verification, which are numbered from 1."""
+
+REFUSALS = frozenset({Code.APPROVAL_QUORUM}).union(*(step.codes for step in STEPS))
+"""Why the approvals at hand do not open a gate: by a step, or by the number of people."""
 
 
 def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVerification, ...]:

@@ -1,1 +1,1 @@
-"""Giving and revoking approvals: approve, attest a review, revoke, countersign."""
+"""Giving and revoking approvals: approve, revoke, countersign."""

@@ -24,12 +24,12 @@ from gitops.cluster.approvals.decisions import (
     DecisionNeed,
     find_settlements,
     open_debts,
+    recorded_revocations,
     verify_decision,
     verify_revocations,
 )
 from gitops.cluster.approvals.documents import decision_message
-from gitops.cluster.approvals.revocations import recorded_revocations
-from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.approving.approve import ApprovalPublisher
 from gitops.cluster.ledger.chain import countersignatures_prefix, revocations_prefix
 from gitops.cluster.ledger.evidence import read_decision_evidence
 from gitops.cluster.ledger.port import ApprovalListing, LedgerStore, LedgerView

@@ -1,6 +1,6 @@
-"""Whether the approvals, emergencies and countersignatures of an entry hold: step 4 of the audit.
+"""What permitted an entry: its approvals and revocations, step 4 of the audit, and the gates of what it applied, steps 9 and 10.
 
-In order; the first part that fails is the finding:
+Whether its approvals, emergencies and countersignatures hold, in order; the first part that fails is the finding:
 
 1. Every approval that the entry uses passes the verification steps of a plan at that position, and was given as recorded.
 2. None of them had been revoked. A revocation names the newest entry of its time, and does not undo what that entry did.
@@ -13,7 +13,8 @@ In order; the first part that fails is the finding:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from gitops.cluster.approvals.decisions import (
     DecisionNeed,
@@ -21,23 +22,50 @@ from gitops.cluster.approvals.decisions import (
     debt_of,
     is_approval_record,
     open_debts,
+    revocation_record,
     verify_decision,
 )
 from gitops.cluster.approvals.verify import ApprovalVerification, select_quorum
 from gitops.cluster.audit.trail import LedgerPosition, change_of, settlement_problem, verify_used_approval
 from gitops.cluster.audit.walk import ConsumedApproval, Walk
+from gitops.cluster.config.load import declared_schema
 from gitops.cluster.ledger.chain import VerifiedEntry
+from gitops.cluster.ledger.evidence import read_decision_evidence
+from gitops.cluster.ledger.layout import blob_key
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.approval import DecisionEvidence, DecisionKind
 from gitops.cluster.model.change import Action, Disposition, GateName, Tier
 from gitops.cluster.model.kinds import rules_of
-from gitops.cluster.model.ledger import Debt, EntryChange, EntryKind, LedgerState
-from gitops.cluster.plan.planner import survey
+from gitops.cluster.model.ledger import (
+    RULES_OF_0_2_1,
+    WITH_ORIGINS,
+    Debt,
+    EntryChange,
+    EntryKind,
+    LedgerState,
+    RecordedRevocation,
+)
+from gitops.cluster.model.resource import Resource
+from gitops.cluster.plan.access import AccessSource, access_between
+from gitops.cluster.plan.planner import survey, widened_policies
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
-from gitops.core.errors import IntegrityError
+from gitops.core.errors import GitopsError, IntegrityError
+from gitops.database.graph.port import MigrationPreview
+from gitops.git.port import GitReader
 
-__all__ = ["approved_addresses", "asked", "check_approvals", "check_debt_records"]
+__all__ = [
+    "approved_addresses",
+    "asked",
+    "check_approvals",
+    "check_debt_records",
+    "check_migrations",
+    "check_policies",
+    "check_revocation_records",
+    "check_revocations",
+    "check_strategies",
+    "revocation_notes",
+]
 
 
 def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
@@ -206,3 +234,201 @@ def _check_debts(walk: Walk, found: VerifiedEntry) -> None:
     if left and applies and not emergency:
         detail = f"it applies changes while the debt of {', '.join(left)} is open"
         raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, detail)
+
+
+# Revocations in an audit: those that entries take in are real, and those that no entry has are reported.
+#
+# 1. An entry of kind `revoke` takes in at least one revocation and changes nothing else; no other entry takes one in.
+# 2. Each passes the steps of a plan at that position, and the state records exactly what the entry names, from then on.
+# 3. Afterwards: a branch that is gone is a note, because the ledger keeps what it said. A revocation that would count and that no
+#    entry has is a warning: deleting its branch would undo it.
+
+
+def check_revocations(walk: Walk, found: VerifiedEntry) -> None:
+    """Rule 1, and rule 2 of the entry. Raises IntegrityError `ledger_entry_invalid`."""
+    entry = found.entry
+    if bool(entry.revoked) != (entry.kind is EntryKind.REVOKE) or (entry.revoked and entry.changes):
+        detail = "only an entry that changes nothing else may record revocations"
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, detail)
+    for revocation in entry.revoked:
+        if problem := _problem(walk, found, revocation):
+            raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"revocation {revocation.commit[:12]}: {problem}")
+
+
+def check_revocation_records(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
+    """Rule 2 of the state after an entry. Raises IntegrityError `ledger_state_mismatch`."""
+    old, new = walk.state.approval_records, state.approval_records
+    for revocation in found.entry.revoked:
+        record = new.get(revocation.commit, {})
+        if revocation.commit in old or record != revocation_record(revocation, str(record.get("consumed_at"))):
+            detail = f"the state does not record revocation {revocation.commit[:12]} as the entry names it"
+            raise IntegrityError(Code.LEDGER_STATE_MISMATCH, detail)
+
+
+def _problem(walk: Walk, found: VerifiedEntry, revocation: RecordedRevocation) -> str:
+    """Why a recorded revocation does not count at the position of its entry; empty if it does."""
+    evidence = read_decision_evidence(walk.reader, "", revocation.commit, walk.numbers)
+    at = parse_timestamp(found.entry.at)
+    if evidence.decision is None or at is None:
+        return evidence.problem or "it contains no decision"
+    subject = evidence.decision.subject
+    need = DecisionNeed(found.entry.target, at, revocation.approval_id, subject, revocation.approver or "")
+    verified = verify_decision(evidence, DecisionKind.REVOKE, need, found.before)
+    if not verified.accepted:
+        return verified.problem
+    return "" if verified.principal == revocation.principal else f"it is signed by {verified.principal}"
+
+
+def revocation_notes(walk: Walk, branches: Collection[str]) -> Iterator[str]:
+    """Rule 3; `branches` are the commits of the branches that exist."""
+    records, last = walk.state.approval_records, walk.previous
+    for commit, record in sorted(records.items()):
+        if "revokes" in record and commit not in branches:
+            kept = f"the ledger still records it: {record['revokes']} stays revoked"
+            yield f"the branch of revocation {commit[:12]} was deleted, and {kept}"
+    at = None if last is None else parse_timestamp(last.entry.at)
+    if last is None or at is None:
+        return
+    for approval_id, found in sorted(walk.revocations.items()):
+        for evidence in found:
+            decision = evidence.decision
+            if decision is None or evidence.commit in records or approval_id in records:
+                continue
+            need = DecisionNeed(last.entry.target, at, approval_id, decision.subject, "")
+            if verify_decision(evidence, DecisionKind.REVOKE, need, last.after).accepted:
+                branch = evidence.ref.removeprefix("refs/heads/")
+                yield (
+                    f"warning: no entry records {branch}, which revokes {approval_id}: deleting that branch would undo it; "
+                    "gitops bot sweep or gitops refresh records it"
+                )
+
+
+# Whether an entry records the gate of each migration that it lists as applied: rules 1 to 4.
+#
+# 1. The steps are planned again from the schema texts before and after, as sources declare them. What they do, the rows that the
+#    entry records and the rules in force before it give the tier, as in a plan (`gitops.cluster.model.kinds`).
+# 2. A migration is not applied below its tier: without a gate where it needs one, or as one that a later plan can undo.
+# 3. A migration that no later plan can undo, and that removes data as well, has the approvals of both gates.
+# 4. A text that no source has, such as one that was found in a graph, is a note: then the recorded tier is believed.
+#
+# Entries of the first release know no gates of migrations.
+
+
+def check_migrations(walk: Walk, found: VerifiedEntry) -> None:
+    """Apply the rules to one entry. Raises IntegrityError `ledger_change_unapproved`."""
+    if found.entry.version < WITH_ORIGINS:
+        return
+    quorum = found.before.quorum(found.entry.target.environment)
+    for listed in found.entry.changes:
+        applied = listed.disposition == Disposition.APPLIED
+        if not applied or listed.resource.kind is not Kind.SCHEMA or listed.operation != Action.UPDATE:
+            continue
+        migration = _migration(walk, listed)
+        if migration is None:
+            # A source that is not here is a note already.
+            if found.entry.source is not None and walk.reader.resolve(found.entry.source.commit) is not None:
+                detail = f"the texts of the migration of {listed.resource} are not in the sources"
+                walk.notes.append(f"entry {found.entry.number}: {detail}")
+            continue
+        change = replace(change_of(listed), migration=migration)
+        situation = replace(survey([change], (), ()), gates=frozenset(quorum.numbers))
+        gate = rules_of(change.address).gate(change, situation)
+        if gate is None:
+            continue
+        if listed.tier not in (gate.tier, Tier.IRREVERSIBLE):
+            has = "none" if listed.tier is None else f"that of a {listed.tier} one"
+            detail = f"{gate.reason}: the migration of {listed.resource} is {gate.tier}, and the entry records {has}"
+            raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+        uses = (use for use in found.entry.approvals if use.resource == listed.resource)
+        given = [walk.consumed[use.approval_id].verification for use in uses]
+        if not select_quorum(given, quorum.needed(gate.met)):
+            detail = f"the migration of {listed.resource} has too few approvals: {asked(found, gate.met)}"
+            raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+
+
+def _migration(walk: Walk, listed: EntryChange) -> MigrationPreview | None:
+    """The steps between the two texts, None where a text is not at hand or cannot be read by this release."""
+    texts = [_text(walk, listed.resource.name, digest or "") for digest in (listed.before, listed.after)]
+    # The language of schemas is large to import: few entries change a schema.
+    from gitops.database.language.schema import compile_schema
+    from gitops.database.language.text import LanguageError
+
+    try:
+        accepted, desired = (compile_schema(text) for text in texts if text is not None)
+        return MigrationPreview.between(accepted, desired)
+    except (GitopsError, LanguageError, ValueError):
+        return None
+
+
+def _text(walk: Walk, graph: str, digest: str) -> bytes | None:
+    """A schema text that a source of this walk, or of the entry before, declares."""
+    source = None if walk.previous is None else walk.previous.entry.source
+    if digest in walk.schemas or source is None or walk.reader.resolve(source.commit) is None:
+        return walk.schemas.get(digest)
+    return declared_schema(walk.open_tree(walk.reader, source.tree), graph, digest)
+
+
+# Whether an entry records the gate of what it lists as applied and whose text says that it needs one: rules 1 to 4.
+#
+# 1. Who gains what is computed again from the policies, bindings, graphs and queries that the ledger records before the entry and
+#    after it, as in a plan, and held against the classes of gains that the rules in force before the entry gate.
+# 2. A policy that gives such a gain is not applied without a gate.
+# 3. One that only lets actors copy a protected branch to where others read it is a note in an entry before version 4, whose
+#    release did not gate that.
+# 4. Where the rules gate what is lossy, a strategy that drops a replica before the new one is created is not applied without a
+#    gate.
+
+
+def check_policies(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
+    """Apply rules 1 to 3 to one entry, `state` being the one after it. Raises IntegrityError `ledger_change_unapproved`."""
+    applied = [
+        each
+        for each in found.entry.changes
+        if each.resource.kind is Kind.POLICY and each.disposition == Disposition.APPLIED
+    ]
+    if not applied or not found.before.widening or walk.previous is None:
+        return
+    before = _source(walk.reader, walk.previous.commit.tree, walk.state)
+    access = access_between(before, _source(walk.reader, found.commit.tree, state))
+    changes = [change_of(each) for each in applied if each.tier is None]
+    for copies in (False, True):
+        rows = tuple(row for row in access.rows if row.copies is copies)
+        widened = widened_policies(changes, replace(access, rows=rows), found.before.widening)
+        for policy, words in widened.items():
+            detail = f"{policy} {words}, and the entry records no gate"
+            if not copies or found.entry.version >= RULES_OF_0_2_1:
+                raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+            walk.notes.append(f"entry {found.entry.number}: {detail}")
+
+
+def check_strategies(walk: Walk, found: VerifiedEntry) -> None:
+    """Apply rule 4 to one entry. Raises IntegrityError `ledger_change_unapproved`, `strategy_record_invalid`."""
+    quorum = found.before.quorum(found.entry.target.environment)
+    if GateName.LOSSY not in quorum.numbers:
+        return
+    applied = {
+        each.resource: each.after
+        for each in found.entry.changes
+        if each.resource.kind is Kind.STRATEGY
+        and each.disposition == Disposition.APPLIED
+        and each.after is not None
+        and each.tier is None
+    }
+    if not applied:
+        return
+    from gitops.cluster.model.compute import drops_first
+
+    texts = {name: walk.reader.read(found.commit.tree, blob_key(name, after) or "") for name, after in applied.items()}
+    for name in sorted(drops_first(Resource(name, applied[name], data=text) for name, text in texts.items() if text)):
+        detail = f"{name} drops a replica before the new one is created, and the entry records no gate"
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+
+
+def _source(reader: GitReader, tree: str, state: LedgerState) -> AccessSource:
+    """What a ledger records, with the texts of its catalog."""
+
+    def text(address: Address, digest: str) -> bytes | None:
+        key = blob_key(address, digest)
+        return None if key is None else reader.read(tree, key)
+
+    return AccessSource(state.resources, text, str)

@@ -69,7 +69,8 @@ def check_transition(transition: StateTransition) -> None:
         )
     if entry.kind in _CHANGES_NOTHING and after != before:
         raise _mismatch(f"{_CHANGES_NOTHING[entry.kind]} changed the state")
-    if entry.kind is EntryKind.CHANGESET and not _observes_alone(before, after):
+    unobserved = replace(after, revision=before.revision, observations=before.observations)
+    if entry.kind is EntryKind.CHANGESET and (unobserved != before or after.vanished != before.vanished):
         raise _mismatch("an entry of a changeset changed more of the state than what was observed of graphs")
     if after != before and after.revision != before.next_revision:
         raise _mismatch(f"state revision {after.revision} does not follow {before.revision}")
@@ -82,12 +83,6 @@ def check_transition(transition: StateTransition) -> None:
     for text in sorted(start.resources.keys() | after.resources.keys()):
         _check_resource(transition, start, text, listed.get(text))
     _check_composites(after)
-
-
-def _observes_alone(before: LedgerState, after: LedgerState) -> bool:
-    """Whether nothing changed but observations, and what is recorded as vanished did not."""
-    same = replace(after, revision=before.revision, observations=before.observations)
-    return same == before and after.vanished == before.vanished
 
 
 def _mismatch(detail: str) -> IntegrityError:

@@ -1,43 +1,188 @@
-"""Entries as in-toto statements, and the verification of envelopes that hold one.
+"""Ledger entries as in-toto statements, the envelopes that sign them, and the verification of such envelopes.
 
-1. It is a DSSE envelope with an in-toto statement of a ledger entry.
-2. One of its signatures is good over type and payload, by a key that the rules in force at the ledger's head assign to one
-   person in the namespace of envelopes, now.
-3. The entry that it names is part of the ledger at hand.
-4. The statement is exactly the one that the ledger gives for that entry.
+A statement describes one entry: its subjects are the cluster folder that was applied, the state document after it, and the
+commit of the entry. The same entry always gives the same bytes, so everybody who has the ledger can make the statement again
+and compare.
 
-The audit verifies the ledger itself.
+An envelope is DSSE: the signature covers the type and the payload (PAE), never the payload alone. A signature in it is
+the blob of an SSH signature (PROTOCOL.sshsig) over the PAE in the namespace `dsse@cluster-gitops`, without its armor.
+`keyid` is the fingerprint of the key as ssh-keygen shows it; it is a hint and decides nothing.
+
+Sources: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, .../spec/v1/digest_set.md and
+.../spec/v1/envelope.md; https://github.com/secure-systems-lab/dsse/blob/v1.0.2/protocol.md and .../envelope.md.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Callable, Container
 from datetime import datetime
+from typing import Any
 
-from gitops.cluster.audit.intoto import (
-    NAMESPACE,
-    PAYLOAD_TYPE,
-    PREDICATE_TYPE,
-    STATEMENT_TYPE,
-    Envelope,
-    armored,
-    pae,
-    read_envelope,
-    statement,
-)
+from gitops.cluster.approvals.rule_changes import fingerprint
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.chain import VerifiedEntry, read_verified_entry
+from gitops.cluster.ledger.documents import write_entry
+from gitops.cluster.model.ledger import LedgerEntry
 from gitops.cluster.model.trust import TrustRoot
+from gitops.core.canonical import canonical, digest
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
 from gitops.git.port import CommitSignature, GitReader
 
-__all__ = ["VerifiedEnvelope", "check_envelope", "statement_of"]
+__all__ = [
+    "NAMESPACE",
+    "PAYLOAD_TYPE",
+    "PREDICATE_TYPE",
+    "STATEMENT_TYPE",
+    "Envelope",
+    "EnvelopeSignature",
+    "VerifiedEnvelope",
+    "armored",
+    "check_envelope",
+    "pae",
+    "read_envelope",
+    "signature_of",
+    "statement",
+    "statement_of",
+    "write_envelope",
+]
+
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:cluster-gitops:ledger-entry:v1"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+NAMESPACE = "dsse@cluster-gitops"
 
 _CODE = Code.ENVELOPE_INVALID
+_MAX_ENVELOPE = 16 * 1024 * 1024
+_MAX_SIGNATURES = 20
+_BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
+_ARMOR_WIDTH = 70
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
+def statement(*, commit: str, entry: LedgerEntry, state: bytes, signer: str) -> bytes:
+    """The statement of an entry, as canonical JSON.
+
+    The predicate holds the entry as the ledger has it, its commit, the digest of the state's bytes after it, and the owner of
+    the key that signed it.
+    """
+    subject = [{"name": "ledger entry", "digest": {"gitCommit": commit}}]
+    if entry.source is not None:
+        subject.insert(0, {"name": f"cluster folder {entry.target.path}", "digest": {"gitTree": entry.source.tree}})
+    subject.append({"name": "state.json", "digest": {"sha256": digest(state)}})
+    predicate = {
+        "entry": json.loads(write_entry(entry)),
+        "ledgerCommit": commit,
+        "signer": signer,
+        "stateDigest": {"sha256": digest(state)},
+    }
+    form = {"_type": STATEMENT_TYPE, "subject": subject, "predicateType": PREDICATE_TYPE, "predicate": predicate}
+    return canonical(form)
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """The bytes that a DSSE signature covers (pre-authentication encoding)."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeSignature:
+    """One signature of an envelope; `keyid` is a hint."""
+
+    blob: bytes
+    keyid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A payload with its type and the signatures over both."""
+
+    payload_type: str
+    payload: bytes
+    signatures: tuple[EnvelopeSignature, ...]
+
+
+def signature_of(armor: str, key: str) -> EnvelopeSignature:
+    """An armored SSH signature as an envelope holds it; `key` is the base64 text of the public key that made it."""
+    blob = base64.b64decode("".join(armor.strip().splitlines()[1:-1]))
+    return EnvelopeSignature(blob, fingerprint(key))
+
+
+def armored(signature: EnvelopeSignature) -> str:
+    """The signature as ssh-keygen writes and reads it."""
+    text = base64.b64encode(signature.blob).decode()
+    lines = [text[at : at + _ARMOR_WIDTH] for at in range(0, len(text), _ARMOR_WIDTH)]
+    return "\n".join((_BEGIN, *lines, _END, ""))
+
+
+def write_envelope(envelope: Envelope) -> bytes:
+    """An envelope as one line of JSON."""
+    form = {
+        "payload": base64.b64encode(envelope.payload).decode(),
+        "payloadType": envelope.payload_type,
+        "signatures": [{"keyid": s.keyid, "sig": base64.b64encode(s.blob).decode()} for s in envelope.signatures],
+    }
+    return canonical(form) + b"\n"
+
+
+def read_envelope(data: bytes) -> Envelope:
+    """Read an envelope of any program: both base64 alphabets, `keyid` optional, unknown fields ignored.
+
+    Raises IntegrityError `envelope_invalid`. Checks no signature, and does not look at the payload.
+    """
+    if len(data) > _MAX_ENVELOPE:
+        raise IntegrityError(_CODE, "the envelope is too large")
+    try:
+        form = json.loads(data, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise IntegrityError(_CODE, f"the envelope is not JSON: {error}") from None
+    if not isinstance(form, dict) or not isinstance(form.get("signatures"), list):
+        raise IntegrityError(_CODE, "the envelope has no list of signatures")
+    rows = form["signatures"]
+    if not 1 <= len(rows) <= _MAX_SIGNATURES or not all(isinstance(row, dict) for row in rows):
+        raise IntegrityError(_CODE, f"the envelope has no signature, or more than {_MAX_SIGNATURES}")
+    signatures = tuple(EnvelopeSignature(_bytes(row, "sig"), _text(row.get("keyid", ""), "keyid")) for row in rows)
+    return Envelope(_text(form.get("payloadType"), "payloadType"), _bytes(form, "payload"), signatures)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse repeated fields: two readers could see two payloads."""
+    form = dict(pairs)
+    if len(form) != len(pairs):
+        raise ValueError("a field is given twice")
+    return form
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise IntegrityError(_CODE, f"{name} of the envelope is not a text")
+    return value
+
+
+def _bytes(form: dict[str, Any], name: str) -> bytes:
+    text = _text(form.get(name), name).translate(_URL_SAFE)
+    try:
+        return base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise IntegrityError(_CODE, f"{name} of the envelope is not base64") from None
+
+
+# The verification of an envelope that holds a statement of an entry.
+#
+# 1. It is a DSSE envelope with an in-toto statement of a ledger entry.
+# 2. One of its signatures is good over type and payload, by a key that the rules in force at the ledger's head assign to one
+#    person in the namespace of envelopes, now.
+# 3. The entry that it names is part of the ledger at hand.
+# 4. The statement is exactly the one that the ledger gives for that entry.
+#
+# The audit verifies the ledger itself.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +213,7 @@ def check_envelope(
     now: datetime,
     verify: Callable[[bytes, str], CommitSignature],
 ) -> VerifiedEnvelope:
-    """Apply the steps of this module.
+    """Apply these steps.
 
     `entries` are the ids of the ledger's entries, `trust` the keys in force at its head; `verify` checks an armored signature
     over bytes in the namespace of envelopes. Raises IntegrityError `envelope_invalid`, or what a damaged ledger raises.

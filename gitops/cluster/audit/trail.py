@@ -9,9 +9,8 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from gitops.cluster.approvals.decisions import DecisionNeed, open_debts, verify_decision
+from gitops.cluster.approvals.decisions import DecisionNeed, open_debts, recorded_revocations, verify_decision
 from gitops.cluster.approvals.origins import authors, made_by_no_commit
-from gitops.cluster.approvals.revocations import recorded_revocations
 from gitops.cluster.approvals.rule_changes import rule_changes
 from gitops.cluster.approvals.verify import ApprovalNeed, ApprovalVerification, verify_approval
 from gitops.cluster.audit.report import LogRecord, UsedApproval, UsedCountersignature

@@ -5,17 +5,16 @@ Per entry, in order; the first step that fails is the finding, and nothing after
 1. The entry follows the one before: parents, number, time, target.
 2. It is signed by a ledger key in force before it, at its own time.
 3. Its records of changesets are what their events give, and its message is the one of its document and its events.
-4. Its approvals, emergencies and countersignatures hold, as `cluster.audit.approvals` says, and the revocations that it takes
-   in, as `gitops.cluster.audit.revocations` says.
+4. Its approvals, emergencies and countersignatures hold, and the revocations that it takes in (`gitops.cluster.audit.approvals`).
 5. Keys and rules after it are those that it names, and moved only by an approved change.
 6. Its state is readable, and moved only as `gitops.cluster.audit.state` allows.
 7. Every catalog blob that its state names exists with its digest.
 8. Its source commit continues the one before and has the folder, the configuration, the keys and the authors that the entry
    names (where the repository has the commit), and a converged state is what that commit declares.
-9. Its migrations have the gates that their steps need, as `cluster.audit.migrations` says, where sources have the schema texts.
-10. Its policies have the gates that what they permit more needs, as `gitops.cluster.audit.policies` says.
+9. Its migrations have the gates that their steps need, where sources have the schema texts (`gitops.cluster.audit.approvals`).
+10. Its policies and strategies have the gates that what they permit or drop needs (`gitops.cluster.audit.approvals`).
 
-Then the ledger as a whole is compared with what witnesses know of it (`gitops.cluster.audit.heads`).
+Then the ledger as a whole is compared with what witnesses know of it.
 
 A source commit that the repository does not have is a note, since a ledger can be kept apart from its sources; anything else
 that is missing is a finding. Each entry is read once, and the work per entry does not grow with their number.
@@ -23,17 +22,23 @@ that is missing is a finding. Each entry is read once, and the work per entry do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, replace
+from itertools import count
 
-from gitops.cluster.audit.adoption import check_adoption
-from gitops.cluster.audit.approvals import approved_addresses, check_approvals, check_debt_records
-from gitops.cluster.audit.heads import find_contradictions
-from gitops.cluster.audit.migrations import check_migrations
-from gitops.cluster.audit.policies import check_policies, check_strategies
+from gitops.cluster.audit.approvals import (
+    approved_addresses,
+    check_approvals,
+    check_debt_records,
+    check_migrations,
+    check_policies,
+    check_revocation_records,
+    check_revocations,
+    check_strategies,
+    revocation_notes,
+)
 from gitops.cluster.audit.report import AuditFinding, AuditReport, AuditWitnesses
-from gitops.cluster.audit.revocations import check_revocation_records, check_revocations, revocation_notes
-from gitops.cluster.audit.scope import check_place, check_scope
+from gitops.cluster.audit.scope import check_adoption, check_place, check_scope
 from gitops.cluster.audit.source import check_source
 from gitops.cluster.audit.state import StateTransition, check_transition
 from gitops.cluster.audit.trail import state_of
@@ -46,10 +51,19 @@ from gitops.cluster.audit.walk import (
     start_after,
 )
 from gitops.cluster.ledger.chain import REVOCATIONS, VerifiedEntry, read_verified_entry
-from gitops.cluster.ledger.evidence import Anchor, WitnessedLedger, read_decision_evidence
+from gitops.cluster.ledger.evidence import (
+    Anchor,
+    EntryWitness,
+    WitnessedLedger,
+    WitnessKind,
+    document_problem,
+    named_entry,
+    read_decision_evidence,
+    verify_witness,
+)
 from gitops.cluster.ledger.layout import blob_key
 from gitops.cluster.ledger.trailers import check_records, commit_message
-from gitops.cluster.model.address import Address, trust_address
+from gitops.cluster.model.address import trust_address
 from gitops.cluster.model.approval import DecisionEvidence
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import WITH_ORIGINS, EntryKind, LedgerState
@@ -60,7 +74,8 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
 
-__all__ = ["AuditScope", "TreeOpener", "audit"]
+__all__ = ["AuditScope", "TreeOpener", "audit", "find_contradictions"]
+
 
 _RESOURCES = "__cluster/resources"
 _FIRST_RELEASE = (
@@ -243,20 +258,87 @@ def _check_blobs(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
     """Step 7; blobs that neither the folder nor the state changed were checked with the entry before."""
     folder = walk.reader.subtree(found.commit.tree, _RESOURCES)
     same = folder == walk.blobs
-    for text, path in _blob_paths(state):
-        if same and walk.state.resources.get(text) == state.resources[text]:
+    for address, resource in sorted(state.resources.items()):
+        if not rules_of(address).catalog_suffix or (same and walk.state.resources.get(address) == resource):
             continue
+        path = blob_key(address, resource.digest)
         content = None if path is None else walk.reader.read(found.commit.tree, path)
-        if content is None or digest(content) != state.resources[text].digest:
-            detail = f"the blob of {text} does not have digest {state.resources[text].digest}"
+        if content is None or digest(content) != resource.digest:
+            detail = f"the blob of {address} does not have digest {resource.digest}"
             raise IntegrityError(Code.LEDGER_BLOB_MISMATCH, detail)
     walk.blobs = folder
 
 
-def _blob_paths(state: LedgerState) -> Sequence[tuple[Address, str | None]]:
-    """The resources whose texts are in the catalog, each with the path of its text; None for a name that cannot be one."""
-    return [
-        (address, blob_key(address, resource.digest))
-        for address, resource in sorted(state.resources.items())
-        if rules_of(address).catalog_suffix
-    ]
+# What witnesses know of a ledger: that entries of it were removed, or that newer ones are withheld.
+#
+# 1. Every head that this clone saw before is an entry of the ledger.
+# 2. Every approval and every decision about one, consumed or not, names an entry of the ledger. One that names an entry of
+#    another chain, signed by a ledger key, proves that the ledger was rewound or forked, if it is signed for this repository;
+#    anything else proves nothing and is a note.
+# 3. The heads of other copies are the same or older. A newer one means that an old state of the ledger is served here.
+
+
+_LISTED = 10
+"""How many witnesses one finding quotes."""
+
+
+def find_contradictions(
+    reader: GitReader, ledger: WitnessedLedger, numbers: Mapping[str, int], witnesses: AuditWitnesses
+) -> Iterator[AuditFinding | str]:
+    """Findings about the whole chain, and notes (as texts). Never raises for what witnesses hold.
+
+    That the ledger diverged is one finding, with all that witnesses say about it.
+    """
+    head, diverged = ledger.head or "", list[str]()
+    seen: dict[str, list[str]] = {}
+    for where, commit in witnesses.seen.items():
+        if commit not in numbers:
+            seen.setdefault(commit, []).append(where)
+    for commit, places in seen.items():
+        diverged.append(f"head {head[:12]} does not continue {commit[:12]}, which was seen here ({', '.join(places)})")
+    for ref, commit in witnesses.signed.items():
+        entry = named_entry(reader, commit)
+        witness = None if entry is None else verify_witness(reader, entry, ledger)
+        if witness is not None and witness.contradicts:
+            branch = ref.removeprefix("refs/heads/")
+            if doubt := _doubt(reader, commit, witness, ledger):
+                yield f"{branch} names entry {witness.entry[:12]}, {witness.detail}; {doubt}, so it proves nothing; delete it"
+                continue
+            diverged.append(
+                f"{branch} names entry {witness.entry[:12]}, {witness.detail}, which the ledger does not have"
+            )
+    for who, commit in witnesses.copies.items():
+        found = _compare_copy(reader, ledger, numbers, who, commit)
+        if isinstance(found, AuditFinding) and found.code is Code.LEDGER_DIVERGED:
+            diverged.append(found.detail)
+        else:
+            yield found
+    if diverged:
+        more = f"; and {len(diverged) - _LISTED} more witnesses" if len(diverged) > _LISTED else ""
+        yield AuditFinding(head, 0, Code.LEDGER_DIVERGED, "; ".join(diverged[:_LISTED]) + more)
+
+
+def _doubt(reader: GitReader, commit: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
+    """Why a signed document proves nothing; empty if it is a proof."""
+    try:
+        return document_problem(reader, commit, witness, ledger)
+    except GitopsError as error:
+        return error.detail
+
+
+def _compare_copy(
+    reader: GitReader, ledger: WitnessedLedger, numbers: Mapping[str, int], who: str, commit: str
+) -> AuditFinding | str:
+    """Rule 3."""
+    head = ledger.head or ""
+    if commit in numbers:
+        return f"witness {who} has {'the same head' if commit == head else f'an older head, entry {numbers[commit]}'}"
+    # The auditor named this copy: its history is read whatever its length.
+    witness = verify_witness(reader, commit, replace(ledger, steps=count()))
+    if witness.kind is WitnessKind.NEWER:
+        detail = f"witness {who} has a newer head, {commit[:12]}, {witness.detail}: an old state is served here"
+        return AuditFinding(head, 0, Code.LEDGER_BEHIND, detail)
+    if witness.kind is WitnessKind.FOREIGN:
+        detail = f"witness {who} has another ledger: head {commit[:12]}, {witness.detail}"
+        return AuditFinding(head, 0, Code.LEDGER_DIVERGED, detail)
+    return AuditFinding(head, 0, Code.WITNESS_UNPROVEN, f"witness {who} shows {commit[:12]}: {witness.detail}")

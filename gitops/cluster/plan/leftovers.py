@@ -22,7 +22,7 @@ from dataclasses import field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gitops.cluster.approvals.revocations import recorded_revocations
+from gitops.cluster.approvals.decisions import recorded_revocations
 from gitops.cluster.changesets.lifecycle import unfinished
 from gitops.cluster.ledger.port import ChangesetListing
 from gitops.cluster.model.address import Address, Kind, schema_address

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from gitops.cluster.approvals.data import covers_change, data_refusal
-from gitops.cluster.approvals.verify import change_digest, change_form
+from gitops.cluster.approvals.verify import change_digest, change_form, covers_change, data_refusal
 from gitops.cluster.model.access import AccessDiff, AccessRow, widening_words
 from gitops.cluster.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.cluster.model.approval import Approval

@@ -11,21 +11,21 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import field, replace
 from datetime import datetime
 
-from gitops.cluster.approvals.data import data_refusal
 from gitops.cluster.approvals.decisions import (
     DecisionVerification,
     debt_of,
     find_settlements,
     open_debts,
+    recorded_revocations,
     revoked_approvals,
     verify_countersignatures,
     verify_revocations,
 )
 from gitops.cluster.approvals.origins import may_approve
-from gitops.cluster.approvals.revocations import recorded_revocations
 from gitops.cluster.approvals.verify import (
     ApprovalNeed,
     ApprovalVerification,
+    data_refusal,
     one_per_person,
     select_quorum,
     verify_approval,
@@ -186,8 +186,8 @@ def _report_refused(
     """
     refused = tuple(each for each in verified if not each.accepted)
     for each in refused:
-        for problem in () if _address(each.evidence) in opened else each.diagnostics:
-            problems.add(problem.code, problem.path, problem.message, severity=Severity.WARNING)
+        if _address(each.evidence) not in opened:
+            problems.extend(replace(problem, severity=Severity.WARNING) for problem in each.diagnostics)
     return refused
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Any, TypeVar
 
-from gitops.cluster.approvals.revocations import find_revocations, with_revocations
+from gitops.cluster.approvals.decisions import find_revocations, with_revocations
 from gitops.cluster.config.load import Loaded, load_desired
 from gitops.cluster.config.source import SourceMovedError
 from gitops.cluster.ledger.files import MISSING_BLOB, following, lock_held_message

@@ -1,16 +1,34 @@
-"""Attacks on approvals: for another change, by another person, at another time, or used twice."""
+"""Attacks on approvals: for another change, by another person, at another time, used twice, by an author, or over other data."""
 
 from __future__ import annotations
 
+import io
+import itertools
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import refresh
+from gitops.cluster.approvals.pushes import PUSHES
 from gitops.cluster.approving.approve import review
 from gitops.cluster.ledger.chain import approvals_prefix
 from gitops.cluster.model.address import graph_address
 from gitops.cluster.model.approval import Via
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
+from gitops.database.graph import LoadRequest, WriteContext, load_records
 from gitops.doctor.attack.copy import (
+    AUTHOR,
+    CLUSTER,
+    DELETE_LEGACY,
+    EXPIRED,
+    NARROW,
+    REVOKED,
+    STRANGER,
     Attack,
     AttackInconclusive,
     AttackSkipped,
@@ -19,10 +37,12 @@ from gitops.doctor.attack.copy import (
     join_reasons,
     require,
 )
-from gitops.doctor.attack.rules import AUTHOR, CLUSTER, DELETE_LEGACY, EXPIRED, NARROW, REVOKED, STRANGER
+from gitops.git.command import run_program
 from gitops.git.objects import format_commit, with_signature
-from gitops.git.port import ZERO, Person
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.signatures import sign
+from gitops.repository.record_push import record_of, record_push
+from gitops.repository.wiring.system import RandomIds, SystemClock
 
 _BACKDATED_TO = 1_550_000_000
 
@@ -283,4 +303,234 @@ APPROVAL_ATTACKS = (
     Attack("duplicate-headers", "a commit with two meanings", f"{_PAGE}: step 2", _two_headers),
     Attack("replaced-object", "refs/replace over an unsigned approval", f"{_PAGE}: step 2", _replaced),
     Attack("moved-approval", "move or delete the branch of an approval", "docs/hooks.md: pre-receive", _moved),
+)
+
+
+# Attacks on who the author is: pushes by accounts that no rule names, and pushes whose pusher another run must not forget.
+
+
+_ACCOUNTS = ("github-actions[bot]", "login")
+_SPOOFED = ("REMOTE_USER", "GL_USER")
+
+
+def _unsigned_delete(copy: ClusterCopy) -> str:
+    """The commit of a delete without a signature, in the name of a stranger, on a branch that does not have it yet."""
+    copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("cluster.yaml"): CLUSTER}))
+    return copy.commit(STRANGER, {copy.path("cluster.yaml"): DELETE_LEGACY}, signer=None)
+
+
+def _recorded(copy: ClusterCopy, commit: str, *, key: str | None = None, account: str | None = None) -> None:
+    """Push a commit to the branch, as a server does that knows the pusher by a key or an account: first it writes the record."""
+    store, clock = copy.store(), SystemClock()
+    update = RefUpdate(copy.target, store.resolve(copy.target) or ZERO, commit)
+    record = record_of([update], clock, certificate=None, key=key, account=account)
+    bot = Person("bot", copy.rules.bot)
+    require(
+        record_push(store, record, (commit,), bot, copy.rules.key(copy.rules.bot), clock), "the push is not recorded"
+    )
+    copy.move_ref(copy.target, commit)
+
+
+def _unlisted(copy: ClusterCopy) -> str:
+    """The token of a job pushes, or a login name; the rules name no person for either."""
+    listed = {name for account, _ in copy.rules.trust.accounts for name in (account, account.partition(":")[2])}
+    reasons = []
+    for account in _ACCOUNTS:
+        require(account not in listed, f"the rules list the account {account}")
+        _recorded(copy, _unsigned_delete(copy), account=account)
+        for who in copy.rules.approvers:
+            copy.approve(who, blind=True)
+        reasons.append(copy.expect_no_effect())
+    return join_reasons(*dict.fromkeys(reasons))
+
+
+def _beside_a_run(copy: ClusterCopy) -> str:
+    """An approver takes the lock, pushes a delete in the name of a stranger, and gives the lock back: another run applies it."""
+    store, first = copy.store(), copy.rules.first_approver
+    lock = f"refs/gitops/locks/{copy.rule.name}"
+    tree = store.write_files(None, {"lock.json": b"{}\n"})
+    copy.move_ref(lock, copy.write_commit(NewCommit(tree, (), Person("stranger", STRANGER, 1), "lock\n"), None))
+    _recorded(copy, _unsigned_delete(copy), key=copy.rules.public(first).split()[1])
+    copy.apply()
+    copy.move_ref(lock, ZERO)
+    for who in copy.rules.approvers:
+        copy.approve(who, blind=True)
+    held = copy.expect_no_effect()
+    require(Code.APPROVAL_SELF in held, f"the pusher is not known: {held}")
+    return held
+
+
+def _spoofed(copy: ClusterCopy) -> str:
+    """A push over a path, where the person who pushes sets the variables in which a server names the account."""
+    if not copy.has_hook:
+        raise AttackSkipped("no hook of this program records pushes there")
+    commit = _unsigned_delete(copy)
+    (copy.server / "hooks" / "post-receive").unlink(missing_ok=True)
+    environ = {**copy.environment(), **dict.fromkeys(_SPOOFED, copy.rules.first_approver)}
+    command = ("git", "-C", str(copy.server), "push", "-q", str(copy.server), f"{commit}:refs/heads/spoofed")
+    answer = run_program(command, env=environ)
+    if not answer.ok:
+        raise AttackInconclusive(f"the push failed: {answer.stderr.strip()[:200]}")
+    if copy.store().resolve(PUSHES) is not None:
+        raise AttackSucceeded("the server recorded the person that the pusher named")
+    return "variables of the pusher do not count"
+
+
+def _crossed(copy: ClusterCopy) -> str:
+    """An approver removes the graph in history that is applied, and lets git choose it again where two lines cross.
+
+    The only commits that change the graph are those of another person, who tried the same and took it back. Git may take the
+    newest commit at which the lines parted as their base.
+    """
+    first, store, times = copy.rules.first_approver, copy.store(), itertools.count(1_760_000_000)
+
+    def commit(who: str, tree: str | None, *parents: str) -> str:
+        require(tree is not None, "the merges conflict")
+        person = Person(who.partition("@")[0], who, next(times))
+        key = copy.rules.key(AUTHOR if who == STRANGER else who)
+        return store.write_commit(NewCommit(tree or "", parents, person, "change\n"), signing_key=key)
+
+    start = copy.head(copy.target)
+    kept = store.commit(start).tree
+    removed = store.write_files(kept, {copy.path("cluster.yaml"): DELETE_LEGACY})
+    gone = commit(first, removed, start)
+    applied = commit(first, kept, start, gone)
+    copy.move_ref(copy.target, applied)
+    copy.apply()
+    noted = commit(first, store.write_files(removed, {"notes.txt": b"words\n"}), gone)
+    undone = commit(STRANGER, kept, commit(STRANGER, removed, start))
+    has = commit(first, store.merge(applied, undone).tree, applied, undone)
+    lacks = commit(first, store.merge(noted, undone).tree, noted, undone)
+    copy.move_ref(copy.target, commit(first, store.commit(lacks).tree, has, lacks))
+    for who in copy.rules.approvers:
+        copy.approve(who, blind=True)
+    return copy.expect_no_effect()
+
+
+_AUTHORS = "docs/trust.md: who is an author"
+AUTHOR_ATTACKS = (
+    Attack("unlisted-account", "push with the token of a job, or a login that no rule names", _AUTHORS, _unlisted),
+    Attack("pushed-beside-a-run", "let another run apply your own push", _AUTHORS, _beside_a_run),
+    Attack("spoofed-login", "name another person in the variables of a push", _AUTHORS, _spoofed),
+    Attack("crossed-merges", "delete a graph by merges that cross, and approve it", _AUTHORS, _crossed, "applied"),
+)
+
+
+# Attacks on data: an approval of one graph, or of few rows, that would delete another graph, or many rows.
+
+
+_LOCKS = "refs/gitops/locks", "refs/heads/gitops/locks"
+_FEW = 5
+
+
+@dataclass(frozen=True)
+class _At:
+    """Does something at one fault point of a run, as if it happened in another process."""
+
+    point: str
+    act: Callable[[], None]
+
+    def reach(self, point: str) -> None:
+        """Act at the point."""
+        if point == self.point:
+            self.act()
+
+
+def _load(copy: ClusterCopy, rows: int) -> None:
+    """Load rows into the graph, as its users do."""
+    lines = (json.dumps({"type": "Contact", "data": {"name": f"n{n}"}}) for n in range(rows))
+    records = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
+    load_records(LoadRequest(str(copy.graph("legacy")), records), WriteContext(SystemClock(), RandomIds()))
+
+
+def _declare(copy: ClusterCopy, cluster: bytes) -> None:
+    copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("cluster.yaml"): cluster}))
+
+
+def _left_over(copy: ClusterCopy) -> str:
+    """Everybody approves twice, so that half of the approvals are left when the graph is deleted and created again."""
+    copy.approve_all()
+    copy.approve_all()
+    copy.apply()
+    require(not copy.has_graph("legacy"), "the first, honest delete did not work")
+    _declare(copy, CLUSTER)
+    copy.apply()
+    require(copy.has_graph("legacy"), "the graph was not created again")
+    _declare(copy, DELETE_LEGACY)
+    return copy.expect_no_effect()
+
+
+def _loaded_after(copy: ClusterCopy) -> str:
+    """Approved while the graph was empty; then its users load rows."""
+    copy.approve_all()
+    _load(copy, _FEW)
+    return copy.expect_no_effect()
+
+
+def _restored(copy: ClusterCopy) -> str:
+    """A run dies after the delete, the operator restores a backup, and the next run finds the same approval."""
+    _load(copy, _FEW)
+    backup = shutil.copytree(copy.graph("legacy"), copy.folder / "backup")
+    copy.approve_all()
+
+    def die() -> None:
+        raise GitopsError(Code.INJECTED_FAILPOINT, "the process ends")
+
+    apply(replace(copy.workspace(), faults=_At("cluster_apply.after_graph_delete", die)))
+    require(not copy.has_graph("legacy"), "the run did not get as far as the delete")
+    shutil.copytree(backup, copy.graph("legacy"))
+    codes = dict.fromkeys(copy.apply()[1] + copy.apply()[1])
+    if not copy.has_graph("legacy"):
+        raise AttackSucceeded("the restored graph was deleted by the same approval")
+    return ", ".join(codes)
+
+
+def _slow(copy: ClusterCopy) -> str:
+    """A run is suspended before the delete; others break its lock and keep the graph. Then it goes on."""
+    copy.approve_all()
+
+    def break_lock() -> None:
+        for ref in [ref for folder in _LOCKS for ref in copy.store().refs(folder)]:
+            copy.move_ref(ref, ZERO)
+        _declare(copy, CLUSTER)
+        copy.apply()
+
+    outcome = apply(replace(copy.workspace(), faults=_At("cluster_apply.before_graph_delete", break_lock)))
+    if not copy.has_graph("legacy"):
+        raise AttackSucceeded("a run without its lock deleted the graph")
+    if outcome.ok:
+        raise AttackSucceeded("a run without its lock says that it deleted the graph")
+    return ", ".join(dict.fromkeys(d.code for d in outcome.diagnostics))
+
+
+def _vanished(copy: ClusterCopy) -> str:
+    """The files of a graph are removed, and a refresh runs: then neither creating it again nor its delete needs an approval."""
+    shutil.rmtree(copy.graph("legacy"))
+    reported = [each.code for each in refresh(copy.workspace()).diagnostics]
+    copy.apply()
+    if copy.has_graph("legacy"):
+        raise AttackSucceeded("an empty graph was created in its place")
+    _declare(copy, DELETE_LEGACY)
+    outcome, codes = copy.apply()
+    if outcome is not None and outcome.converged:
+        raise AttackSucceeded("the loss was forgotten without an approval")
+    return ", ".join(dict.fromkeys((*reported, *codes)))
+
+
+def _emptied(copy: ClusterCopy) -> str:
+    """The graph stays, and other types replace all of its types."""
+    _load(copy, _FEW)
+    other = b"node Other {\n    name: String @key\n}\n"
+    copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("legacy.pg"): other}))
+    return copy.expect_no_effect()
+
+
+_DATA = "docs/trust.md: which data an approval covers"
+DATA_ATTACKS = (
+    Attack("left-over-approval", "use an approval that was not needed", _DATA, _left_over),
+    Attack("loaded-after-approval", "load rows after the approval", _DATA, _loaded_after),
+    Attack("restored-backup", "restore a backup after a crash", _DATA, _restored),
+    Attack("slow-run", "go on after the lock was broken", _DATA, _slow),
+    Attack("vanished-graph", "remove the files of a graph", _DATA, _vanished, "applied"),
+    Attack("emptied-graph", "drop the types of a graph", _DATA, _emptied, "applied"),
 )

@@ -12,9 +12,8 @@ from pathlib import Path
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.doctor.attack.approvals import APPROVAL_ATTACKS
-from gitops.doctor.attack.authors import AUTHOR_ATTACKS
-from gitops.doctor.attack.content import CONTENT_ATTACKS
+from gitops.doctor.attack.approvals import APPROVAL_ATTACKS, AUTHOR_ATTACKS, DATA_ATTACKS
+from gitops.doctor.attack.content import CONTENT_ATTACKS, EXECUTION_ATTACKS, MESSAGE_ATTACKS
 from gitops.doctor.attack.copy import (
     Attack,
     AttackInconclusive,
@@ -22,15 +21,9 @@ from gitops.doctor.attack.copy import (
     AttackSucceeded,
     ClusterCopy,
     build_states,
+    copy_rules,
 )
-from gitops.doctor.attack.data import DATA_ATTACKS
-from gitops.doctor.attack.evidence import EVIDENCE_ATTACKS
-from gitops.doctor.attack.execution import EXECUTION_ATTACKS
-from gitops.doctor.attack.history import HISTORY_ATTACKS
-from gitops.doctor.attack.messages import MESSAGE_ATTACKS
-from gitops.doctor.attack.place import PLACE_ATTACKS
-from gitops.doctor.attack.rules import copy_rules
-from gitops.doctor.attack.runs import RUN_ATTACKS
+from gitops.doctor.attack.ledger import EVIDENCE_ATTACKS, HISTORY_ATTACKS, PLACE_ATTACKS, RUN_ATTACKS
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.remote import SelfRemote
 from gitops.repository.wiring.project import LocalProject

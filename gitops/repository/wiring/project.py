@@ -20,7 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from gitops.cluster.apply.provider import ClusterProvider
-from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.approving.approve import ApprovalPublisher
 from gitops.cluster.config.cache import MemoryCache
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.config.gitops_yaml import ClusterRule

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gitops.cluster.audit.intoto import NAMESPACE
+from gitops.cluster.audit.statement import NAMESPACE
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError

@@ -19,14 +19,14 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from gitops.core.clock import FixedClock, SequentialIds
 from gitops.engine.engine import LanceEngine
 from gitops.ledger.layout import graph_root
 from gitops.model.approval import GrantSource
 from gitops.workflows.context import Stores
 from gitops.workflows.decide import countersign, revoke
 from gitops.workflows.refresh import import_cluster, refresh
-
-from gitops.core.clock import FixedClock, SequentialIds
 from tests.support import audited
 from tests.support.audited import CLUSTER, CONFIG, PEOPLE, WIDER, Life, declared
 from tests.support.cluster import Cluster

@@ -10,7 +10,7 @@ import pytest
 
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.doctor.findings import DoctorFinding, Health
-from gitops.doctor.ledger import probe_locks
+from gitops.doctor.trust import probe_locks
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.git.repository import Repository

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from gitops.cluster.approving.approve import sign_approval
-from gitops.cluster.approving.sign import ApprovalPublisher
+from gitops.cluster.approving.approve import ApprovalPublisher, sign_approval
 from gitops.cluster.ledger.chain import APPROVALS as ALL_APPROVALS
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.outcome import ApproveOutcome

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gitops.cluster.model.address import Address, Kind
 from gitops.core.canonical import canonical, canonical_digest, compact, digest, document
 from gitops.core.clock import encode_ulid, is_ulid, parse_timestamp, timestamp
-from gitops.core.codes import REGISTRY, Severity, _read
+from gitops.core.codes import REGISTRY, Severity
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret, resolve
@@ -138,11 +138,6 @@ def test_every_code_is_snake_case_with_summary_and_remedy() -> None:
         assert code.summary
         assert code.fix
         assert not code.summary.endswith(".")
-
-
-def test_a_code_cannot_be_registered_twice() -> None:
-    with pytest.raises(ValueError, match="twice"):
-        _read("usage_error | E | b\n  c\n  -> d", "usage_error | W | b\n  c\n  -> d")
 
 
 def test_diagnostics_keep_their_order_and_know_errors() -> None:

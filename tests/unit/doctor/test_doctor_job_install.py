@@ -10,7 +10,7 @@ from gitops import __version__
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.findings import Health
-from gitops.doctor.job_install import install_findings
+from gitops.doctor.jobs import install_findings
 from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS
 from gitops.init.install import Wheel, install_files
 from tests.support.actions.scaffolds import PINNED, made

@@ -9,7 +9,7 @@ import pytest
 
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget
 from gitops.doctor.findings import Health
-from gitops.doctor.ticks import interval_of, tick_findings
+from gitops.doctor.jobs import interval_of, tick_findings
 from tests.support.actions.scaffolds import made
 from tests.support.strategies import rules
 

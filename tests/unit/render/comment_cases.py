@@ -73,6 +73,7 @@ MISSING = ApprovalState(
         ("approval_self", "alice@example.com wrote commit 1a2b3c4d of this change"),
         ("approval_stale", "the cluster folder changed: `a.gq`"),
     ),
+    step=4,
     command=f"gitops approve graph.legacy --request 7 --plan {PLAN.digest}",
 )
 GIVEN = ApprovalState(resource="graph.legacy", satisfied=True, by=("bob@example.com",))

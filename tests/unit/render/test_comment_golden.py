@@ -318,13 +318,12 @@ def test_a_template_of_the_repository_may_lay_out_a_large_plan():
 
 def test_the_check_of_an_approval_is_told_as_far_as_it_came():
     assert {c["state"] for c in verification_steps(replace(MISSING, satisfied=True))} == {"passed"}
-    assert [c["state"] for c in verification_steps(replace(MISSING, refused=(("approval_spent", ""),)))][4:] == [
-        "passed",
+    assert [c["state"] for c in verification_steps(replace(MISSING, step=6))] == [
+        *["passed"] * 5,
         "refused",
-        "not reached",
+        *["not reached"] * 2,
     ]
-    assert verification_steps(replace(MISSING, refused=(("approval_quorum", ""),))) == ()
-    assert verification_steps(replace(MISSING, refused=())) == ()
+    assert verification_steps(replace(MISSING, step=None)) == ()
 
 
 def test_the_report_of_drift_is_found_again():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gitops.cluster.apply.refresh import refresh
-from gitops.cluster.approvals.revocations import find_revocations
+from gitops.cluster.approvals.decisions import find_revocations
 from gitops.cluster.approving.decide import countersign, revoke
 from gitops.cluster.audit.report import AuditWitnesses
 from gitops.cluster.audit.trail import read_trail
@@ -134,7 +134,7 @@ def test_who_is_trusted_and_no_approver_revokes_only_what_they_gave(tmp_path: Pa
 def test_a_run_takes_in_a_bounded_number(given: tuple[Life, str], monkeypatch: pytest.MonkeyPatch) -> None:
     life, _ = given
     life.approve("ben", "graph.legacy")
-    monkeypatch.setattr("gitops.cluster.approvals.revocations.MOST_RECORDED", 1)
+    monkeypatch.setattr("gitops.cluster.approvals.decisions.MOST_RECORDED", 1)
     # With two of two revoked nothing is applied, whatever the order in which entries take them in.
     for ref in branches(life):
         assert revoke(office(life, "ada"), ref.rpartition("/")[2], "not yet").ok

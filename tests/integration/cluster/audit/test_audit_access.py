@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cluster.audit import policies
+from gitops.cluster.audit import approvals
 from gitops.cluster.model.change import Disposition, Reason
 from gitops.cluster.model.ledger import ENTRY_VERSION, LedgerEntry
 from gitops.cluster.plan.plan import plan
@@ -115,7 +115,7 @@ def test_copies_of_a_protected_branch_wait_for_an_approval(
     finding = life.audit(lie).finding
     assert finding is not None
     assert finding.detail == words
-    monkeypatch.setattr(policies, "RULES_OF_0_2_1", ENTRY_VERSION + 1)
+    monkeypatch.setattr(approvals, "RULES_OF_0_2_1", ENTRY_VERSION + 1)
     assert f"entry {number}: {words}" in life.audit(lie).notes
 
 

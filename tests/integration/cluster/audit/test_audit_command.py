@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft7Validator
 
-from gitops.cluster.audit.intoto import (
+from gitops.cluster.audit.statement import (
     NAMESPACE,
     PAYLOAD_TYPE,
     Envelope,

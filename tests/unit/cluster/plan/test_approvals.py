@@ -7,10 +7,24 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.cluster.approvals.data import covers_change
-from gitops.cluster.approvals.verify import ApprovalNeed, change_digest, one_per_person, verify_approval
+from gitops.cluster.approvals.verify import (
+    STEPS,
+    ApprovalNeed,
+    change_digest,
+    covers_change,
+    one_per_person,
+    verify_approval,
+)
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.approval import Approval, ApprovalEvidence, ApprovalStatement, ClusterTarget
+from gitops.cluster.model.approval import (
+    Approval,
+    ApprovalEvidence,
+    ApprovalStatement,
+    ClusterTarget,
+    ForgeGrant,
+    GrantSource,
+    Via,
+)
 from gitops.cluster.model.change import Action, Disposition, Reason
 from gitops.cluster.model.trust import DataGrowth, Signer, TrustRoot
 from gitops.core.clock import timestamp
@@ -87,6 +101,7 @@ def refusal(item: ApprovalEvidence = GOOD, need: ApprovalNeed = NEED, trust: Tru
     assert not verdict.accepted
     assert verdict.principal is None
     (problem,) = verdict.diagnostics
+    assert problem.code in STEPS[problem.step - 1].codes
     assert problem.path == need.change.address
     assert COMMIT[:12] in problem.message
     return problem.code, problem.message
@@ -280,6 +295,23 @@ def test_step_7_stale_says_what_moved(said, item, need):
     code, message = refusal(item, need)
     assert code == "approval_stale"
     assert said in message
+
+
+GRANT = ForgeGrant("github:1", "sam", 1, GrantSource.REVIEW, "9", "4" * 40, timestamp(NOW))
+SHARED = [
+    (1, "approval_malformed", replace(GOOD, on_chain=False), NEED),
+    (2, "approval_stale", replace(GOOD, statement=replace(statement(), version=2)), NEED),
+    (3, "approval_malformed", replace(GOOD, approval=approval("alex")), NEED),
+    (3, "approval_signer_not_allowed", replace(GOOD, statement=replace(statement(), via=Via.FORGE, grant=GRANT)), NEED),
+    (4, "approval_signer_not_allowed", evidence("visitor"), NEED),
+    (7, "approval_stale", GOOD, replace(NEED, config_digest=hexed("0"))),
+]
+
+
+@pytest.mark.parametrize(("step", "code", "item", "need"), SHARED, ids=[f"{case[0]} {case[1]}" for case in SHARED])
+def test_a_code_of_several_steps_says_at_which_one_it_refused(step, code, item, need):
+    (problem,) = verify_approval(item, need, TRUST).diagnostics
+    assert (problem.step, problem.code) == (step, code)
 
 
 # Digests.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.cluster.approvals.data import data_refusal
+from gitops.cluster.approvals.verify import data_refusal
 from gitops.cluster.model.change import Change, Seen
 from gitops.cluster.model.trust import DataGrowth
 from tests.support.planning import SEEN, change

@@ -30,7 +30,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         1: ("decision.revoke.txt", "decision.countersign.txt"),
         2: ("decision_2.revoke.txt", "decision_2.countersign.txt"),
     },
-    "gitops.cluster.audit.pin.PIN": {1: ("pin.json",)},
+    "gitops.cluster.audit.report.PIN": {1: ("pin.json",)},
     "gitops.bot.kept_plans.PLAN_RECORD": {
         1: ("plan_record.json", "plan_record.no_plan.json"),
         2: ("plan_record_2.json",),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.cluster.audit.intoto import (
+from gitops.cluster.audit.statement import (
     PREDICATE_TYPE,
     STATEMENT_TYPE,
     Envelope,
