@@ -3,7 +3,7 @@
 1. Read the ledger position and the branch, and choose the merge that comes next: see `gitops.cluster.changesets.queue`.
 2. Find the change requests that its commits merged, and their authors. If the trust rules ask for the forge's own verdict, check
    it for each of these commits.
-3. Import the cluster if it has no ledger. If it is declared elsewhere than its ledger records it: `gitops.repository.move`.
+3. Import the cluster if it has no ledger. If it is declared elsewhere than its ledger records it: `gitops.repository.apply`.
 4. Apply. The first push is the entry with its intents: a ledger that refuses it ends the run before any side effect.
 5. Set the status, record the deployment, write the comments.
 6. Repeat while merges wait: the branch may have moved, and another run may have found the lock held, and ended.
@@ -44,9 +44,9 @@ from gitops.forge.port import ChangeRequest, CheckState, DeploymentState, Push, 
 from gitops.git.port import Commit
 from gitops.render.changesets import changeset_outcome
 from gitops.render.comment_inputs import CommentSubject
+from gitops.repository.apply import governed_apply, move_cluster
 from gitops.repository.authors import MOST_ASKED, requests_merged_by
 from gitops.repository.changes import commit_changes
-from gitops.repository.move import move_cluster
 from gitops.repository.position import LedgerPosition
 from gitops.repository.results import LogLine, RunResult, diagnostic_lines, diagnostics_of, result_of
 
@@ -253,27 +253,26 @@ def _carry_out(
         for detail in moved.outcome.changes[0].details:
             yield LogLine(f"apply of {rule.name}: {detail}")
         context.refresh(rule)
-        if moved.refused or moved.rule is None:
-            return moved.outcome, None, moved.rule
-        rule, commit = moved.rule, context.project.head_of(moved.rule.ref) or commit
-    workspace = context.workspace_at(rule, commit, known, in_place=True)
-    atomic = context.config.apply.atomicity == "atomic"
-    outcome = apply(replace(workspace, atomic=atomic, changeset=facts))
-    for each in outcome.diagnostics:
-        if each.code == Code.PUSHERS_PENDING:
-            raise GitopsError(each.code, each.message, path=each.path)
-    if moved.outcome is not None:
-        outcome = replace(
-            outcome,
-            changes=(*moved.outcome.changes, *outcome.changes),
-            approvals_used={**moved.outcome.approvals_used, **outcome.approvals_used},
-        )
-    waits = outcome.ok and any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
+    waits = False
+
+    def apply_rest(here: ClusterRule) -> ApplyOutcome:
+        nonlocal commit, waits
+        commit = commit if moved.outcome is None else context.project.head_of(here.ref) or commit
+        workspace = context.workspace_at(here, commit, known, in_place=True)
+        outcome = apply(replace(workspace, atomic=context.config.apply.atomicity == "atomic", changeset=facts))
+        for each in outcome.diagnostics:
+            if each.code == Code.PUSHERS_PENDING:
+                raise GitopsError(each.code, each.message, path=each.path)
+        waits = outcome.ok and any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
+        return outcome
+
+    outcome = governed_apply(moved, apply_rest)
+    if moved.rule is None or not waits:
+        return outcome, None, moved.rule
     # What is left is another plan than the one that was applied in part, and it is that which has to be approved.
-    workspace = context.workspace_at(rule, commit, known)
-    left = plan(workspace) if waits else None
-    unknown = () if left is None else _unknown_authors(workspace, outcome)
-    return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics, *unknown)), left, rule
+    workspace = context.workspace_at(moved.rule, commit, known)
+    unknown = _unknown_authors(workspace, outcome)
+    return replace(outcome, diagnostics=(*outcome.diagnostics, *unknown)), plan(workspace), moved.rule
 
 
 def _did_nothing(outcome: ApplyOutcome) -> bool:

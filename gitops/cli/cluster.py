@@ -210,18 +210,14 @@ def _applied(
 
     if local is None:
         return carried_out(prepared(folder_of(options, actor)))
-    from gitops.repository.move import move_cluster
+    from gitops.repository.apply import governed_apply, move_cluster
 
     if not dry_run:
         local.person()
     rule, project = local.rule(options.cluster, options.config), local.project
     position, config = project.position(rule), project.config()
     moved = move_cluster(project, rule, position, config, lambda: local.workspace(rule, actor), dry_run=dry_run)
-    if moved.outcome is not None and (moved.refused or moved.rule is None):
-        return moved.outcome
-    workspace = local.workspace(moved.rule or rule, actor, in_place=True)
-    outcome = carried_out(prepared(workspace))
-    return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics))
+    return governed_apply(moved, lambda here: carried_out(prepared(local.workspace(here, actor, in_place=True))))
 
 
 def as_chosen(workspace: Workspace, options: argparse.Namespace) -> Workspace:

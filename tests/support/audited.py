@@ -36,7 +36,7 @@ from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, GitRemote, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
-from gitops.repository.move import ClusterMove, move_cluster
+from gitops.repository.apply import ClusterMove, move_cluster
 from gitops.repository.project import Project, ProjectTools
 from gitops.repository.wiring.project import open_commit_tree
 from tests.support.clock import FixedClock

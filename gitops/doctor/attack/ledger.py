@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from threading import Barrier
 from typing import Any, cast
 
@@ -23,6 +22,7 @@ from gitops.cluster.ledger.documents import read_entry, write_entry
 from gitops.cluster.ledger.trailers import commit_message
 from gitops.cluster.model.address import graph_address
 from gitops.cluster.model.outcome import ApplyOutcome, VerbOutcome
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -43,7 +43,7 @@ from gitops.doctor.attack.copy import (
 from gitops.git.port import ZERO, GitStore, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.git.repository import Repository
-from gitops.repository.move import move_cluster
+from gitops.repository.apply import governed_apply, move_cluster
 from gitops.repository.project import Project
 from gitops.repository.wiring.local import open_commit_tree
 from gitops.repository.wiring.repair import repair_ledger
@@ -530,12 +530,16 @@ def _merged(copy: ClusterCopy, files: Mapping[str, bytes | None]) -> str:
 def _applied(copy: ClusterCopy, rule: ClusterRule) -> VerbOutcome:
     """What the bot does with a cluster after a merge: the ledger is started, or a change of its place and an apply are tried."""
     project, config = copy.local().project, copy.local().project.config()
-    position, head = project.position(rule), project.head_of(rule.ref) or copy.head(copy.target)
-    open_at = partial(project.workspace, rule, head, position, config=config, actor=copy.rules.bot)
+    head, position = project.head_of(rule.ref) or copy.head(copy.target), project.position(rule)
+
+    def workspace(here: ClusterRule, *, in_place: bool) -> Workspace:
+        position = project.position(here)
+        return project.workspace(here, head, position, in_place=in_place, config=config, actor=copy.rules.bot)
+
     if position.applied is None:
-        return import_cluster(open_at(in_place=True))
-    moved = move_cluster(project, rule, position, config, open_at)
-    return moved.outcome or apply(open_at(in_place=True))
+        return import_cluster(workspace(rule, in_place=True))
+    moved = move_cluster(project, rule, position, config, lambda: workspace(rule, in_place=False))
+    return governed_apply(moved, lambda here: apply(workspace(here, in_place=True)))
 
 
 def _moved(**changed: str) -> Callable[[ClusterCopy], str]:

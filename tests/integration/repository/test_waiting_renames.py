@@ -7,7 +7,7 @@ from pathlib import Path
 from gitops.cluster.apply.refresh import refresh
 from gitops.cluster.approving.approve import sign_approval
 from gitops.cluster.model.address import Address
-from gitops.repository.move import move_cluster
+from gitops.repository.apply import move_cluster
 from tests.support.audited import CONFIG, Life
 from tests.support.governed import WITHOUT_LEGACY, deleted, errors, means, newest
 

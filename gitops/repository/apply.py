@@ -1,12 +1,14 @@
-"""The part of an apply that is about the cluster itself: where it is declared elsewhere than its ledger records it.
+"""An apply under a ledger branch, whoever starts it: first where the cluster is, then the rest, as one outcome.
 
-If that is approved, it is recorded, and the rest of the apply goes on from there. If it is not approved, the rest goes on where
-the cluster is. If it is approved and cannot be carried out, nothing else is applied.
+1. Where the cluster is declared elsewhere than its ledger records it, and that is approved, it is recorded, and the rest of the
+   apply goes on from there. If it is not approved, the rest goes on where the cluster is.
+2. If it is approved and cannot be carried out, or if it takes the cluster out, nothing else is applied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from gitops.cluster.apply.scope import apply_scope
 from gitops.cluster.config.gitops_yaml import BotConfig, ClusterRule
@@ -65,3 +67,21 @@ def move_cluster(
         return ClusterMove(rule, outcome, refused=outcome.diagnostics)
     address = cluster_address(rule.name)
     return ClusterMove(rule, waits=tuple(each for each in outcome.diagnostics if each.path == address))
+
+
+def governed_apply(moved: ClusterMove, rest: Callable[[ClusterRule], ApplyOutcome]) -> ApplyOutcome:
+    """The outcome of a whole apply after its move of the cluster; `rest` applies the rest where the cluster is then."""
+    entry = moved.outcome
+    if entry is not None and (moved.refused or moved.rule is None):
+        return entry
+    if moved.rule is None:
+        raise AssertionError("only an entry takes a cluster out")
+    outcome = rest(moved.rule)
+    if entry is not None:
+        outcome = replace(
+            outcome,
+            changes=(*entry.changes, *outcome.changes),
+            approvals_used={**entry.approvals_used, **outcome.approvals_used},
+            state_written=entry.state_written or outcome.state_written,
+        )
+    return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics))
