@@ -15,14 +15,15 @@ from gitops.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LedgerPosition:
-    """What the ledger of a cluster records: `applied` is the source commit of its newest entry, None before the first.
+    """What the ledger of a cluster records: `head` is its newest entry, `applied` the source commit of that.
 
-    `origins` are those of the changes up to `applied` that are not applied completely (`converged` is False then): without
-    them, authors could merge their own change first, and approve it in a later run. `tree` is the cluster folder of `applied`.
-    `trust` are the trust rules in force, None before the first entry; `debts` are the open debts. `scope` is where the ledger
-    records the cluster. `graphs` are those that it vouches for.
+    Both are None before the first entry. `origins` are those of the changes up to `applied` that are not applied completely
+    (`converged` is False then): without them, authors could merge their own change first, and approve it in a later run. `tree`
+    is the cluster folder of `applied`. `trust` are the trust rules in force, None before the first entry; `debts` are the open
+    debts. `scope` is where the ledger records the cluster. `graphs` are those that it vouches for.
     """
 
+    head: str | None = None
     applied: str | None = None
     tree: str | None = None
     origins: tuple[Origin, ...] = ()

@@ -17,11 +17,11 @@ from gitops.cluster.approvals.origins import KnownOrigins, Origins, Unapplied, w
 from gitops.cluster.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
 from gitops.cluster.config.cache import CompileCache, Hints
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
-from gitops.cluster.config.load import declared_schema
 from gitops.cluster.config.sound import ContentTree, LedgerGraphs, changed_paths, require_plain
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger.chain import LEDGERS, VerifiedEntry, ledger_ref, newest_entries
 from gitops.cluster.ledger.port import LedgerStore, LedgerView
+from gitops.cluster.ledger.schemas import recorded_schema
 from gitops.cluster.ledger.sources import trust_at, trust_waits
 from gitops.cluster.model.address import Kind, cluster_address
 from gitops.cluster.model.approval import ClusterTarget
@@ -158,6 +158,7 @@ class Project:
             applied_all and view.trust is not None and not trust_waits(self.tools.store, source, view.trust.digest)
         )
         return LedgerPosition(
+            head=view.head,
             applied=source,
             tree=None if entry.source is None else entry.source.tree,
             origins=() if converged else waiting,
@@ -379,13 +380,9 @@ class Project:
     def accepted_schema(
         self, rule: ClusterRule, graph: str, digest: str, position: LedgerPosition | None = None
     ) -> bytes | None:
-        """The schema text of a graph at the source commit applied last, if it has this digest."""
-        applied, store = (position or self.position(rule)).applied, self.tools.store
-        if applied is None or store.resolve(applied) is None:
-            return None
-        folder = store.subtree(store.commit(applied).tree, rule.path)
-        tree = None if folder is None else self.tools.open_tree(store, folder, rule.path)
-        return None if tree is None else declared_schema(tree, graph, digest)
+        """The schema text of a graph that the ledger recorded with this digest, where git has it."""
+        head, store = (position or self.position(rule)).head, self.tools.store
+        return recorded_schema(store, head, graph, digest, self.tools.open_tree)
 
     def ledger_head(self, rule: ClusterRule) -> str:
         """The newest ledger entry, with its objects here. Raises GitopsError `ledger_missing`."""

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 from gitops.cluster.audit.walk import entry_ids
 from gitops.cluster.config.declaration import CONFIG_FILE
 from gitops.cluster.config.gitops_yaml import ClusterRule
-from gitops.cluster.config.load import declared_schema, load_desired
+from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.sound import ContentTree
 from gitops.cluster.config.source import normalize
 from gitops.cluster.ledger.chain import read_verified_entry
+from gitops.cluster.ledger.schemas import recorded_schema
 from gitops.cluster.model.address import Kind, schema_address
 from gitops.cluster.model.change import Disposition
 from gitops.cluster.model.ledger import EntryKind, LedgerEntry
@@ -275,8 +276,7 @@ def _applied_since(
             if after is None or entry.source is None:
                 continue
             project.fetch_commits(entry.source.commit)
-            folder = cluster_folder(project, store.commit(entry.source.commit).tree, rule_at(entry.target))
-            if (text := declared_schema(folder, graph, after)) is not None:
+            if (text := recorded_schema(store, commit_id, graph, after, project.tools.open_tree)) is not None:
                 found.append(text)
     return {graph: _compiled(found) for graph, found in texts.items()}
 

@@ -1,0 +1,44 @@
+"""The texts of applied schemas: an entry records a digest, and the source commits that the ledger names have the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from gitops.cluster.config.load import declared_schema
+from gitops.cluster.config.source import SourceTree
+from gitops.cluster.ledger.chain import ENTRY
+from gitops.cluster.ledger.documents import read_entry
+from gitops.cluster.model.address import schema_address
+from gitops.cluster.model.change import Disposition
+from gitops.core.errors import GitopsError
+from gitops.git.port import GitReader
+
+__all__ = ["recorded_schema"]
+
+
+def recorded_schema(
+    reader: GitReader, head: str | None, graph: str, digest: str, open_tree: Callable[[GitReader, str, str], SourceTree]
+) -> bytes | None:
+    """The schema text of a graph that a ledger recorded with this digest up to the entry `head`; only what is here is read.
+
+    The sources are tried from the newest back to the one by which it was applied: an entry also names a commit of which it
+    applied nothing. The digest says that it is this text, so the chain need not be verified. None for a text that no source
+    has, such as one that was found in a graph.
+    """
+    tried: set[str] = set()
+    with suppress(GitopsError):
+        while head is not None:
+            commit = reader.commit(head)
+            entry = read_entry(reader.read(commit.tree, ENTRY) or b"")
+            if entry.source is not None and entry.source.tree not in tried:
+                tried.add(entry.source.tree)
+                with suppress(GitopsError):
+                    text = declared_schema(open_tree(reader, entry.source.tree, entry.target.path), graph, digest)
+                    if text is not None:
+                        return text
+            applied = {c.resource: c.after for c in entry.changes if c.disposition == Disposition.APPLIED}
+            if applied.get(schema_address(graph)) == digest:
+                return None
+            head = next(iter(commit.parents), None)
+    return None
