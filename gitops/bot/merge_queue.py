@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gitops.bot.context import EventContext, comment_subject
-from gitops.bot.kept_plans import kept_plan
 from gitops.bot.report import report_plan, report_refusal, report_untouched
 from gitops.cluster.approvals.counting import merging_gives
 from gitops.cluster.config.gitops_yaml import ClusterRule
@@ -27,6 +26,7 @@ from gitops.core.errors import GitopsError
 from gitops.forge.events import QueueEvent
 from gitops.forge.port import ChangeRequest, ReviewDecision
 from gitops.repository.changes import changes_cluster, trees_differ
+from gitops.repository.kept_plans import kept_plan
 from gitops.repository.results import LogLine, diagnostic_lines, diagnostics_of
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 
 from gitops.bot.context import EventContext, comment_subject, left_before
-from gitops.bot.kept_plans import is_reported, kept_plan, plan_record, plan_ref, refusal_record
+from gitops.bot.kept_plans import is_reported, plan_record, refusal_record
 from gitops.bot.report import report_plan, report_refusal, report_untouched, set_labels
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.address import Address
@@ -26,6 +26,7 @@ from gitops.forge.port import ChangeRequest, ReviewDecision
 from gitops.git.port import ZERO
 from gitops.render.comment_inputs import CommentSubject, OtherRequest, RefusedCommand
 from gitops.repository.changes import changes_cluster
+from gitops.repository.kept_plans import kept_plan, plan_ref
 from gitops.repository.results import LogLine, RunResult, diagnostics_of
 
 NEEDS_APPROVAL, PLAN_FAILED = "gitops/needs-approval", "gitops/failed"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gitops.bot.context import ClusterReport, EventContext
-from gitops.bot.kept_plans import keep_plan, keep_refusal, kept_plan, plan_record, plan_ref, refusal_record
+from gitops.bot.kept_plans import keep_plan, keep_refusal, plan_record, refusal_record
 from gitops.bot.statuses import apply_status, changeset_status, plan_status
 from gitops.cluster.approvals.verify import REFUSALS
 from gitops.cluster.changesets.stream import newest_attempt
@@ -40,6 +40,7 @@ from gitops.render.comment_inputs import (
 from gitops.render.json import approve_command
 from gitops.render.markdown import hidden
 from gitops.render.plan_views import PlanView
+from gitops.repository.kept_plans import kept_plan, plan_ref
 from gitops.repository.results import LogLine, RunResult, logged, result_of
 
 _MAX_STATUS = 140

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from gitops.bot.apply_clusters import apply_cluster, plan_open_requests
 from gitops.bot.command_syntax import CommandAction, CommentCommand
 from gitops.bot.context import EventContext
-from gitops.bot.kept_plans import kept_plan
 from gitops.bot.plan_requests import plan_request, requests_of_cluster
 from gitops.bot.report import status_context
 from gitops.bot.request_keeper import RequestKeeper, catch_up
@@ -27,6 +26,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.repository.changes import trees_differ
+from gitops.repository.kept_plans import kept_plan
 from gitops.repository.results import LogLine, RunResult, diagnostic_lines, error_line
 
 _FOUND_BY_SWEEP = "found by the sweep: no run applied this merge"

@@ -100,7 +100,7 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     named = all(each.change.plan_digest is not None for each in chosen)
     if not named or _on_terminal(options):
         seen = [
-            review(each.change.workspace, each.change.address, plan_digest=each.change.plan_digest) for each in chosen
+            review(c.workspace, c.address, plan_digest=c.plan_digest, rows=c.rows) for c in (e.change for e in chosen)
         ]
         about = [each.about for each in seen if each.ok and each.about is not None]
         if len(about) < len(chosen):

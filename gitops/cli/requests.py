@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from gitops.bot.kept_plans import kept_plan
 from gitops.cli.shared import FAILED, OK, open_project, say, say_lines, say_report, show_form
 from gitops.cluster.changesets.stream import Answer
 from gitops.cluster.model.change import Reason
@@ -20,6 +19,7 @@ from gitops.forge.port import ChangeRequest, CheckState, CheckStatus, RequestSta
 from gitops.render.changesets import item_lines
 from gitops.render.characters import visible
 from gitops.repository.changes import brings_nothing
+from gitops.repository.kept_plans import kept_plan
 from gitops.repository.wiring.forge import LOCAL
 from gitops.repository.wiring.repository import diff_text
 

@@ -15,7 +15,7 @@ from itertools import takewhile
 from typing import Any
 
 from gitops.cluster.model.address import Address, Kind, policy_address
-from gitops.cluster.model.change import Action, Change, Disposition, Reason, Tier
+from gitops.cluster.model.change import NOT_KNOWN_HERE, Action, Change, Disposition, Reason, Tier
 from gitops.cluster.model.contract import BreakKind, ContractBreak
 from gitops.cluster.model.plan import Plan, TextChange
 from gitops.core.dataclass import dataclass
@@ -170,7 +170,9 @@ def change_rows(
             names = ", ".join(f"`{query}`" for query in queries[:_NAMES])
             breaks.append(f"breaks callers of {names}{more}")
         held: tuple[str, ...] = ()
-        if change.seen is not None and change.action is not Action.DELETE:
+        if change.unknown_data and (change.tier is not None or change.action is not Action.DELETE):
+            held = (NOT_KNOWN_HERE,)
+        elif change.seen is not None and change.action is not Action.DELETE:
             # As an approval names it, else how much there is of it.
             held = (change.seen.words if change.tier is not None else f"the graph holds {change.seen.held}",)
         kept = any(step.get("mode") == "soft" for step in steps)

@@ -264,7 +264,7 @@ def change_lines(plan: Plan) -> list[str]:
         lines += [f"      {rule_line(each)}" for each in plan.rule_changes if each.address == change.address]
         lines += [f"      breaks callers: {each.words}" for each in plan.breaks if each.query == change.address]
         lines += [f"      {detail}" for detail in change.details]
-        lines += [] if change.seen is None else [f"      {change.seen.words}"]
+        lines += [f"      {words}"] if (words := change.data_words) else []
         if (view := views.get(change.address)) is None:
             continue
         for each in view.steps:

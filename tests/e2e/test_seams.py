@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from gitops.bot.kept_plans import plan_ref
 from gitops.cluster.approvals.verify import REFUSALS, STEPS
 from gitops.cluster.model import changeset
 from gitops.cluster.model.address import Address
@@ -28,6 +27,7 @@ from gitops.forge.port import Permission
 from gitops.git.port import RefUpdate
 from gitops.render.comment import verification_steps
 from gitops.render.comment_inputs import ApprovalState
+from gitops.repository.kept_plans import plan_ref
 from tests.support.bot_stage import Stage
 from tests.support.loop import (
     APPROVALS,
@@ -75,11 +75,6 @@ def seen_rows(loop: Loop) -> list[int | None]:
 # A merged change of a schema is approved in a clone.
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="the text of the applied schema is sought in the newest source commit alone",
-)
 @pytest.mark.parametrize("words", ["schema.notes", "--all", "the command of the comment"])
 def test_a_merged_change_of_a_schema_is_approved_in_a_clone(asked: Loop, words: str) -> None:
     asked.merge("carol", 1)
@@ -97,9 +92,6 @@ def test_a_merged_change_of_a_schema_is_approved_in_a_clone(asked: Loop, words: 
 # The rows of a graph that is not at hand are those of the bot's own plan, or are not known: never 0.
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="rows that were loaded since the last observation count as none"
-)
 def test_an_approval_in_a_clone_is_for_the_rows_of_the_stored_plan(asked: Loop) -> None:
     done = asked.confirmed("bob", "approve", "schema.notes", "--request", "1")
     assert (done.code, seen_rows(asked)) == (0, [2]), done.text
@@ -108,7 +100,6 @@ def test_an_approval_in_a_clone_is_for_the_rows_of_the_stored_plan(asked: Loop) 
     assert audited(asked).ok
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="rows that are not counted are signed as none")
 def test_rows_that_are_not_known_in_a_clone_are_not_signed(asked: Loop) -> None:
     asked.drop(plan_ref(CLUSTER, 1))
     words = ("approve", "schema.notes", "--request", "1")
@@ -121,18 +112,12 @@ def test_rows_that_are_not_known_in_a_clone_are_not_signed(asked: Loop) -> None:
     assert seen_rows(asked) == [2]
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a plan shows the rows of the last observation as those of now"
-)
 def test_a_plan_of_a_request_in_a_clone_shows_the_rows_of_the_stored_plan(asked: Loop) -> None:
     shown = asked.gitops("bob", "plan", "--request", "1").text
     assert "2 rows in version 2" in shown
     assert "--rows 2" in shown
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a plan shows the rows of the last observation as those of now"
-)
 @pytest.mark.parametrize("stored", [True, False], ids=["of the work tree", "of a request without a stored plan"])
 def test_a_plan_in_a_clone_says_that_rows_are_not_known(asked: Loop, stored: bool) -> None:
     words = ("--config", "cluster") if stored else ("--request", "1")

@@ -374,11 +374,13 @@ def data_refusal(
     """Why an approval that saw `approved` does not cover the data of a change as it is now: code and reason. None if it does.
 
     `replaced` is how many of the rows that were seen were replaced since, or why that cannot be known; 0 where no graph is at
-    hand: who has the graph decides that.
+    hand. Who has the graph decides that, and, where nothing of it is known, all of it.
     """
     if not rules_of(change.address).is_about_data(change):
         return None
     now, graph = change.seen, change.address.name
+    if approved is not None and change.unknown_data:
+        return None
     if approved is None or now is None:
         lacking = "it does not record what its approver saw of" if approved is None else "it is not known what is in"
         return Code.APPROVAL_DATA_UNKNOWN, f"{lacking} graph {graph}; run gitops refresh, then approve again"

@@ -17,9 +17,9 @@ from gitops.cluster.approvals.documents import statement_message, write_approval
 from gitops.cluster.approvals.verify import ApprovalNeed, change_digest, data_refusal, person_refusal, verify_approval
 from gitops.cluster.ledger.evidence import read_evidence
 from gitops.cluster.ledger.layout import approval_key
-from gitops.cluster.model.address import Address, is_name
+from gitops.cluster.model.address import Address, Kind, is_name
 from gitops.cluster.model.approval import APPROVAL_NAMESPACE, Approval, ApprovalStatement, ForgeGrant, Via
-from gitops.cluster.model.change import Change
+from gitops.cluster.model.change import NOT_KNOWN_HERE, Action, Change
 from gitops.cluster.model.outcome import ApprovalSubject, ApproveOutcome, MissingApprovals
 from gitops.cluster.model.plan import ApprovalRequirement, Plan
 from gitops.cluster.model.trust import TrustRoot
@@ -53,16 +53,18 @@ Written = tuple[Approval | None, str | None]
 """The document of an approval, and its commit in a branch ledger."""
 
 
-def review(workspace: Workspace, address: Address, *, plan_digest: str | None = None) -> ApproveOutcome:
+def review(
+    workspace: Workspace, address: Address, *, plan_digest: str | None = None, rows: int | None = None
+) -> ApproveOutcome:
     """What an approval of the change of `address` would be about. Writes nothing.
 
-    A plan that has not the digest `plan_digest` is a problem, if that is given.
+    A plan that has not the digest `plan_digest` is a problem, if that is given. `rows` are as in `ChosenChange`.
     """
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
         if workspace.governance is None:
             return _recorded_subject(current, address), lambda: (None, None)
-        return read_gated_change(current, address).subject, lambda: (None, None)
+        return read_gated_change(current, address, rows).subject, lambda: (None, None)
 
     return approve_in_session(workspace, address, prepare, plan_digest=plan_digest)
 
@@ -214,12 +216,30 @@ def _as_seen(gated: GatedChange, rows: int | None) -> GatedChange:
 def read_gated_change(current: Session, address: Address, rows: int | None = None) -> GatedChange:
     """The gated change of `address` in a plan made now, whose graph the approver was shown with `rows`.
 
-    Raises GitopsError `approval_not_required`, `ledger_missing`.
+    Raises GitopsError `approval_not_required`, `ledger_missing`; where it is not known here what the approval would be for
+    `approval_data_unknown`, `schema_preview_unavailable`.
     """
     graph = address.graph_address
     shown = {} if rows is None or graph is None else {graph: rows}
     plan, _ = plan_session(current, current.state, explain=True, shown=shown)
-    return find_gated_change(current, plan, address)
+    gated = find_gated_change(current, plan, address)
+    change = gated.change
+    if change.unknown_data and rows is None:
+        detail = f"{NOT_KNOWN_HERE}: the graph is not at hand, and no stored plan of the bot has them"
+        fix = "say how many rows you have seen, as the comment of the bot shows them: add --rows N"
+        raise GitopsError(Code.APPROVAL_DATA_UNKNOWN, detail, path=address, fix=fix)
+    if (
+        address.kind is Kind.SCHEMA
+        and change.action is Action.UPDATE
+        and change.migration is None
+        and not change.at_hand
+    ):
+        detail = (
+            "what this schema change does is not known here: neither the text that is applied nor the graph is at hand"
+        )
+        fix = "fetch all commits: git fetch --unshallow; or approve it where the graph is"
+        raise GitopsError(Code.SCHEMA_PREVIEW_UNAVAILABLE, detail, path=address, fix=fix)
+    return gated
 
 
 def find_gated_change(current: Session, plan: Plan, address: Address) -> GatedChange:

@@ -59,6 +59,10 @@ class GateName(StrEnum):
     WIDENING = "widening"
 
 
+NOT_KNOWN_HERE = "its rows are not known here"
+"""What is said of a graph that is not at hand, and of which nobody who has it said anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The graph that a change is about, as it was seen: the id of its birth, its rows, and its version."""
@@ -83,7 +87,8 @@ class Change:
     """One difference. Digests are 64 hex digits; `before` is None for a create and `after` is None for a delete.
 
     `disposition` and `reason` say what apply will do; they never decide what the change is. `details` are lines for people.
-    `seen` is the graph that a change of data is about, None where that is not known. `tier` is that of a gated change, None
+    `seen` is the graph that a change of data is about, None where that is not known. Without `at_hand` it was not read here: it
+    is as somebody said who has it, who also decides what it holds now. `tier` is that of a gated change, None
     where there is no gate, and `gates` are those that it meets, whether or not the rules have a number for each.
     """
 
@@ -97,5 +102,16 @@ class Change:
     migration: MigrationPreview | None = None
     details: tuple[str, ...] = ()
     seen: Seen | None = None
+    at_hand: bool = True
     tier: Tier | None = None
     gates: tuple[GateName, ...] = ()
+
+    @property
+    def unknown_data(self) -> bool:
+        """Whether it is not known here what the graph holds: that is never taken for no rows."""
+        return self.seen is None and not self.at_hand
+
+    @property
+    def data_words(self) -> str:
+        """What an approver has to know of the graph, in a line; empty for a change that is about none."""
+        return NOT_KNOWN_HERE if self.unknown_data else "" if self.seen is None else self.seen.words

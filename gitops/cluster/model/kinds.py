@@ -48,9 +48,8 @@ class Situation:
     whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to. `guarded`: those that it is
     recorded to be bound to, None where the ledger does not say which. `gapped` are the strategies whose change lets a compute
     cluster be without a replica. `givers`: per policy that takes a graph or the cluster, the
-    policies that let go of it. `gates`: the gates that the rules have. `gated`: addresses whose change has a gate. `unread`:
-    addresses whose data was not read for this plan, so that what is recorded of it may have changed. `widened` says per policy
-    whose change needs an approval for it what that permits more.
+    policies that let go of it. `gates`: the gates that the rules have. `gated`: addresses whose change has a gate. `widened`
+    says per policy whose change needs an approval for it what that permits more.
     """
 
     pending: frozenset[str]
@@ -62,7 +61,6 @@ class Situation:
     gates: frozenset[str] = frozenset()
     gated: frozenset[Address] = frozenset()
     gapped: frozenset[Address] = frozenset()
-    unread: frozenset[Address] = frozenset()
     guarded: Mapping[Address, tuple[str, ...] | None] = field(default_factory=lambda: MappingProxyType({}))
     givers: Mapping[Address, tuple[Address, ...]] = field(default_factory=lambda: MappingProxyType({}))
     widened: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -215,15 +213,20 @@ class SchemaKind(ResourceKind):
         return change.action is not Action.CREATE
 
     def _migration_gate(self, change: Change, situation: Situation) -> Gate | None:
-        """What no later plan can undo is always gated; what loses data, where the rules list it. Unknown rows count as rows."""
+        """What no later plan can undo is always gated; what loses data, where the rules list it. Unknown rows count as rows.
+
+        Where neither the recorded text nor the graph is at hand, it counts as a migration of that sort.
+        """
         migration = change.migration
+        if migration is None and not change.at_hand:
+            return Gate("what this schema change does is not known here")
         if migration is None or not migration.supported:
             return None  # it is not carried out
         # The language of schemas is large to import: few plans change a schema.
         from gitops.database.language.schema.steps import Reversibility, reversibility_of
 
         found = {reversibility_of(step) for step in migration.steps}
-        empty = change.seen is not None and not change.seen.rows and change.address not in situation.unread
+        empty = change.at_hand and change.seen is not None and not change.seen.rows
         loses = not empty and Reversibility.LOSSY in found
         if not found <= {Reversibility.REVERSIBLE, Reversibility.LOSSY}:
             return Gate("no later plan can undo this schema change", LOSES_DATA if loses else (GateName.IRREVERSIBLE,))

@@ -272,7 +272,7 @@ class PlanInputs:
     approve a change at each gate of the rules in force; each of the approvals in `alone` is enough by itself. `may_approve` are
     those who may approve each change; it only explains. `further` are good approvals of people who are among `approvals`
     already: they are spent with the change. `differences` are the changes, where the caller has found them already. `seen` is
-    the graph of each change of data, where it is known, of which `unread` are only as recorded. `data_growth` is that of the
+    the graph of each change of data, where it is known; without `at_hand` no graph was read. `data_growth` is that of the
     rules in force. `kept` has by schema address what the versions of its graph hold, if the plan leads back to an earlier folder.
     `access` is who gains and loses what, if the changes touch that; `widening` are the classes of gains that the rules gate.
     """
@@ -291,7 +291,7 @@ class PlanInputs:
     may_approve: Callable[[Address], tuple[str, ...]] = lambda _: ()
     further: tuple[Approval, ...] = ()
     seen: Mapping[Address, Seen] = field(default_factory=lambda: MappingProxyType({}))
-    unread: frozenset[Address] = frozenset()
+    at_hand: bool = True
     data_growth: DataGrowth = field(default_factory=DataGrowth)
     kept: Mapping[Address, KeptData] | None = None
     access: AccessDiff | None = None

@@ -231,8 +231,8 @@ def plan_session(
         trust_change=trust,
         scope_change=scope,
         differences=changes,
-        seen=(seen := _seen_data(current, changes, state, shown or {}, live=live)),
-        unread=frozenset() if live or current.opened.data_at_hand else frozenset(seen),
+        seen=_seen_data(current, changes, state, shown or {}, live=live),
+        at_hand=live or current.opened.data_at_hand,
     )
     if rules is not None:
         quorum = rules.quorum(_environment(current))
@@ -300,15 +300,18 @@ def _seen_data(
 ) -> dict[Address, Seen]:
     """The graph of each change of data, by the address of the change, where it is known.
 
-    It is read from the graph if that is at hand, else from the last observation of the ledger, or with the rows `shown` of a
-    graph if these are more: rows that were loaded since are in no entry.
+    It is read from the graph if that is at hand. A graph that vanished is as the ledger recorded it last, and one in a bucket,
+    which plans do not read. A clone has what the bot's plan says, and the rows `shown` of a graph if these are more; the last
+    observation of the ledger counts with these rows alone, because rows that were loaded since are in no entry.
     """
     found: dict[Address, Seen] = {}
+    governance, stores = current.workspace.governance, current.opened
+    live = live or stores.data_at_hand
     for change in changes:
-        graph, stores = change.address.graph_address, current.opened
+        graph = change.address.graph_address
         if graph is None or not rules_of(change.address).is_about_data(change):
             continue
-        seen, live = None, live or stores.data_at_hand
+        seen = None
         if live:
             with suppress(GitopsError):
                 reading = stores.engine.read(stores.graph_uri(graph.name))
@@ -316,10 +319,15 @@ def _seen_data(
                     reading.rows if change.address.kind is not Kind.RESTORE else replaced_rows(current, change.address)
                 )
                 seen = Seen(reading.incarnation, rows, reading.manifest_version)
-        if seen is None and (not live or _is_gone(stores, state, graph)):
+        elif graph not in state.vanished and stores.data_problem is not None:
+            seen = None if governance is None else governance.seen_in_plans(change)
+            seen = recorded_data(state, graph) if seen is None and graph in shown else seen
+        else:
             seen = recorded_data(state, graph)
-            if seen is not None and not live:
-                seen = replace(seen, rows=max(seen.rows, shown.get(graph, 0)))
+        if seen is None and live and _is_gone(stores, state, graph):
+            seen = recorded_data(state, graph)
+        if seen is not None and not live:
+            seen = replace(seen, rows=max(seen.rows, shown.get(graph, 0)))
         if seen is not None:
             found[change.address] = seen
     return found

@@ -183,7 +183,12 @@ def _describe(
         differences = diff(inputs.desired, inputs.state, inputs.trust_change, inputs.scope_change)
     changes = tuple(
         # Only updates of schemas have a preview.
-        replace(change, migration=inputs.previews.get(change.address), seen=inputs.seen.get(change.address))
+        replace(
+            change,
+            migration=inputs.previews.get(change.address),
+            seen=inputs.seen.get(change.address),
+            at_hand=inputs.at_hand or not rules_of(change.address).is_about_data(change),
+        )
         if change.address.kind in (Kind.GRAPH, Kind.SCHEMA, Kind.RESTORE)
         else change
         for change in differences
@@ -197,9 +202,7 @@ def _describe(
     situation = survey(changes, edges, inputs.pending, inputs.state.resources)
     givers = givers_of(bindings_of(changes, inputs.desired, inputs.state))
     widened = widened_policies(changes, inputs.access, inputs.widening)
-    situation = replace(
-        situation, gates=frozenset(inputs.quorum.numbers), unread=inputs.unread, givers=givers, widened=widened
-    )
+    situation = replace(situation, gates=frozenset(inputs.quorum.numbers), givers=givers, widened=widened)
     if strategies := of_kind((c.address for c in changes if c.after), Kind.STRATEGY):
         from gitops.cluster.model.compute import drops_first  # late, since few plans change strategies
 

@@ -14,7 +14,7 @@ from gitops.cluster.config.source import SourceTree
 from gitops.cluster.ledger.port import LedgerStore, LedgerView
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import ClusterTarget
-from gitops.cluster.model.change import Change
+from gitops.cluster.model.change import Change, Seen
 from gitops.cluster.model.changeset import Changeset, ChangesetKind, ChangesetSource
 from gitops.cluster.model.ledger import Intent, SourceRevision
 from gitops.cluster.model.origin import Authors, Origin
@@ -74,7 +74,8 @@ class Governance:
     `changed_files` lists the files of the cluster folder that differ from another tree of it. `admit` raises a GitopsError if
     the source commit must not be applied on top of the given view. `scope` is where the newest entry records the cluster, None
     before the first one, `declares` where the configuration declares it, None where it was taken out (for a `successor`); its
-    argument is the storage that the cluster folder declares. `stores_at` opens the stores of a place.
+    argument is the storage that the cluster folder declares. `stores_at` opens the stores of a place. `seen_in_plans` is what the
+    plans that the bot keeps say of the graph of a change: they can be moved by everybody who may push.
     """
 
     target: ClusterTarget
@@ -92,6 +93,7 @@ class Governance:
     knows_origins: Callable[[], bool] = lambda: True
     touched: Callable[[], bool] = lambda: False
     successor: str | None = None
+    seen_in_plans: Callable[[Change], Seen | None] = lambda _: None
 
     def authors_for(self, change: Change) -> Authors:
         """The authors of a change; of one that no commit made there are none, and its approvers decide alone."""

@@ -39,6 +39,7 @@ from gitops.git.cached_remote import OWN_BRANCHES, CachedRemote, TrackingRemote
 from gitops.git.port import GitRemote, Person
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.repository.authors import known_origins
+from gitops.repository.kept_plans import seen_in_plans
 from gitops.repository.project import Project, ProjectTools
 from gitops.repository.scopes import declared_rule
 from gitops.repository.wiring.local import LocalRepository, open_commit_tree
@@ -258,12 +259,21 @@ class LocalProject(LocalRepository):
         if request is not None:
             found = find_request(self.project, self.forge, self.setting, rule, request)
             known = partial(known_origins, self.project, self.forge(), rule, position, opened=(found,))
-            return self.project.workspace_of_request(rule, found, position, known=known, actor=actor)
+            workspace = self.project.workspace_of_request(rule, found, position, known=known, actor=actor)
+            return self._with_plans(workspace, rule, request)
         head = self.project.head_of(rule.ref)
         if head is None:
             raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
         known = partial(known_origins, self.project, self.forge(), rule, position, head=head)
-        return self.project.workspace(rule, head, position, known=known, in_place=in_place, actor=actor)
+        workspace = self.project.workspace(rule, head, position, known=known, in_place=in_place, actor=actor)
+        return self._with_plans(workspace, rule, None)
+
+    def _with_plans(self, workspace: Workspace, rule: ClusterRule, request: int | None) -> Workspace:
+        """The workspace that knows what the plans of the bot say of graphs."""
+        if workspace.governance is None:
+            return workspace
+        seen = seen_in_plans(self.project, rule.name, request)
+        return replace(workspace, governance=replace(workspace.governance, seen_in_plans=seen))
 
     def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
         """The person, the key and the branch for an approval from this machine. Raises UsageError `signing_key_missing`."""

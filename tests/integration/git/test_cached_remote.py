@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gitops.bot.kept_plans import plan_ref
 from gitops.core.errors import ConflictError, RemoteError
 from gitops.git.cached_remote import CachedRemote
 from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import SelfRemote
+from gitops.repository.kept_plans import plan_ref
 from tests.support.git_fixture import bare, commit, opened
 
 MAIN = "refs/heads/main"

@@ -7,10 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from gitops.cluster.approving.attest import approving_reviews, attest, newest_reviews, revoke_lapsed
 
 from gitops.cluster.approvals.origins import KnownOrigins, Pushed
 from gitops.cluster.approving.approve import sign_approval
+from gitops.cluster.approving.attest import approving_reviews, attest, newest_reviews, revoke_lapsed
 from gitops.cluster.approving.decide import revoke
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import GrantSource, Via

@@ -31,7 +31,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         2: ("decision_2.revoke.txt", "decision_2.countersign.txt"),
     },
     "gitops.cluster.audit.report.PIN": {1: ("pin.json",)},
-    "gitops.bot.kept_plans.PLAN_RECORD": {
+    "gitops.repository.kept_plans.PLAN_RECORD": {
         1: ("plan_record.json", "plan_record.no_plan.json"),
         2: ("plan_record_2.json",),
         3: ("plan_record_3.json",),
@@ -121,7 +121,7 @@ READ_ONLY = {
     "graph/manifest_1.json",
     *GOLDEN["gitops.database.graph.manifest.MANIFEST"][2],
     *GOLDEN["gitops.database.graph.manifest.MANIFEST"][3],
-    *GOLDEN["gitops.bot.kept_plans.PLAN_RECORD"][1],
+    *GOLDEN["gitops.repository.kept_plans.PLAN_RECORD"][1],
 }
 """Files of versions that are read and never written: their values are written as the newest version."""
 FILES = [(name, version, file) for name, files in GOLDEN.items() for version in files for file in files[version]]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.bot.kept_plans import PLAN_RECORD, PlanRecord, moved_since
+from gitops.bot.kept_plans import moved_since
 from gitops.core.errors import IntegrityError
+from gitops.repository.kept_plans import PLAN_RECORD, PlanRecord
 
 _ids = st.from_regex(r"[0-9a-f]{40}", fullmatch=True)
 _digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
