@@ -149,7 +149,9 @@ def seen_in_plans(project: Project, cluster: str, number: int | None) -> Callabl
             texts = (name.rpartition("/")[2] for name in names)
             newest = sorted((int(text) for text in texts if text.isdecimal()), reverse=True)[:_MOST_READ]
             numbers = newest if number is None else [number]
-            project.fetch_refs(*(plan_ref(cluster, each) for each in numbers))
+            if numbers:
+                # One conversation for all.
+                project.fetch_refs(*(plan_ref(cluster, each) for each in numbers))
             return tuple(filter(None, (kept_plan(project, cluster, each) for each in numbers)))
         return ()
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.bot.kept_plans import kept_plan
 from gitops.cluster.approving.approve import ApprovalPublisher
 from gitops.cluster.approving.decide import DecisionContext, revoke
 from gitops.cluster.ledger.chain import revocations_prefix
@@ -14,6 +13,7 @@ from gitops.forge.events import CommentEvent, PushEvent, ReviewEvent
 from gitops.forge.port import Account, Permission, ReviewDecision, ReviewState
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
+from gitops.repository.kept_plans import kept_plan
 from gitops.repository.results import RunResult
 from gitops.repository.wiring.project import LocalProject
 from tests.support.bot_stage import LATE, QUERY, Stage, said, verdict

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gitops.bot.kept_plans import plan_ref
 from gitops.git.port import RefUpdate
+from gitops.repository.kept_plans import plan_ref
 from tests.support.bot_stage import QUERY, take_lock
 from tests.support.loop import CLUSTER, DELETE_LEGACY, LEDGER, MAIN, Loop
 from tests.support.prefork import PROGRAM

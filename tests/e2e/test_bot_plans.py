@@ -10,11 +10,11 @@ import pytest
 
 from gitops.bot.context import EventContext
 from gitops.bot.dispatch import run_verb
-from gitops.bot.kept_plans import kept_plan, plan_ref
 from gitops.bot.plan_requests import plan_request
 from gitops.forge.events import HeadEvent, ManualEvent, RequestAction, RequestEvent
 from gitops.forge.port import CheckState, ReviewDecision
 from gitops.git.port import RefUpdate
+from gitops.repository.kept_plans import kept_plan, plan_ref
 from gitops.repository.results import RunResult
 from tests.support.bot_stage import QUERY, Stage, said, verdict
 from tests.support.loop import CLUSTER, CLUSTER_YAML, CONFIG, DELETE_LEGACY, FILES, MAIN, Loop

@@ -35,6 +35,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         1: ("plan_record.json", "plan_record.no_plan.json"),
         2: ("plan_record_2.json",),
         3: ("plan_record_3.json",),
+        4: ("plan_record_4.json",),
     },
     "gitops.forge.refs.records.CHECK": {1: ("forge/check_1.json",)},
     "gitops.forge.refs.records.COMMENT": {1: ("forge/comment_1.json", "forge/comment_1.marked.json")},

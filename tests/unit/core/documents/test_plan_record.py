@@ -10,12 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.bot.kept_plans import moved_since
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Seen
 from gitops.core.errors import IntegrityError
-from gitops.repository.kept_plans import PLAN_RECORD, PlanRecord
+from gitops.repository.kept_plans import PLAN_RECORD, PlanRecord, SeenChange
 
 _ids = st.from_regex(r"[0-9a-f]{40}", fullmatch=True)
 _digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
 _names = st.from_regex(r"graph\.[a-z]{1,4}", fullmatch=True)
+_seen = st.builds(
+    SeenChange,
+    _names.map(Address),
+    st.none() | _digests,
+    _digests,
+    st.builds(Seen, _names, st.integers(0, 9), st.integers(1, 9)),
+)
 _records = st.builds(
     PlanRecord,
     cluster=st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,30}", fullmatch=True),
@@ -30,6 +39,7 @@ _records = st.builds(
     errors=st.integers(0, 9),
     since=st.lists(_names, max_size=3).map(tuple),
     shown=st.booleans(),
+    seen=st.lists(_seen, max_size=2).map(tuple),
 )
 RECORD = PlanRecord("brain", 7, "a" * 40, "b" * 40, None, "c" * 64)
 
