@@ -47,7 +47,7 @@ from gitops.render.comment_inputs import CommentSubject
 from gitops.repository.apply import governed_apply, move_cluster
 from gitops.repository.authors import MOST_ASKED, requests_merged_by
 from gitops.repository.changes import commit_changes
-from gitops.repository.position import LedgerPosition
+from gitops.repository.cluster import LedgerPosition
 from gitops.repository.results import LogLine, RunResult, diagnostic_lines, diagnostics_of, result_of
 
 _MOST_REPORTED = 50

@@ -28,9 +28,8 @@ from gitops.forge.port import ChangeRequest, Forge, Push, RequestState
 from gitops.git.port import EntryType, GitStore, Person
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSubject, PlanComment, RefusalComment
 from gitops.repository.authors import Merges, known_origins
-from gitops.repository.position import LedgerPosition
+from gitops.repository.cluster import LedgerPosition, declared_rule, rule_at_place
 from gitops.repository.project import Project
-from gitops.repository.scopes import declared_rule, rule_at_place
 
 # The renderer refuses a larger template; this bounds what is read.
 _MAX_TEMPLATE = 1024 * 1024

@@ -19,10 +19,9 @@ from gitops.cluster.session.workspace import Workspace
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
-from gitops.repository.position import LedgerPosition
+from gitops.repository.cluster import LedgerPosition, rule_at
 from gitops.repository.project import Project
 from gitops.repository.results import diagnostics_of
-from gitops.repository.scopes import rule_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.port import ChangeRequest, Forge, MergedRequests, Push
 from gitops.git.port import ZERO, Commit, GitReader
 from gitops.repository.changes import commit_changes
-from gitops.repository.position import LedgerPosition
+from gitops.repository.cluster import LedgerPosition
 from gitops.repository.project import Project
 
 MOST_ASKED = 200

@@ -13,22 +13,24 @@ from functools import partial
 
 from gitops.cluster.approvals.counting import CountedCommits
 from gitops.cluster.approvals.decisions import open_debts
-from gitops.cluster.approvals.origins import KnownOrigins, Origins, Unapplied, waiting_origins
+from gitops.cluster.approvals.origins import KnownOrigins, Origins, Unapplied, made_by_no_commit, waiting_origins
 from gitops.cluster.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
 from gitops.cluster.config.cache import CompileCache, Hints
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
-from gitops.cluster.config.sound import ContentTree, LedgerGraphs, changed_paths, require_plain
+from gitops.cluster.config.sound import ComparedFolder, ContentTree, LedgerGraphs, changed_paths, require_plain
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger.chain import LEDGERS, VerifiedEntry, ledger_ref, newest_entries
 from gitops.cluster.ledger.port import LedgerStore, LedgerView
 from gitops.cluster.ledger.schemas import recorded_schema
-from gitops.cluster.ledger.sources import trust_at, trust_waits
-from gitops.cluster.model.address import Kind, cluster_address
+from gitops.cluster.ledger.sources import declared_storage, recorded_scope, trust_at, trust_waits
+from gitops.cluster.model.address import Address, Kind, cluster_address
 from gitops.cluster.model.approval import ClusterTarget
+from gitops.cluster.model.change import Change, Seen
 from gitops.cluster.model.ledger import SourceRevision
-from gitops.cluster.model.origin import Authors
+from gitops.cluster.model.origin import Authors, Origin
+from gitops.cluster.model.scope import UNKNOWN_STORAGE, ClusterScope
 from gitops.cluster.model.trust import TrustRoot
-from gitops.cluster.session.workspace import Governance, OpenTarget, ProviderFactory, Stores, Workspace, by_rule
+from gitops.cluster.session.workspace import OpenTarget, ProviderFactory, Stores, Workspace, by_rule
 from gitops.core.clock import Clock, IdSource
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -36,9 +38,11 @@ from gitops.core.errors import ConflictError, GitopsError, IntegrityError, Remot
 from gitops.core.faults import Faults
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import GitReader, GitRemote, GitStore
-from gitops.repository.position import LedgerPosition
+from gitops.repository.cluster import LedgerPosition, clusters_in_force, declared_rule, rule_at_place, successor
 from gitops.repository.revert_message import takes_back
-from gitops.repository.scopes import ClusterFolder, Found, Scopes, clusters_in_force, stores_in_force
+
+_WITHOUT_FOLDER = f"keep the folder; or write its new path, or remove the cluster, in {CONFIG_FILE}"
+_ROOT = "root:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +113,36 @@ class Project:
         self.tools.remote.fetch([ref for ref, head in refs.items() if store.resolve(head) is None])
         return refs
 
-    def target(self, rule: ClusterRule, commit: str | None = None, config: BotConfig | None = None) -> ClusterTarget:
-        """Where a rule places a cluster, as `Scopes.target` says; `config` is `gitops.yaml`, if the caller has read it."""
-        return self.scopes.target(rule, commit, config or self.config())
+    def target(
+        self,
+        rule: ClusterRule,
+        commit: str | None = None,
+        config: BotConfig | None = None,
+        recorded: str | None = None,
+    ) -> ClusterTarget:
+        """Where a rule places a cluster; `config` is `gitops.yaml`, if the caller has read it.
+
+        A repository without a name is identified by a root commit: the `recorded` one, else that of the branch of the cluster,
+        for which `commit` stands if that does not exist.
+        """
+        repository = (config or self.config()).repository
+        if repository is None and recorded is not None and recorded.startswith(_ROOT):
+            repository = recorded
+        if repository is None:
+            anchor = self.head_of(rule.ref) or commit
+            if anchor is None:
+                raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
+            repository = _ROOT + self.tools.store.commits_between(None, anchor, first_parent=True)[-1].id
+        return ClusterTarget(repository, rule.name, rule.environment, rule.ref, rule.path)
 
     def recorded_target(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> ClusterTarget:
         """What approvals of a cluster are bound to: where its ledger records it, before that where a rule places it."""
         return self.target(rule, config=config) if position.scope is None else position.scope.target
 
-    @property
-    def scopes(self) -> Scopes:
-        """Where clusters are."""
-        return Scopes(self.tools.store, self.tools.open_tree, self.head_of, self.default_ref)
+    def declared_storage(self, tree: str, path: str) -> str | None:
+        """The storage that the cluster folder `path` of a root tree declares, as `declared_storage` of the ledger says."""
+        store, open_tree = self.tools.store, self.tools.open_tree
+        return declared_storage(store, tree, path, lambda reader, folder: open_tree(reader, folder, path))
 
     def anchor(self, rule: ClusterRule, first: VerifiedEntry) -> None:
         """Compare the first entry of a ledger with its source commit on the branch, so that it cannot bring keys of its own.
@@ -143,7 +165,8 @@ class Project:
         entry = view.entry
         if entry is None:
             return LedgerPosition()
-        scope = self.scopes.after(entry)
+        open_tree = self.tools.open_tree
+        scope = recorded_scope(self.tools.store, entry, lambda store, tree: open_tree(store, tree, entry.target.path))
         if scope.target.cluster != rule.name:
             detail = f"the ledger of {rule.name} goes on as {scope.target.cluster}"
             raise GitopsError(Code.CLUSTER_CLOSED, detail, path=rule.name)
@@ -175,14 +198,16 @@ class Project:
         commit = self.head_of(rule.ref) or applied
         if scope is None or applied is None or commit is None:
             return False
-        here = Found(commit, store.commit(commit).tree, rule.ref)
-        place = self.scopes.folder(rule, here, scope, applied, config=config, in_place=False)
-        storage = scope.storage
-        if not position.converged or self.scopes.file(place.root, place.rule.path) != self.scopes.file(
-            store.commit(applied).tree, rule.path
-        ):
-            storage = self.scopes.storage(place.root, place.rule.path)
-        return place.declares(storage) != scope
+        folder, storage = folder_at(self, rule, commit, position, config=config, in_place=False), scope.storage
+
+        def file(root: str, path: str) -> bytes | None:
+            tree = store.subtree(root, path)
+            return None if tree is None else store.read(tree, "cluster.yaml")
+
+        before = file(store.commit(applied).tree, rule.path)
+        if not position.converged or file(folder.root, folder.rule.path) != before:
+            storage = self.declared_storage(folder.root, folder.rule.path)
+        return declared_scope(self, folder, scope, storage) != scope
 
     def fetch_commits(self, *commits: str) -> None:
         """Fetch those commits that are missing here, by their ids. Raises GitopsError `git_object_missing`, RemoteError."""
@@ -275,107 +300,12 @@ class Project:
         `in_place` that of the ledger, whatever is declared. `known` is asked for the origins of commits if an approval depends on
         them; else they are those that the server recorded. Raises GitopsError if what the commit holds cannot be used.
         """
-        tools, store, config = self.tools, self.tools.store, config or self.config()
-        found_at = Found(commit, tree or store.commit(commit).tree, ref or rule.ref)
-        place = self.scopes.folder(rule, found_at, position.scope, position.applied, config=config, in_place=in_place)
-        folder, scope = place.tree, position.scope
-        plain = require_plain(store, folder, place.rule.path, position.plain_folder(tools.compiler()))
-        trust = trust_root(files := trust_at(store, place.root))
-        source_tree = tools.open_tree(store, folder, place.rule.path)
-        origins = self._origins((rule, place), found_at.root, [commit, target], position, files, known)
-        made = Workspace(
-            tree=source_tree,
-            config_dir=place.rule.path,
-            open_stores=stores_in_force(tools.stores, rule, scope, check=not in_place),
-            provider=tools.provider,
-            clock=tools.clock,
-            ids=tools.ids,
-            actor=actor,
-            governance=Governance(
-                target=scope.target if scope else self.target(rule, place.commit, place.declaring),
-                source=SourceRevision(place.commit, folder),
-                authors_of=(lambda _: Authors()) if origins is None else origins.authors_of,
-                trust_files=files,
-                trust=trust,
-                changed_files=lambda other: changed_paths(store, other, folder),
-                admit=lambda view: self._admit(view, place, position, trust, config),
-                carried=position.origins,
-                forge=position.forge_kind or tools.forge_kind,
-                knows_origins=self._knows_origins,
-                touched=(lambda: False) if origins is None else origins.touched,
-                scope=scope,
-                declares=place.declares,
-                successor=place.successor,
-                stores_at=lambda there: tools.stores(rule, there.storage, there.home),
-            ),
-            accepted_schema=lambda graph, digest: self.accepted_schema(rule, graph, digest, position),
-            faults=tools.faults,
-            open_target=tools.open_target,
-            hints=None if tools.cache is None else Hints(source_tree, tools.cache),
-            vouched=position.vouched(source_tree, tools.compiler(), plain),
-        )
-        return by_rule(made, config.apply)
-
-    def _admit(
-        self, view: LedgerView, place: ClusterFolder, position: LedgerPosition, trust: TrustRoot, config: BotConfig
-    ) -> None:
-        """A source commit is applied only if it continues the one applied last; a new ledger begins with rules in force."""
-        entry = view.entry
-        if entry is None:
-            self._admit_first(trust, config)
-            return
-        if entry.scope is not None and entry.scope.closed:
-            raise GitopsError(Code.CLUSTER_CLOSED, f"entry {entry.number} took the cluster out", path=CONFIG_FILE)
-        if entry.scope is not None and position.scope not in (None, entry.scope):
-            raise ConflictError(Code.STATE_CAS_MISMATCH, "another run moved the cluster during this command")
-        target = entry.target if entry.scope is None else entry.scope.target
-        if (place.rule.path, place.rule.ref) != (target.path, target.ref):
-            detail = f"the ledger records the cluster at another place than branch {place.rule.branch}, folder {place.rule.path}"
-            raise GitopsError(Code.CLUSTER_CHANGE_PENDING, detail, path=cluster_address(target.cluster))
-        commit = place.commit
-        applied, store = None if entry.source is None else entry.source.commit, self.tools.store
-        if applied is None or applied == commit:
-            return
-        if store.resolve(applied) is None:
-            detail = f"the history of the branch lacks commit {applied[:12]}, which was applied last"
-            raise IntegrityError(Code.LEDGER_DIVERGED, detail)
-        if not store.is_ancestor(applied, commit):
-            raise GitopsError(Code.MERGE_NOT_CURRENT, f"{commit[:12]} does not continue {applied[:12]}")
-
-    def _admit_first(self, trust: TrustRoot, config: BotConfig) -> None:
-        """A new ledger takes its first rules from no merge alone: they are in force in another ledger, if there is one."""
-        others = [self.position(other) for other in self.clusters(config)]
-        known = [each.trust for each in others if each.trust is not None and not (each.scope and each.scope.closed)]
-        if known and trust.digest not in {each.digest for each in known}:
-            detail = "no other ledger of the repository has the keys and rules of this commit in force"
-            raise GitopsError(Code.CLUSTER_RULES_DIFFER, detail, path=CONFIG_FILE)
-
-    def _origins(
-        self,
-        where: tuple[ClusterRule, ClusterFolder],
-        root: str,
-        heads: Sequence[str | None],
-        position: LedgerPosition,
-        files: Mapping[str, bytes],
-        known: Callable[[], KnownOrigins] | None,
-    ) -> Origins | None:
-        """The origins of what is not applied; before the first entry nothing is gated."""
-        (rule, place), store, trust, applied = where, self.tools.store, position.trust, position.applied
-        if applied is None or trust is None:
-            return None
-        known = known or (
-            lambda: KnownOrigins(recorded_pushes(store, self.head_of(PUSHES), trust), missing=NOT_RECORDED)
-        )
-        counted = CountedCommits(store, (rule.path, place.rule.path), files, partial(self.tools.open_tree, store))
-        # A cluster of another branch is moved by commits of the one with `gitops.yaml`.
-        declaring = self.head_of(self.default_ref) if place.elsewhere and rule.ref != self.default_ref else None
-        reached = tuple(dict.fromkeys(head for head in (*heads, place.commit, declaring) if head is not None))
-        unapplied = Unapplied(applied, reached, trust, self.tools.clock.now(), None if declaring else root)
-        return Origins(store, unapplied, counted, known, position.origins)
-
-    def _knows_origins(self) -> bool:
-        """Whether origins can be known here; a clone of a repository on a hosted forge leaves them to the bot."""
-        return bool(self.tools.forge_kind) or any(map(self.tools.remote.refs, (PUSHES, "refs/gitops/requests")))
+        config, root = config or self.config(), tree or self.tools.store.commit(commit).tree
+        folder = folder_at(self, rule, commit, position, root=root, ref=ref, config=config, in_place=in_place)
+        heads, check = [commit, target], not in_place
+        return cluster_at(
+            self, rule, folder, position, root=root, heads=heads, known=known, config=config, check=check
+        ).workspace(actor)
 
     def accepted_schema(
         self, rule: ClusterRule, graph: str, digest: str, position: LedgerPosition | None = None
@@ -395,3 +325,286 @@ class Project:
 def head_ref(request: ChangeRequest) -> str:
     """The ref of the remote that holds the head of a request."""
     return request.head_ref or f"refs/gitops/requests/{request.number}/head"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFolder:
+    """Where the files of a cluster come from: the folder of `rule`, which is `tree`, in the tree `root` of `commit`.
+
+    `declaring` is the `gitops.yaml` that counts, and `declared` the place of the cluster by it, None where it was taken out.
+    """
+
+    rule: ClusterRule
+    commit: str
+    root: str
+    tree: str
+    declaring: BotConfig
+    declared: ClusterRule | None
+
+
+def folder_at(
+    project: Project,
+    rule: ClusterRule,
+    commit: str,
+    position: LedgerPosition,
+    *,
+    root: str | None = None,
+    ref: str | None = None,
+    config: BotConfig,
+    in_place: bool,
+) -> ClusterFolder:
+    """The folder that a commit for branch `ref` declares for a cluster, or with `in_place` the one that is in force.
+
+    `root` is the root tree of merging the commit, if it is not merged. Of a cluster that was taken out it is the folder that was
+    applied last: nothing but the cluster itself changes. Raises GitopsError `cluster_not_found`, `bot_config_invalid`.
+    """
+    store, ref = project.tools.store, ref or rule.ref
+    root = root or store.commit(commit).tree
+    content = store.read(root, CONFIG_FILE) if ref == project.default_ref else None
+    declaring = config if content is None else parse_bot_config(content)
+    declared = declared_rule(declaring, rule.name)
+    chosen = rule if in_place or declared is None else declared
+    if declared is None and not in_place and position.applied is not None:
+        commit, root = position.applied, store.commit(position.applied).tree
+    elif chosen.ref != ref:
+        head = project.head_of(chosen.ref)
+        if head is None:
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {chosen.branch} does not exist", path=rule.name)
+        commit, root = head, store.commit(head).tree
+    tree = store.subtree(root, chosen.path)
+    if tree is None:
+        detail, fix = f"{commit[:12]} has no folder {chosen.path}", _WITHOUT_FOLDER
+        if in_place and content is not None and (declared is None or declared.path != chosen.path):
+            detail += f"; that it is {'taken out' if declared is None else f'at {declared.path}'} waits for an approval"
+            fix = f"have it approved: gitops approve {cluster_address(rule.name)} --cluster {rule.name}"
+        raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, path=rule.name, fix=fix)
+    return ClusterFolder(chosen, commit, root, tree, declaring, declared)
+
+
+def declared_scope(
+    project: Project, folder: ClusterFolder, scope: ClusterScope | None, storage: str | None
+) -> ClusterScope | None:
+    """Where a cluster is declared, whose folder declares `storage`; None where it was taken out."""
+    declared = folder.declared
+    if declared is None:
+        return None
+    if (declared.path, declared.ref) != (folder.rule.path, folder.rule.ref):
+        storage = project.declared_storage(folder.root, declared.path)
+    recorded = None if scope is None else scope.target.repository
+    target = project.target(declared, folder.commit, folder.declaring, recorded)
+    return ClusterScope(target, storage, declared.name if scope is None else scope.home)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAt:
+    """A cluster at a commit, and what its branch ledger adds to a run there: the `Governance` of a workspace.
+
+    `rule` is where the cluster is in force, `folder` where its files come from. `trust_files` are the files of keys and rules of
+    that commit, and `trust` what they say; `plain` says that nothing in the folder leads out of it. `origins` are None before the
+    first entry, when nothing is gated. `check` refuses a declared storage that may not be used, also while another is in force.
+    """
+
+    project: Project
+    rule: ClusterRule
+    folder: ClusterFolder
+    plain: ComparedFolder
+    position: LedgerPosition
+    config: BotConfig
+    target: ClusterTarget
+    trust_files: Mapping[str, bytes]
+    trust: TrustRoot
+    origins: Origins | None
+    successor: str | None
+    forge: str
+    check: bool
+    seen_in_plans: Callable[[Change], Seen | None] = lambda _: None
+
+    @property
+    def source(self) -> SourceRevision:
+        """The commit and its cluster folder."""
+        return SourceRevision(self.folder.commit, self.folder.tree)
+
+    @property
+    def scope(self) -> ClusterScope | None:
+        """Where the newest entry records the cluster, None before the first one."""
+        return self.position.scope
+
+    @property
+    def carried(self) -> tuple[Origin, ...]:
+        """The origins of changes that wait since an earlier entry."""
+        return self.position.origins
+
+    def authors_of(self, address: Address) -> Authors:
+        """The authors of what is not applied of an address."""
+        return Authors() if self.origins is None else self.origins.authors_of(address)
+
+    def authors_for(self, change: Change) -> Authors:
+        """The authors of a change; of one that no commit made there are none, and its approvers decide alone."""
+        return Authors() if made_by_no_commit(change) else self.authors_of(change.address)
+
+    def knows_origins(self) -> bool:
+        """Whether origins can be known here; a clone of a repository on a hosted forge leaves them to the bot."""
+        tools = self.project.tools
+        return bool(tools.forge_kind) or any(map(tools.remote.refs, (PUSHES, "refs/gitops/requests")))
+
+    def touched(self) -> bool:
+        """Whether a commit since the newest entry changes the cluster, even if another takes it back."""
+        return self.origins is not None and self.origins.touched()
+
+    def changed_files(self, tree: str) -> tuple[str, ...]:
+        """The files of the cluster folder that differ from another tree of it."""
+        return changed_paths(self.project.tools.store, tree, self.folder.tree)
+
+    def recorded(self, view: LedgerView) -> ClusterScope | None:
+        """Where the newest entry of a view records the cluster; entries of the first release do not say all of it."""
+        return self.scope if view.entry is None or view.entry.scope is None else view.entry.scope
+
+    def declares(self, storage: str | None) -> ClusterScope | None:
+        """Where the cluster is declared, whose folder declares this storage; None where it was taken out."""
+        return declared_scope(self.project, self.folder, self.scope, storage)
+
+    def stores_at(self, scope: ClusterScope) -> Stores:
+        """The stores of a place."""
+        return self.project.tools.stores(self.rule, scope.storage, scope.home)
+
+    def open_stores(self, declared: str | None) -> Stores:
+        """The stores where the ledger records the cluster, before that where it is declared; `declared` is that storage.
+
+        Raises GitopsError, also `git_object_missing` where the storage in force is unknown.
+        """
+        rule, scope, stores = self.rule, self.scope, self.project.tools.stores
+        if scope is None:
+            return stores(rule, declared, rule.name)
+        if self.check and declared != scope.storage:
+            stores(rule, declared, scope.home)
+        if scope.storage == UNKNOWN_STORAGE:
+            detail = "the commit that was applied last is missing, so the storage of its graphs is unknown"
+            raise GitopsError(Code.GIT_OBJECT_MISSING, detail, path=rule.name)
+        return self.stores_at(scope)
+
+    def admit(self, view: LedgerView) -> None:
+        """A source commit is applied only if it continues the one applied last; a new ledger begins with rules in force.
+
+        Raises GitopsError for any other commit on top of the given view.
+        """
+        entry, place, store = view.entry, self.folder.rule, self.project.tools.store
+        if entry is None:
+            self._admit_first()
+            return
+        if entry.scope is not None and entry.scope.closed:
+            raise GitopsError(Code.CLUSTER_CLOSED, f"entry {entry.number} took the cluster out", path=CONFIG_FILE)
+        if entry.scope is not None and self.scope not in (None, entry.scope):
+            raise ConflictError(Code.STATE_CAS_MISMATCH, "another run moved the cluster during this command")
+        target = entry.target if entry.scope is None else entry.scope.target
+        if (place.path, place.ref) != (target.path, target.ref):
+            detail = f"the ledger records the cluster at another place than branch {place.branch}, folder {place.path}"
+            raise GitopsError(Code.CLUSTER_CHANGE_PENDING, detail, path=cluster_address(target.cluster))
+        applied, commit = None if entry.source is None else entry.source.commit, self.folder.commit
+        if applied is None or applied == commit:
+            return
+        if store.resolve(applied) is None:
+            detail = f"the history of the branch lacks commit {applied[:12]}, which was applied last"
+            raise IntegrityError(Code.LEDGER_DIVERGED, detail)
+        if not store.is_ancestor(applied, commit):
+            raise GitopsError(Code.MERGE_NOT_CURRENT, f"{commit[:12]} does not continue {applied[:12]}")
+
+    def _admit_first(self) -> None:
+        """A new ledger takes its first rules from no merge alone: they are in force in another ledger, if there is one."""
+        others = [self.project.position(other) for other in self.project.clusters(self.config)]
+        known = [each.trust for each in others if each.trust is not None and not (each.scope and each.scope.closed)]
+        if known and self.trust.digest not in {each.digest for each in known}:
+            detail = "no other ledger of the repository has the keys and rules of this commit in force"
+            raise GitopsError(Code.CLUSTER_RULES_DIFFER, detail, path=CONFIG_FILE)
+
+    def workspace(self, actor: str | None) -> Workspace:
+        """The workspace of the cluster."""
+        tools, folder, position = self.project.tools, self.folder, self.position
+        tree = tools.open_tree(tools.store, folder.tree, folder.rule.path)
+        made = Workspace(
+            tree=tree,
+            config_dir=folder.rule.path,
+            open_stores=self.open_stores,
+            provider=tools.provider,
+            clock=tools.clock,
+            ids=tools.ids,
+            actor=actor,
+            governance=self,
+            accepted_schema=lambda graph, digest: self.project.accepted_schema(self.rule, graph, digest, position),
+            faults=tools.faults,
+            open_target=tools.open_target,
+            hints=None if tools.cache is None else Hints(tree, tools.cache),
+            vouched=position.vouched(tree, tools.compiler(), self.plain),
+        )
+        return by_rule(made, self.config.apply)
+
+
+def cluster_at(
+    project: Project,
+    rule: ClusterRule,
+    folder: ClusterFolder,
+    position: LedgerPosition,
+    *,
+    root: str,
+    heads: Sequence[str | None],
+    known: Callable[[], KnownOrigins] | None,
+    config: BotConfig,
+    check: bool,
+) -> ClusterAt:
+    """The cluster of a folder, which is made of the commits `heads`; `root` is the tree that is applied next.
+
+    `known` is asked for the origins of commits if an approval depends on them; else they are those that the server recorded.
+    Raises GitopsError for a folder with links or submodules.
+    """
+    tools, scope, declared = project.tools, position.scope, folder.declared
+    plain = require_plain(tools.store, folder.tree, folder.rule.path, position.plain_folder(tools.compiler()))
+    files = trust_at(tools.store, folder.root)
+    elsewhere = scope is not None and (
+        declared is None
+        or rule_at_place(declared) != rule_at_place(rule)
+        or folder.declaring.repository not in (None, scope.target.repository)
+    )
+    new = None
+    if declared is None and scope is not None:
+        new = successor(config, folder.declaring, scope, lambda path: project.declared_storage(root, path))
+    return ClusterAt(
+        project=project,
+        rule=rule,
+        folder=folder,
+        plain=plain,
+        position=position,
+        config=config,
+        target=scope.target if scope else project.target(rule, folder.commit, folder.declaring),
+        trust_files=files,
+        trust=trust_root(files),
+        origins=_origins(project, (rule, folder), position, files, root, heads, known, elsewhere=elsewhere),
+        successor=new,
+        forge=position.forge_kind or tools.forge_kind,
+        check=check,
+    )
+
+
+def _origins(
+    project: Project,
+    where: tuple[ClusterRule, ClusterFolder],
+    position: LedgerPosition,
+    files: Mapping[str, bytes],
+    root: str,
+    heads: Sequence[str | None],
+    known: Callable[[], KnownOrigins] | None,
+    *,
+    elsewhere: bool,
+) -> Origins | None:
+    """The origins of what is not applied; before the first entry nothing is gated."""
+    (rule, folder), tools, trust, applied = where, project.tools, position.trust, position.applied
+    if applied is None or trust is None:
+        return None
+    known = known or (
+        lambda: KnownOrigins(recorded_pushes(tools.store, project.head_of(PUSHES), trust), missing=NOT_RECORDED)
+    )
+    paths = (rule.path, folder.rule.path)
+    counted = CountedCommits(tools.store, paths, files, partial(tools.open_tree, tools.store))
+    # A cluster of another branch is moved by commits of the one with `gitops.yaml`.
+    declaring = project.head_of(project.default_ref) if elsewhere and rule.ref != project.default_ref else None
+    reached = tuple(dict.fromkeys(head for head in (*heads, folder.commit, declaring) if head is not None))
+    unapplied = Unapplied(applied, reached, trust, tools.clock.now(), None if declaring else root)
+    return Origins(tools.store, unapplied, counted, known, position.origins)

@@ -21,10 +21,9 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
 from gitops.database.language.yaml import YamlError
-from gitops.repository.position import LedgerPosition
+from gitops.repository.cluster import LedgerPosition, declared_rule
 from gitops.repository.project import Project
 from gitops.repository.proposal import Proposal, below, cluster_folder, declared_files
-from gitops.repository.scopes import declared_rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

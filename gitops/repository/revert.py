@@ -31,10 +31,10 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.git.port import NewCommit, Person
+from gitops.repository.cluster import rule_at
 from gitops.repository.project import Project
 from gitops.repository.proposal import Proposal, below, cluster_folder, declared_files
 from gitops.repository.revert_message import revert_message
-from gitops.repository.scopes import rule_at
 
 if TYPE_CHECKING:
     from gitops.database.language.schema import Schema

@@ -19,7 +19,7 @@ from gitops.cluster.ledger.port import LedgerWrite
 from gitops.cluster.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
 from gitops.cluster.session.session import Session
 from gitops.core.diagnostics import Diagnostics
-from gitops.repository.position import LedgerPosition
+from gitops.repository.cluster import LedgerPosition
 from gitops.repository.wiring.stores import graph_uri
 from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Program, Usage

@@ -23,7 +23,6 @@ from gitops.cluster.approving.approve import sign_approval
 from gitops.cluster.approving.decide import revoke
 from gitops.cluster.ledger.chain import approvals_prefix
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.origin import Authors
 from gitops.cluster.session.workspace import Workspace
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from tests.reference.trust import Commit, Given, Push, Trust
@@ -376,8 +375,7 @@ class TrustMachine(RuleBasedStateMachine):
         """A workspace of a program that knows no authors."""
         workspace = self.life.workspace()
         assert workspace.governance is not None
-        ignorant = replace(workspace.governance, authors_of=lambda _: Authors(), knows_origins=lambda: False)
-        return replace(workspace, governance=ignorant)
+        return replace(workspace, governance=replace(workspace.governance, origins=None))
 
     def _permitted(self, graph: tuple[str, int] | None) -> tuple[tuple[str, ...], dict[str, frozenset[str]]]:
         """The changes now, and the approvals that permit each."""

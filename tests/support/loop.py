@@ -32,7 +32,6 @@ from gitops.cluster.ledger.evidence import read_evidence
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import STATEMENT_VERSION, Approval, ApprovalStatement
 from gitops.cluster.model.ledger import EntryKind
-from gitops.cluster.model.origin import Authors
 from gitops.cluster.model.outcome import ApproveOutcome
 from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest
@@ -440,8 +439,7 @@ class Loop:
         else:
             workspace = project.workspace_of_request(rule, self.request(request), position, actor=email(who))
         if blind and workspace.governance is not None:
-            governance = replace(workspace.governance, authors_of=lambda _: Authors(), forge="")
-            workspace = replace(workspace, governance=governance)
+            workspace = replace(workspace, governance=replace(workspace.governance, origins=None, forge=""))
         by = ApprovalPublisher(
             self.store, SelfRemote(self.store), Person(who, email(who)), str(self.key(who)), approvals_prefix(rule.name)
         )

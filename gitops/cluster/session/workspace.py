@@ -7,7 +7,6 @@ from dataclasses import field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from gitops.cluster.approvals.origins import made_by_no_commit
 from gitops.cluster.config.cache import Hints
 from gitops.cluster.config.sound import VouchedGraphs
 from gitops.cluster.config.source import SourceTree
@@ -63,45 +62,88 @@ class Stores:
     reports: ServingReports | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Governance:
-    """What a branch ledger adds to a run: target, source commit, authorship, and the keys and rules of that commit.
+class Governance(Protocol):
+    """What a branch ledger adds to a run: target, source commit, authorship, and the keys and rules of that commit."""
 
-    `authors_of` gives the authors of a change, `carried` are the origins of changes that wait since an earlier entry.
-    `forge` is the kind of the forge in use, empty if it is not known; `knows_origins` says whether the origins of commits can
-    be known here. `trust_files` are the files of keys and rules at the source commit (path to bytes) and `trust` what they say.
-    `touched` says whether a commit since the newest entry changes the cluster, even if another takes it back.
-    `changed_files` lists the files of the cluster folder that differ from another tree of it. `admit` raises a GitopsError if
-    the source commit must not be applied on top of the given view. `scope` is where the newest entry records the cluster, None
-    before the first one, `declares` where the configuration declares it, None where it was taken out (for a `successor`); its
-    argument is the storage that the cluster folder declares. `stores_at` opens the stores of a place. `seen_in_plans` is what the
-    plans that the bot keeps say of the graph of a change: they can be moved by everybody who may push.
-    """
+    @property
+    def target(self) -> ClusterTarget:
+        """What approvals are bound to."""
+        ...
 
-    target: ClusterTarget
-    source: SourceRevision
-    authors_of: Callable[[Address], Authors]
-    trust_files: Mapping[str, bytes]
-    trust: TrustRoot
-    changed_files: Callable[[str], tuple[str, ...]]
-    admit: Callable[[LedgerView], None]
-    scope: ClusterScope | None
-    declares: Callable[[str | None], ClusterScope | None]
-    stores_at: Callable[[ClusterScope], Stores]
-    carried: tuple[Origin, ...] = ()
-    forge: str = ""
-    knows_origins: Callable[[], bool] = lambda: True
-    touched: Callable[[], bool] = lambda: False
-    successor: str | None = None
-    seen_in_plans: Callable[[Change], Seen | None] = lambda _: None
+    @property
+    def source(self) -> SourceRevision:
+        """The commit that is applied, with its cluster folder."""
+        ...
+
+    @property
+    def trust_files(self) -> Mapping[str, bytes]:
+        """The files of keys and rules at the source commit, by path."""
+        ...
+
+    @property
+    def trust(self) -> TrustRoot:
+        """What these files say."""
+        ...
+
+    @property
+    def scope(self) -> ClusterScope | None:
+        """Where the newest entry records the cluster, None before the first one."""
+        ...
+
+    @property
+    def successor(self) -> str | None:
+        """The cluster in the place of one that was taken out, if there is one."""
+        ...
+
+    @property
+    def carried(self) -> tuple[Origin, ...]:
+        """The origins of changes that wait since an earlier entry."""
+        ...
+
+    @property
+    def forge(self) -> str:
+        """The kind of the forge in use, empty if it is not known."""
+        ...
+
+    def authors_of(self, address: Address) -> Authors:
+        """The authors of what is not applied of an address."""
+        ...
 
     def authors_for(self, change: Change) -> Authors:
         """The authors of a change; of one that no commit made there are none, and its approvers decide alone."""
-        return Authors() if made_by_no_commit(change) else self.authors_of(change.address)
+        ...
+
+    def knows_origins(self) -> bool:
+        """Whether the origins of commits can be known here."""
+        ...
+
+    def touched(self) -> bool:
+        """Whether a commit since the newest entry changes the cluster, even if another takes it back."""
+        ...
+
+    def changed_files(self, tree: str) -> tuple[str, ...]:
+        """The files of the cluster folder that differ from another tree of it."""
+        ...
+
+    def admit(self, view: LedgerView) -> None:
+        """Raise GitopsError if the source commit must not be applied on top of a view."""
+        ...
 
     def recorded(self, view: LedgerView) -> ClusterScope | None:
         """Where the newest entry of a view records the cluster; entries of the first release do not say all of it."""
-        return self.scope if view.entry is None or view.entry.scope is None else view.entry.scope
+        ...
+
+    def declares(self, storage: str | None) -> ClusterScope | None:
+        """Where the cluster is declared, whose folder declares this storage; None where it was taken out."""
+        ...
+
+    def stores_at(self, scope: ClusterScope) -> Stores:
+        """The stores of a place."""
+        ...
+
+    def seen_in_plans(self, change: Change) -> Seen | None:
+        """What the plans that the bot keeps say of the graph of a change: everybody who may push can move them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

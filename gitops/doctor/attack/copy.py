@@ -32,7 +32,6 @@ from gitops.cluster.model.address import graph_address
 from gitops.cluster.model.approval import APPROVAL_NAMESPACE, STATEMENT_VERSION, Approval, ApprovalStatement
 from gitops.cluster.model.change import Reason
 from gitops.cluster.model.kinds import LOSES_DATA
-from gitops.cluster.model.origin import Authors
 from gitops.cluster.model.outcome import ApplyOutcome, ApproveOutcome
 from gitops.cluster.model.trust import TrustRoot
 from gitops.cluster.session.workspace import Workspace
@@ -44,6 +43,7 @@ from gitops.git.hooks import install_hooks
 from gitops.git.port import ZERO, GitReader, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
 from gitops.repository.guard import PushGuard
+from gitops.repository.project import ClusterAt
 from gitops.repository.wiring.local import open_commit_tree
 from gitops.repository.wiring.project import LocalProject
 from gitops.repository.wiring.repository import has_server_hook
@@ -355,10 +355,8 @@ class ClusterCopy:
     def sign_approval(self, who: str, *, blind: bool = False, plan_digest: str | None = None) -> ApproveOutcome:
         """The same, of a plan that the person has seen, and whatever comes of it."""
         workspace = self.workspace()
-        if blind and workspace.governance is not None:
-            workspace = replace(
-                workspace, governance=replace(workspace.governance, authors_of=lambda _: Authors(), forge="")
-            )
+        if blind and isinstance(workspace.governance, ClusterAt):
+            workspace = replace(workspace, governance=replace(workspace.governance, origins=None, forge=""))
         local, person = self.local(), Person(who.partition("@")[0], who)
         prefix = approvals_prefix(self.rule.name)
         publisher = ApprovalPublisher(local.repository, local.remote, person, self.rules.key(who), prefix)

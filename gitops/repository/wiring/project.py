@@ -39,9 +39,9 @@ from gitops.git.cached_remote import OWN_BRANCHES, CachedRemote, TrackingRemote
 from gitops.git.port import GitRemote, Person
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.repository.authors import known_origins
+from gitops.repository.cluster import declared_rule
 from gitops.repository.kept_plans import seen_in_plans
-from gitops.repository.project import Project, ProjectTools
-from gitops.repository.scopes import declared_rule
+from gitops.repository.project import ClusterAt, Project, ProjectTools
 from gitops.repository.wiring.local import LocalRepository, open_commit_tree
 from gitops.repository.wiring.repository import has_server_hook
 from gitops.repository.wiring.requests import find_request
@@ -270,10 +270,8 @@ class LocalProject(LocalRepository):
 
     def _with_plans(self, workspace: Workspace, rule: ClusterRule, request: int | None) -> Workspace:
         """The workspace that knows what the plans of the bot say of graphs."""
-        if workspace.governance is None:
-            return workspace
-        seen = seen_in_plans(self.project, rule.name, request)
-        return replace(workspace, governance=replace(workspace.governance, seen_in_plans=seen))
+        here, seen = workspace.governance, seen_in_plans(self.project, rule.name, request)
+        return replace(workspace, governance=replace(here, seen_in_plans=seen) if isinstance(here, ClusterAt) else here)
 
     def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
         """The person, the key and the branch for an approval from this machine. Raises UsageError `signing_key_missing`."""

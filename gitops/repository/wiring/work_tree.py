@@ -8,8 +8,8 @@ from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config
 from gitops.cluster.model.scope import ClusterScope, ScopeChange
+from gitops.repository.cluster import declared_rule, successor
 from gitops.repository.project import Project
-from gitops.repository.scopes import declared_rule, successor
 
 
 def proposed_scope(project: Project, work_tree: str, rule: ClusterRule, storage: str | None) -> ScopeChange | None:
@@ -29,5 +29,5 @@ def proposed_scope(project: Project, work_tree: str, rule: ClusterRule, storage:
             return None if header is None else header.storage
 
         return ScopeChange(scope, None, successor(project.config(), declaring, scope, storage_of))
-    target = project.scopes.target(declared, project.head_of(rule.ref), declaring, scope.target.repository)
+    target = project.target(declared, project.head_of(rule.ref), declaring, scope.target.repository)
     return ScopeChange(scope, ClusterScope(target, storage, scope.home))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Self
 
@@ -21,6 +21,7 @@ from gitops.forge.port import ChangeRequest, RequestState
 from gitops.git.port import NewCommit, Person
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
+from gitops.repository.project import ClusterAt
 from tests.support.github import landing
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.harness import EVERYTHING
@@ -38,6 +39,11 @@ _HOOKS = ("pre-receive", "post-receive", "update")
 def token_of(login: str) -> str:
     """The token of an account: a text that is nowhere else."""
     return f"ghs_{hashlib.sha256(login.encode()).hexdigest()[:36]}"
+
+
+class _InClone(ClusterAt):
+    def knows_origins(self) -> bool:
+        return False
 
 
 @dataclass
@@ -134,9 +140,9 @@ class Hub:
             workspace = project.workspace_of_request(rule, self._seen(request), position, actor=email(who))
         if workspace.governance is not None:
             # A clone cannot ask the forge who pushed: that is left to the bot.
-            workspace = replace(
-                workspace, governance=replace(workspace.governance, knows_origins=lambda: False, forge="")
-            )
+            here = replace(workspace.governance, forge="")
+            known = {each.name: getattr(here, each.name) for each in fields(here)}
+            workspace = replace(workspace, governance=_InClone(**known))
         store = self.loop.store
         by = ApprovalPublisher(store, SelfRemote(store), Person(who, email(who)), str(self.loop.key(who)), APPROVALS)
         before = self.world.refs()

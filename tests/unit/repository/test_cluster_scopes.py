@@ -11,7 +11,7 @@ from gitops.cluster.model.approval import ClusterTarget
 from gitops.cluster.model.ledger import EntryKind, LedgerEntry
 from gitops.cluster.model.scope import ClusterScope, ScopeChange
 from gitops.core.errors import GitopsError
-from gitops.repository.scopes import clusters_in_force, declared_rule, successor
+from gitops.repository.cluster import clusters_in_force, declared_rule, successor
 
 TARGET = ClusterTarget("loop", "brain", "production", "refs/heads/main", "cluster")
 SCOPE = ClusterScope(TARGET, None, "brain")

@@ -1,0 +1,135 @@
+"""Where a cluster is: as its ledger records it, and as `gitops.yaml` declares it.
+
+1. What the newest entry of a ledger records is in force, whatever `gitops.yaml` says since then. Entries of the first release do
+   not record the storage: it is what their source commit declares.
+2. A cluster without a ledger is where `gitops.yaml` of the target branch declares it; in a change request, where the merged
+   file declares it.
+3. The declaration for a ledger is the one with its name, else the one that is `renamed_from` it. Without any, the cluster was
+   taken out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
+
+from gitops.cluster.config.gitops_yaml import BotConfig, ClusterRule
+from gitops.cluster.config.sound import ComparedFolder, ContentTree, LedgerGraphs, PlainFolder, VouchedGraphs
+from gitops.cluster.model.approval import ClusterTarget
+from gitops.cluster.model.change import Tier
+from gitops.cluster.model.ledger import Debt, LedgerEntry
+from gitops.cluster.model.origin import Origin
+from gitops.cluster.model.scope import ClusterScope
+from gitops.cluster.model.trust import TrustRoot
+from gitops.core.dataclass import dataclass
+
+_HEADS = "refs/heads/"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPosition:
+    """What the ledger of a cluster records: `head` is its newest entry, `applied` the source commit of that.
+
+    Both are None before the first entry. `origins` are those of the changes up to `applied` that are not applied completely
+    (`converged` is False then): without them, authors could merge their own change first, and approve it in a later run. `tree`
+    is the cluster folder of `applied`. `trust` are the trust rules in force, None before the first entry; `debts` are the open
+    debts. `scope` is where the ledger records the cluster. `graphs` are those that it vouches for.
+    """
+
+    head: str | None = None
+    applied: str | None = None
+    tree: str | None = None
+    origins: tuple[Origin, ...] = ()
+    converged: bool = True
+    trust: TrustRoot | None = None
+    debts: tuple[Debt, ...] = ()
+    scope: ClusterScope | None = None
+    graphs: LedgerGraphs = field(default_factory=lambda: LedgerGraphs(None, {}))
+
+    def plain_folder(self, compiler: str | None) -> PlainFolder | None:
+        """The folder that this very program found plain when it was applied."""
+        record = self.graphs.record
+        return None if record is None or record.compiler != compiler else record.folder
+
+    def vouched(self, tree: ContentTree, compiler: str | None, folder: ComparedFolder) -> VouchedGraphs | None:
+        """The graphs of a folder of the cluster that the ledger vouches for; None if the compiler is not known."""
+        return None if compiler is None else VouchedGraphs(tree, compiler, self.graphs, folder)
+
+    @property
+    def forge_kind(self) -> str | None:
+        """The kind of the forge, if the rules name it."""
+        return None if self.trust is None else self.trust.forge_kind
+
+    def reviews_open(self, environment: str) -> frozenset[Tier]:
+        """The tiers of the changes that the rules gate, and for which a review or a command on the forge counts."""
+        at = environment if self.scope is None else self.scope.target.environment
+        return frozenset() if self.trust is None else self.trust.reviews_open(at)
+
+    @property
+    def needs_forge_verdict(self) -> bool:
+        """Whether the forge itself has to call a change request approved."""
+        return self.trust is not None and self.trust.forge_verdict
+
+
+def rule_at(target: ClusterTarget) -> ClusterRule:
+    """The rule of a cluster where a ledger records it."""
+    return ClusterRule(
+        name=target.cluster,
+        path=target.path,
+        branch=target.ref.removeprefix(_HEADS),
+        environment=target.environment,
+        renamed_from=None,
+    )
+
+
+def rule_at_place(rule: ClusterRule) -> tuple[str, str, str, str]:
+    """Where a rule declares its cluster."""
+    return rule.name, rule.path, rule.ref, rule.environment
+
+
+def declared_rule(config: BotConfig, name: str) -> ClusterRule | None:
+    """Rule 3."""
+    named = {rule.name: rule for rule in config.clusters}
+    renamed = {rule.renamed_from: rule for rule in config.clusters}
+    return named.get(name) or renamed.get(name)
+
+
+def successor(
+    config: BotConfig, declaring: BotConfig, gone: ClusterScope, storage_of: Callable[[str], str | None]
+) -> str | None:
+    """The cluster that `declaring` has and `config` lacks with the folder or the declared storage of one that goes.
+
+    `storage_of` gives the storage that a cluster folder declares.
+    """
+    known = {rule.name for rule in config.clusters}
+    for rule in declaring.clusters:
+        if rule.name in known or rule.renamed_from is not None:
+            continue
+        if (rule.path, rule.ref) == (gone.target.path, gone.target.ref):
+            return rule.name
+        if gone.storage is not None and storage_of(rule.path) == gone.storage:
+            return rule.name
+    return None
+
+
+def clusters_in_force(config: BotConfig, heads: Mapping[str, LedgerEntry]) -> tuple[ClusterRule, ...]:
+    """Rules 1 and 2 for all clusters; `heads` are the newest entries by the name of their ledger.
+
+    First those of `gitops.yaml` in its order, then those that were taken out of it, by name. A ledger that is closed, or goes on
+    under another name, is left out unless its name is declared.
+    """
+    found: dict[str, ClusterRule] = {}
+    for declared in config.clusters:
+        own = declared.name if declared.name in heads else declared.renamed_from
+        entry = heads.get(own or "")
+        found |= {declared.name: declared} if entry is None or own is None else {own: _in_force(entry, own)}
+    for name, entry in sorted(heads.items()):
+        gone = bool(entry.new_names) or (entry.scope is not None and entry.scope.closed)
+        if name not in found and not gone:
+            found[name] = _in_force(entry, name)
+    return tuple(found.values())
+
+
+def _in_force(entry: LedgerEntry, name: str) -> ClusterRule:
+    target = entry.target if entry.scope is None else entry.scope.target
+    return replace(rule_at(target), name=name)
