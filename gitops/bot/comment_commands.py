@@ -17,16 +17,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gitops.bot.apply_clusters import apply_cluster, newest_changesets
 from gitops.bot.attestations import attest_command, missing_permission
 from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCommand, parse_command
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request
-from gitops.bot.retry import retry_merge
 from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.model.changeset import ChangesetState
 from gitops.cluster.session.status import force_unlock
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, RemoteError
+from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import ChangeRequest, Comment, Reaction, RequestState
 from gitops.render.comment import marker
@@ -199,3 +200,54 @@ def _react(context: EventContext, event: CommentEvent, reaction: Reaction) -> It
     if context.forge.features.reactions:
         failure = "the reaction to the comment is not written"
         yield from logged(failure, lambda: context.forge.react(event.number, event.comment, reaction))
+
+
+# -- `/gitops retry` in a merged request: its changeset failed, and is tried again -------------------------------------
+# | what became of the merge | the answer |
+# | --- | --- |
+# | its own changeset failed | the next attempt, with `retry_of`; then what waits behind it |
+# | a later merge has taken it over, and failed as well | refused: that one is to be retried |
+# | a changeset is carried out now | refused: `changeset_active` with its key |
+# | it landed, and nothing of the cluster waits | refused: nothing is left to retry |
+# | it waits still, or something of the cluster waits | applied, as after a push |
+
+
+def retry_merge(context: EventContext, rule: ClusterRule, merge: str | None) -> Iterator[LogLine]:
+    """Try again what a request brought in with the commit `merge`, as the table says.
+
+    Raises ConflictError `changeset_active`, `changeset_state_invalid`, and GitopsError as the ledger does.
+    """
+    _check_active(context, rule)
+    again = None if merge is None else _failed(context, rule, merge)
+    yield from apply_cluster(context, rule, asked=True, again=again)
+
+
+def _check_active(context: EventContext, rule: ClusterRule) -> None:
+    ledger = context.project.tools.ledger(rule)
+    active, lock = ledger.changesets().index.active, ledger.observe_lock()
+    # Without the lock its run has died, and this one goes on with it.
+    if active is not None and lock.held:
+        fix = f"wait for it: gitops changeset watch {active}; if its run is over: /gitops unlock {lock.unlock_id}"
+        raise ConflictError(Code.CHANGESET_ACTIVE, f"changeset {active} is carried out now", path=active, fix=fix)
+
+
+def _failed(context: EventContext, rule: ClusterRule, merge: str) -> str | None:
+    """The merge, if its own changeset failed; None if it, or something else of the cluster, only has to be applied."""
+    position, store = context.position(rule), context.store
+    found = newest_changesets(context, rule, merge)
+    failed = [each for each in found if each.state is ChangesetState.FAILED]
+    applied = position.applied
+    if applied is not None and store.is_ancestor(merge, applied):
+        if position.converged:
+            by = f"changeset {found[0].key}" if found and not failed else f"commit {applied[:12]}"
+            detail = f"nothing is left to retry: commit {merge[:12]} is applied with {by}"
+            raise ConflictError(Code.CHANGESET_STATE_INVALID, detail, path=rule.name)
+        return None
+    if failed and failed[0].source.merge_commit != merge:
+        later, number = failed[0].source.merge_commit or "", failed[0].source.pull_request
+        way = f"/gitops retry in request {number}" if number else f"gitops changeset retry {failed[0].key}"
+        detail = (
+            f"commit {later[:12]} was merged later and has taken it over with changeset {failed[0].key}, which failed"
+        )
+        raise ConflictError(Code.CHANGESET_STATE_INVALID, detail, path=failed[0].key, fix=f"retry that one: {way}")
+    return merge if failed else None

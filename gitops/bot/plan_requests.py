@@ -14,8 +14,15 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 
 from gitops.bot.context import EventContext, comment_subject, left_before
-from gitops.bot.kept_plans import is_reported, plan_record, refusal_record
-from gitops.bot.report import report_plan, report_refusal, report_untouched, set_labels
+from gitops.bot.report import (
+    is_reported,
+    plan_record,
+    refusal_record,
+    report_plan,
+    report_refusal,
+    report_untouched,
+    set_labels,
+)
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.outcome import PlanOutcome

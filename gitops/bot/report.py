@@ -7,27 +7,31 @@ and changes nothing: a forge that refuses comments for a while must not turn a g
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TypeVar
 
 from gitops.bot.context import ClusterReport, EventContext
-from gitops.bot.kept_plans import keep_plan, keep_refusal, plan_record, refusal_record
-from gitops.bot.statuses import apply_status, changeset_status, plan_status
 from gitops.cluster.approvals.verify import REFUSALS
-from gitops.cluster.changesets.stream import newest_attempt
+from gitops.cluster.changesets.stream import Answer, Until, answer, newest_attempt
 from gitops.cluster.model.address import Address, Kind
-from gitops.cluster.model.change import Tier
+from gitops.cluster.model.change import Change, Reason, Tier
+from gitops.cluster.model.changeset import Changeset, ChangesetState
 from gitops.cluster.model.ledger import Debt
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
+from gitops.core.canonical import canonical_digest
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostic
+from gitops.core.diagnostics import Diagnostic, Severity
+from gitops.core.documents.forms import is_line
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, Deployment, DeploymentState
 from gitops.forge.text import cut
+from gitops.git.port import ZERO, NewCommit, RefUpdate
+from gitops.render.changesets import changeset_outcome
 from gitops.render.characters import visible
-from gitops.render.comment import apply_comment, marker, plan_comment, refusal_comment
+from gitops.render.comment import apply_comment, marker, plan_comment, plan_document, plan_summary, refusal_comment
 from gitops.render.comment_inputs import (
     ApplyComment,
     ApprovalState,
@@ -40,7 +44,8 @@ from gitops.render.comment_inputs import (
 from gitops.render.json import approve_command
 from gitops.render.markdown import hidden
 from gitops.render.plan_views import PlanView
-from gitops.repository.kept_plans import kept_plan, plan_ref
+from gitops.render.text import apply_counts, count
+from gitops.repository.kept_plans import PLAN_RECORD, RECORD, PlanRecord, SeenChange, kept_plan, plan_ref
 from gitops.repository.results import LogLine, RunResult, logged, result_of
 
 _MAX_STATUS = 140
@@ -354,3 +359,181 @@ def _approve_all(
     ):
         return shlex.join(["gitops", "approve", "--all", *chosen])
     return shlex.join(["gitops", "approve", "--all", *chosen, "--cluster", subject.cluster]) if len(asked) > 1 else ""
+
+
+# -- statuses ----------------------------------------------------------------------------------------------------------
+#
+# What the statuses of a commit say: of a plan, of an apply, and of the changeset that an apply recorded.
+#
+# A status has one line of at most 140 characters, so what decides comes first.
+
+
+def plan_status(
+    outcome: PlanOutcome, earlier: frozenset[Address], *, verdict_missing: bool
+) -> tuple[CheckState, str, RunResult]:
+    """The status of a plan. A missing approval is a failure, never neutral: nothing may be merged because it was overlooked."""
+    plan = outcome.plan
+    errors = sum(d.severity == "error" for d in outcome.diagnostics)
+    if errors:
+        return CheckState.FAILURE, count(errors, "error"), result_of(outcome.diagnostics)
+    if plan is None:
+        return CheckState.ERROR, "no plan", RunResult.PROBLEMS
+    text = count(len(plan.edits), "change")
+    missing = [r.resource for r in plan.approvals_required if not r.satisfied]
+    if own := [resource for resource in missing if resource not in earlier]:
+        text += f"; needs approval: {', '.join(own)}"
+    if earlier:
+        text += f"; an earlier merge needs approval: {', '.join(sorted(earlier))}"
+    if outcome.blockers:
+        reasons = ", ".join(f"{each.path} ({each.code})" for each in outcome.blockers)
+        return CheckState.FAILURE, f"{text}; would not land: {reasons}", RunResult.PROBLEMS
+    if missing:
+        return CheckState.FAILURE, text, RunResult.WAITS
+    if verdict_missing:
+        return CheckState.FAILURE, f"{text}; needs the forge's own approval", RunResult.WAITS
+    return CheckState.SUCCESS, text, RunResult.DONE
+
+
+def apply_status(outcome: ApplyOutcome) -> tuple[CheckState, str, RunResult]:
+    """The status of an apply: a success only if all that is declared is applied. A failure names what failed first."""
+    failed = {record.state for record in outcome.changesets} == {ChangesetState.FAILED}
+    text = "nothing is applied" if failed else apply_counts(outcome)
+    if not outcome.ok:
+        first = next(d for d in outcome.diagnostics if d.severity == "error")
+        text += f"; {first.code}{f' at {first.path}' if first.path else ''}"
+        return CheckState.FAILURE, text, result_of(outcome.diagnostics)
+    if outcome.converged:
+        return CheckState.SUCCESS, text, RunResult.DONE
+    # Anything that is not applied for another reason than a missing approval is a problem.
+    waits = any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
+    return CheckState.FAILURE, text, RunResult.WAITS if waits else RunResult.PROBLEMS
+
+
+def changeset_status(parts: Sequence[Changeset]) -> tuple[CheckState, str]:
+    """What became of a merge, as `gitops changeset watch` answers it; the description names the changeset that decides.
+
+    An apply that goes on with the last part has no record of the earlier ones: they have landed.
+    """
+    found = {answer(each, Until.COMMITTED): each for each in reversed(parts)}
+    number, _, most = parts[-1].part.partition("/")
+    if failed := found.get(Answer.FAILED):
+        return CheckState.FAILURE, changeset_outcome(failed)
+    waits = Answer.WAITING in found or number != most
+    return CheckState.PENDING if waits else CheckState.SUCCESS, changeset_outcome(parts[-1])
+
+
+# -- kept plans --------------------------------------------------------------------------------------------------------
+#
+# What is kept of a plan that the bot reports, as `gitops.repository.kept_plans` has it, and what moved since the one before.
+
+
+_MOST_NAMES = 200
+_MOST_SEEN = 1000
+_MOST_FACTS = 5
+_SHOWN = 3
+
+
+def plan_record(subject: CommentSubject, outcome: PlanOutcome, before: PlanRecord | None = None) -> PlanRecord:
+    """The record of a plan that is about to be reported, after the record `before` it."""
+    plan = outcome.plan
+    gates = [] if plan is None else [[r.resource, r.needed, len(r.approvals)] for r in plan.approvals_required]
+    digest = canonical_digest([subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest])
+    changed = [change.address for change in plan.changes] if plan else []
+    found = PlanRecord(
+        subject.cluster,
+        subject.request,
+        subject.head,
+        subject.base,
+        plan.digest if plan else None,
+        digest,
+        changes=_names(changed),
+        count=len(changed),
+        missing=_names(need.resource for need in plan.approvals_required if not need.satisfied) if plan else (),
+        errors=sum(each.severity is Severity.ERROR for each in outcome.diagnostics),
+        seen=_seen(plan.changes) if plan else (),
+    )
+    return replace(found, since=() if before is None else moved_since(before, found))
+
+
+def refusal_record(subject: CommentSubject, problems: Sequence[Diagnostic]) -> PlanRecord:
+    """The record of a plan that could not be made, for these reasons."""
+    digest = canonical_digest([subject.head, [each.to_json() for each in problems]])
+    return PlanRecord(
+        subject.cluster, subject.request, subject.head, subject.base, None, digest, errors=max(1, len(problems))
+    )
+
+
+def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
+    """At most five facts that moved between two reports, one line each; those of `before` if it is the same report."""
+    if (before.report_digest, before.base) == (now.report_digest, now.base):
+        return before.since
+    facts = []
+    if before.errors != now.errors:
+        facts.append(f"errors: {now.errors}, before {before.errors}")
+    # A plan that failed names no change, so nothing is known of what it would have changed.
+    made = all(each.count or not each.errors for each in (before, now))
+    whole = made and all(len(each.changes) == each.count for each in (before, now))
+    more, fewer = (sorted({*a.changes} - {*b.changes}) if whole else [] for a, b in ((now, before), (before, now)))
+    if more:
+        facts.append(f"it also changes {_listed(more)}")
+    if fewer:
+        facts.append(f"it no longer changes {_listed(fewer)}")
+    if made and not whole and before.count != now.count:
+        facts.append(f"changes: {now.count}, before {before.count}")
+    if needed := sorted({*now.missing} - {*before.missing}):
+        facts.append(f"an approval is missing now for {_listed(needed)}")
+    if given := sorted({*before.missing} - {*now.missing} - {*fewer}):
+        facts.append(f"all approvals are there now for {_listed(given)}")
+    if before.head != now.head:
+        facts.append(f"the head moved from {before.head[:12]} to {now.head[:12]}")
+    if before.base != now.base:
+        facts.append(f"the target branch moved from {before.base[:12]} to {now.base[:12]}")
+    return tuple(facts[:_MOST_FACTS])
+
+
+def is_reported(kept: PlanRecord | None, again: PlanRecord) -> bool:
+    """Whether the last report that was kept says the same, and people could see it."""
+    return kept is not None and kept.shown and kept.report_digest == again.report_digest
+
+
+def _seen(changes: Iterable[Change]) -> tuple[SeenChange, ...]:
+    found = (SeenChange(c.address, c.before, c.after, c.seen) for c in changes if c.seen is not None)
+    return tuple(islice(found, _MOST_SEEN))
+
+
+def _names(addresses: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in islice(addresses, _MOST_NAMES) if is_line(name))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def keep_plan(context: EventContext, kept: PlanRecord, outcome: PlanOutcome, comment: PlanComment) -> str | None:
+    """Keep a plan. Returns why it could not be kept, which is a line for people and not a problem of the run."""
+    document = plan_document(outcome, comment.view)
+    return _keep(context, kept, {"outcome.json": document, "plan.md": plan_summary(comment).encode()})
+
+
+def keep_refusal(context: EventContext, kept: PlanRecord, body: str) -> str | None:
+    """Keep the report of a plan that could not be made. Returns the same as `keep_plan`."""
+    return _keep(context, kept, {"plan.md": body.encode()})
+
+
+def _keep(context: EventContext, kept: PlanRecord, files: Mapping[str, bytes]) -> str | None:
+    person, ref, store = context.bot.person, plan_ref(kept.cluster, kept.request), context.store
+    if person is None:
+        return None
+    try:
+        old = context.project.head_of(ref)
+        tree = store.write_files(None, {RECORD: PLAN_RECORD.write(kept), **files})
+        if old is not None and store.commit(old).tree == tree:
+            return None
+        author = replace(person, time=int(context.project.tools.clock.now().timestamp()))
+        message = f"plan: {kept.cluster}, request {kept.request}\n"
+        new = store.write_commit(NewCommit(tree, () if old is None else (old,), author, message), signing_key=None)
+        context.project.tools.remote.push([RefUpdate(ref, old or ZERO, new)])
+    except GitopsError as error:
+        return f"the whole plan is not kept in git ({error.code}: {error.detail})"
+    return None

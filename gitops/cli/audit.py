@@ -62,8 +62,7 @@ from gitops.git.cached_remote import TrackingRemote
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 from gitops.render.characters import visible
 from gitops.repository.wiring.local import open_commit_tree
-from gitops.repository.wiring.project import LocalProject
-from gitops.repository.wiring.repair import repair_ledger
+from gitops.repository.wiring.project import LocalProject, repair_ledger
 from gitops.repository.wiring.repository import sign_statement, verify_statement
 from gitops.repository.wiring.system import RandomIds, SystemClock
 

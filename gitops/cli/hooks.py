@@ -118,9 +118,8 @@ def _pre_receive(_: list[str]) -> int:
 def _record(local: LocalRepository, updates: list[RefUpdate]) -> None:
     """Write down who pushes, outside of the quarantine. Without the record authors are unknown: that refuses no push."""
     from gitops.cluster.approvals.pushes import identity_of
-    from gitops.repository.guard import is_governed
-    from gitops.repository.record_push import MOST_COMMITS, brought_by_people, record_of, record_push
-    from gitops.repository.wiring.incoming import IncomingPush
+    from gitops.repository.guard import MOST_COMMITS, brought_by_people, is_governed, record_of, record_push
+    from gitops.repository.wiring.local import IncomingPush
     from gitops.repository.wiring.system import SystemClock
 
     moved = brought_by_people(updates)

@@ -21,9 +21,7 @@ from gitops.forge.people import open_request
 from gitops.git.port import ZERO, RefUpdate
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines, status_line, to_text
-from gitops.repository.promote import promotion
-from gitops.repository.proposal import Proposal, proposed_commit
-from gitops.repository.revert import earlier_folder, reversal, way_back
+from gitops.repository.proposals import Proposal, earlier_folder, promotion, proposed_commit, reversal, way_back
 from gitops.repository.wiring.local import LocalRepository, open_commit_tree
 from gitops.repository.wiring.repository import diff_text
 

@@ -29,7 +29,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
 from gitops.forge.web import WebRequest
 from gitops.render.graph_data import table_lines
-from gitops.repository.wiring.query_server import open_query_server
+from gitops.repository.wiring.serving import open_query_server
 
 if TYPE_CHECKING:
     from gitops.forge.web import WebSender

@@ -189,18 +189,18 @@ class _Opening:
     def __call__(self, target: ComputeTarget) -> StrategyTarget:
         """A target, not connected yet. Raises UsageError `target_unnamed`, and as the wiring does."""
         from gitops.cluster.targets.projection import place_of
-        from gitops.repository.wiring import targets
+        from gitops.repository.wiring import stores
 
         url, place = self._given or self._variables.get(_OVERRIDE), place_of(target.name)
         if not url:
-            return targets.declared_target(self._variables, target, query_cluster=self._query_cluster)
+            return stores.declared_target(self._variables, target, query_cluster=self._query_cluster)
         self._opened.add(target.name)
         if self._chosen is None and len(self._opened) > 1:
             detail = f"one URL is given for several targets: {', '.join(sorted(self._opened))}"
             raise UsageError(Code.TARGET_UNNAMED, detail, path=place)
         secret = Secret("--postgres-url" if self._given else _OVERRIDE, url)
         name, query_cluster = target.application_name, self._query_cluster
-        return targets.open_target(place, secret, application_name=name, query_cluster=query_cluster)
+        return stores.open_target(place, secret, application_name=name, query_cluster=query_cluster)
 
 
 # -- `gitops strategies simulate`: a described world, or the days that a target recorded -------------------------------

@@ -37,9 +37,8 @@ from gitops.init.install import running_wheel
 from gitops.repository.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
 from gitops.repository.wiring.local import open_commit_tree
 from gitops.repository.wiring.project import LocalProject
-from gitops.repository.wiring.stores import open_bucket
+from gitops.repository.wiring.stores import open_bucket, open_target
 from gitops.repository.wiring.system import RandomIds, SystemClock
-from gitops.repository.wiring.targets import open_target
 
 if TYPE_CHECKING:
     from gitops.database.storage.contest import RacingStore

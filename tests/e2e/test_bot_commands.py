@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gitops.bot.attestations import approving_reviews
 from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Account, Permission, Review, ReviewState
-from gitops.repository.attest import approving_reviews
 from gitops.repository.kept_plans import kept_plan
 from gitops.repository.results import RunResult
 from tests.support.bot_stage import LATE, QUERY, Stage, said, take_lock, verdict

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from gitops.bot.dispatch import run_verb
-from gitops.bot.drift import drift_ref
+from gitops.bot.sweep import drift_ref
 from gitops.core.faults import NoFaults
 from gitops.forge.events import ManualEvent
 from gitops.forge.port import RequestState

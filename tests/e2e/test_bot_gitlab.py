@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gitops.bot.drift import drift_ref
+from gitops.bot.sweep import drift_ref
 from gitops.core.faults import NoFaults
 from gitops.forge.web import WebAnswer, WebRequest
 from gitops.repository.wiring.stores import graph_engine

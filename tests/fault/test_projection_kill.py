@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gitops.cluster.model.compute import owned_rows
-from gitops.repository.wiring.targets import declared_target
+from gitops.repository.wiring.stores import declared_target
 from tests.support.cluster import Cluster, codes
 from tests.support.pages import ROOT
 from tests.support.prefork import PYTHON

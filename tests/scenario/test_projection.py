@@ -14,7 +14,7 @@ from gitops.core.diagnostics import Severity
 from gitops.core.errors import UsageError
 from gitops.render.change_rows import text_diff
 from gitops.render.graph import to_mermaid
-from gitops.repository.wiring.targets import declared_target
+from gitops.repository.wiring.stores import declared_target
 from tests.support.cluster import START, FailAt, codes, rulings
 from tests.support.projected import Projected
 from tests.support.target_world import Fault

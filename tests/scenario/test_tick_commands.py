@@ -34,7 +34,7 @@ def ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ticks:
         made.world.reachable = not url.reveal().endswith("nowhere")
         return MemoryTarget(made.world, application_name=application_name)
 
-    monkeypatch.setattr("gitops.repository.wiring.targets.open_target", open_target)
+    monkeypatch.setattr("gitops.repository.wiring.stores.open_target", open_target)
     monkeypatch.setenv("PROD_URL", "postgresql://prod")
     monkeypatch.delenv("DATABASE_URL", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -231,7 +231,7 @@ def ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ticks:
     """A folder whose ledger is on disk, and whose target is the twin; a tick of yesterday made `main` in place of `a`."""
     made = Ticks(tmp_path, fresh_world(serving={"a": "25cc*"}), memory=False)
     made.apply_strategies({"serving": {"target_size": {"target_size": "50cc", "replica_name": "main"}}})
-    monkeypatch.setattr("gitops.repository.wiring.targets.open_target", lambda *_, **__: MemoryTarget(made.world))
+    monkeypatch.setattr("gitops.repository.wiring.stores.open_target", lambda *_, **__: MemoryTarget(made.world))
     monkeypatch.setenv("PROD_URL", "postgresql://prod")
     monkeypatch.delenv("DATABASE_URL", raising=False)
     monkeypatch.chdir(tmp_path)

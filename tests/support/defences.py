@@ -54,7 +54,7 @@ from gitops.render import markdown
 from gitops.repository import guard
 from gitops.repository import project as bot_project
 from gitops.repository.guard import PushGuard
-from gitops.repository.project import Project
+from gitops.repository.project import ClusterAt
 from gitops.repository.wiring import project as wiring
 
 _NO_ONE = Quorum(dict.fromkeys(GateName, 0))
@@ -348,7 +348,7 @@ DEFENCES: Mapping[str, Hole] = {
     "the hook checks approvals": _patched(PushGuard, "_check_approval", _nothing),
     "the hook folds names of refs": _patched(guard, "_folded", str),
     # the ledger
-    "histories only continue": _patched(Project, "_admit", _passes),
+    "histories only continue": _patched(ClusterAt, "admit", _passes),
     "ledgers are verified": _patched(Heads, "newest", lambda _: None),
     "entries are signed": _patched(chain, "_check_signature", _passes),
     "entries tell their message": _patched(audit, "commit_message", lambda *_: _AnyText()),

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from gitops.bot.attestations import attest
 from gitops.cluster.approving.approve import ApprovalPublisher, sign_approval
 from gitops.cluster.approving.decide import DecisionContext
 from gitops.cluster.ledger.chain import BRANCHES, SIGNED, approvals_prefix
@@ -24,7 +25,6 @@ from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.git.port import ZERO, GitRemote, RefUpdate
-from gitops.repository.attest import attest
 from tests.support.audited import CONFIG, LEDGER, MAIN, Life, declared, person
 
 ACCOUNTS = {"ada": "github:1", "ben": "github:2", "mallory": "github:6"}

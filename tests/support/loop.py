@@ -41,9 +41,9 @@ from gitops.git.port import ZERO, Commit, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
 from gitops.repository.authors import known_origins
+from gitops.repository.guard import record_of, record_push
 from gitops.repository.project import Project
-from gitops.repository.record_push import record_of, record_push
-from gitops.repository.wiring.incoming import IncomingPush
+from gitops.repository.wiring.local import IncomingPush
 from gitops.repository.wiring.project import LocalProject
 from tests.support.clock import FixedClock
 from tests.support.git_http import GitServer

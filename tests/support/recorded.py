@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gitops.git.port import ZERO, RefUpdate
-from gitops.repository.record_push import record_of, record_push
-from gitops.repository.wiring.incoming import IncomingPush
+from gitops.repository.guard import record_of, record_push
+from gitops.repository.wiring.local import IncomingPush
 from tests.reference.trust import Push
 from tests.support.audited import Life, person
 from tests.support.git_fixture import environment, public_key

@@ -3,7 +3,7 @@
 In a ledger folder an approval is a document. For a branch ledger it is a signed commit: its parent is the ledger head that the
 approver saw, it adds one document, and its message repeats, for the signature to cover, everything that the permission is
 bound to and how it was given: by the approver's own key, alone in an emergency, or on a forge and attested by the bot
-(`gitops.repository.attest`).
+(`gitops.bot.attestations`).
 """
 
 from __future__ import annotations

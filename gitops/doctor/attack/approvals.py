@@ -41,7 +41,7 @@ from gitops.git.command import run_program
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.signatures import sign
-from gitops.repository.record_push import record_of, record_push
+from gitops.repository.guard import record_of, record_push
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
 _BACKDATED_TO = 1_550_000_000

@@ -46,7 +46,7 @@ from gitops.git.repository import Repository
 from gitops.repository.apply import governed_apply, move_cluster
 from gitops.repository.project import Project
 from gitops.repository.wiring.local import open_commit_tree
-from gitops.repository.wiring.repair import repair_ledger
+from gitops.repository.wiring.project import repair_ledger
 from gitops.repository.wiring.system import RandomIds
 
 # Attacks on history: rewritten branches, forged and tampered entries, two runs at once.

@@ -13,42 +13,58 @@ Those that the hook of a push needs too are in `gitops.repository.wiring.local`.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gitops.cluster.apply.provider import ClusterProvider
 from gitops.cluster.approving.approve import ApprovalPublisher
 from gitops.cluster.config.cache import MemoryCache
+from gitops.cluster.config.cluster_yaml import declared_storage, load_header, read_cluster
 from gitops.cluster.config.folder import FolderTree
-from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config
 from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
 from gitops.cluster.ledger.chain import LEDGERS, AnchorFile, approvals_prefix, ledger_ref
 from gitops.cluster.ledger.heads import HeadPin, Heads
+from gitops.cluster.ledger.repair import RepairLedger
 from gitops.cluster.ledger.served import ServingReports
+from gitops.cluster.model.scope import ClusterScope, ScopeChange
 from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
-from gitops.forge.port import Permission
+from gitops.database.storage.address import StorageRootError
+from gitops.forge.port import ChangeRequest, Permission, RequestState
 from gitops.forge.refs.document_forge import OperatorSettings
 from gitops.forge.refs.local import LocalForge
+from gitops.forge.registry import FORGES
 from gitops.git.cached_remote import OWN_BRANCHES, CachedRemote, TrackingRemote
 from gitops.git.port import GitRemote, Person
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.repository.authors import known_origins
-from gitops.repository.cluster import declared_rule
+from gitops.repository.cluster import declared_rule, successor
 from gitops.repository.kept_plans import seen_in_plans
 from gitops.repository.project import ClusterAt, Project, ProjectTools
+from gitops.repository.wiring.forge import LOCAL, choose_forge, open_forge
 from gitops.repository.wiring.local import LocalRepository, open_commit_tree
 from gitops.repository.wiring.repository import has_server_hook
-from gitops.repository.wiring.requests import find_request
-from gitops.repository.wiring.stores import admitted_root, edition, graph_engine, graph_uri, open_store, workers_at
+from gitops.repository.wiring.stores import (
+    admitted_root,
+    declared_target,
+    edition,
+    graph_engine,
+    graph_uri,
+    open_store,
+    workers_at,
+)
 from gitops.repository.wiring.system import RandomIds, Setting, SystemClock
-from gitops.repository.wiring.targets import declared_target
-from gitops.repository.wiring.work_tree import proposed_scope
+
+if TYPE_CHECKING:
+    from gitops.forge.port import Forge
 
 _CUSTOM, _BRANCH = "custom", "branch"
 # In rising order: a person in two lists has the higher permission.
@@ -358,3 +374,90 @@ class LocalProject(LocalRepository):
         ledger, engine = self.ledger(rule, base), graph_engine(self._faults)
         reports = None if base is None else ServingReports(lambda: open_store(base))
         return Stores(ledger, engine, uri, problem if base is None else None, at_hand, workers_at(base), reports)
+
+
+# -- A change request as a clone sees it, without the forge where git alone is enough ----------------------------------
+# 1. `forge.kind` of gitops.yaml says where requests are: in refs of the repository (`local`), or on a forge with a web API.
+# 2. A forge with a web API keeps the head of request N behind a ref that only it moves (`refs/pull/N/head`,
+#    `refs/merge-requests/N/head`). What would be merged is that head into the branch of the cluster, as the plan comment has it.
+# 3. Without such a ref the forge is asked, with the token of the environment.
+# 4. Where gitops.yaml does not name the kind, the refs of the remote show it. Any of its writers may add refs; but what an
+#    approver signs is what the command shows, or what it names.
+
+
+def find_request(
+    project: Project, own_forge: Callable[[], Forge], setting: Setting, rule: ClusterRule, number: int
+) -> ChangeRequest:
+    """Change request `number` for a cluster; `own_forge` opens the forge in refs of the repository.
+
+    Raises GitopsError `request_not_found`, RemoteError.
+    """
+    config, remote = project.config(), project.tools.remote
+    kind = config.forge.kind
+    own = f"refs/gitops/requests/{number}/meta"
+    if kind == LOCAL or (kind is None and own in remote.refs(own)):
+        return own_forge().request(number)
+    for ref in dict.fromkeys(row.head_ref.format(number) for name, row in FORGES.items() if kind in (None, name)):
+        head = remote.refs(ref).get(ref)
+        if head is not None:
+            return ChangeRequest(
+                number=number,
+                title="",
+                source="",
+                target=rule.ref,
+                head=head,
+                state=RequestState.OPEN,
+                opened_at="",
+                head_ref=ref,
+                fork=True,
+            )
+    origin = setting("remote.origin.url")
+    if kind is None and (origin is None or not isinstance(remote, SelfRemote)):
+        return own_forge().request(number)
+    if kind is None:
+        detail = f"this bare repository has no request {number}; if it is a clone, add --remote origin"
+        raise GitopsError(Code.REQUEST_NOT_FOUND, detail)
+    choice = choose_forge(kind, os.environ, setting, config.forge, origin)
+    if choice.silent:
+        detail = f"the remote has no ref with the head of request {number}; to ask {kind}, set GITOPS_TOKEN"
+        raise GitopsError(Code.REQUEST_NOT_FOUND, detail)
+    return open_forge(choice, time.sleep, project.tools.clock)[0].request(number)
+
+
+# -- What the files of a work tree change that are not committed -------------------------------------------------------
+
+
+def proposed_scope(project: Project, work_tree: str, rule: ClusterRule, storage: str | None) -> ScopeChange | None:
+    """What `gitops.yaml` of a work tree changes of where a cluster is, whose folder declares `storage`.
+
+    None before its first ledger entry, and without the file. Raises GitopsError `bot_config_invalid`.
+    """
+    scope, file = project.position(rule).scope, Path(work_tree) / CONFIG_FILE
+    if scope is None or not file.is_file():
+        return None
+    declaring = parse_bot_config(file.read_bytes())
+    declared = declared_rule(declaring, rule.name)
+    if declared is None:
+
+        def storage_of(path: str) -> str | None:
+            header = load_header(FolderTree(str(Path(work_tree, path)), confined=True))[0]
+            return None if header is None else header.storage
+
+        return ScopeChange(scope, None, successor(project.config(), declaring, scope, storage_of))
+    target = project.target(declared, project.head_of(rule.ref), declaring, scope.target.repository)
+    return ScopeChange(scope, ClusterScope(target, storage, scope.home))
+
+
+# -- The ledger branch of a cluster for an operator who repairs it -----------------------------------------------------
+
+
+def repair_ledger(local: LocalProject, rule: ClusterRule) -> RepairLedger:
+    """The ledger with the anchor in the storage that the target branch declares, where this machine has it."""
+    head, store, anchor = local.project.head_of(rule.ref), local.repository, None
+    folder = None if head is None else store.subtree(store.commit(head).tree, rule.path)
+    cluster = None if folder is None else read_cluster(open_commit_tree(store, folder, rule.path))[0]
+    with suppress(GitopsError, StorageRootError):  # without the storage, clones and signed documents still know entries
+        root = None if cluster is None else local.storage_base(rule, declared_storage(cluster))
+        anchor = None if root is None else AnchorFile(lambda: open_store(root))
+    place = replace(local.branch_settings(rule), anchor_file=anchor)
+    return RepairLedger(store, local.remote, place, SystemClock())

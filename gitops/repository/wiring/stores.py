@@ -21,10 +21,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import gitops
 from gitops.cluster.ledger.layout import graph_root
+from gitops.cluster.model.compute import ComputeTarget
+from gitops.cluster.targets.port import StrategyTarget
+from gitops.cluster.targets.projection import place_of
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
-from gitops.core.redact import resolve
+from gitops.core.redact import Secret, resolve
 from gitops.database.storage.address import StorageKind, StorageRootError, parse_storage
 from gitops.database.storage.local import LocalStore
 from gitops.database.storage.port import ObjectStore
@@ -82,7 +85,7 @@ def folder_workspace(
         )
 
     def open_declared(target: ComputeTarget) -> StrategyTarget:
-        from gitops.repository.wiring.targets import declared_target
+        from gitops.repository.wiring.stores import declared_target
 
         return declared_target(os.environ, target)
 
@@ -285,3 +288,31 @@ def cache_folder(environ: Mapping[str, str]) -> Path | None:
             return None
         base = f"{home}/.cache"
     return Path(base) / "cluster-gitops"
+
+
+# -- Open the targets of strategies. The adapter is imported when one is opened ----------------------------------------
+
+
+def open_target(place: str, url: Secret, *, application_name: str, query_cluster: str | None = None) -> StrategyTarget:
+    """A Materialize target, which connects when it is entered. `place` names it in problems: `compute.targets.prod`.
+
+    The three tables are read on the compute cluster `query_cluster`, or on that of the role; it has to have a replica. Raises
+    UsageError `target_url_invalid`; entering raises UsageError `materialize_unavailable` where the driver is not installed.
+    """
+    from gitops.compute.materialize.connection import Address
+    from gitops.compute.materialize.target import MaterializeTarget
+
+    return MaterializeTarget(Address(place, url, application_name, query_cluster))
+
+
+def declared_target(
+    environ: Mapping[str, str], target: ComputeTarget, *, query_cluster: str | None = None
+) -> StrategyTarget:
+    """The target of a declaration, with the URL of the environment. Raises UsageError as above, and `target_url_missing`."""
+    place, url = place_of(target.name), environ.get(target.url_env)
+    if not url:
+        raise UsageError(
+            Code.TARGET_URL_MISSING, f"the environment variable {target.url_env} is not set here", path=place
+        )
+    secret, name = Secret(target.url_env, url), target.application_name
+    return open_target(place, secret, application_name=name, query_cluster=query_cluster)

@@ -9,7 +9,7 @@ import pytest
 
 from gitops.cli.main import main
 from gitops.cluster.policy.bundle import Action, Bundle, Rule
-from gitops.repository.wiring.query_server import open_query_server
+from gitops.repository.wiring.serving import open_query_server
 from gitops.serving.http.work import HttpLimits
 from tests.support.http_service import HttpService, Reply
 from tests.support.query_server import BundleEngine, generation, running, served, tokens, town_graph
@@ -154,7 +154,7 @@ def test_what_is_between_may_answer_too(ask, reply, code):
 
 
 def test_what_is_no_server_is_said_so(ask, server, monkeypatch):
-    monkeypatch.setattr("gitops.repository.wiring.query_server.time.sleep", lambda _: None)
+    monkeypatch.setattr("gitops.repository.wiring.serving.time.sleep", lambda _: None)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"

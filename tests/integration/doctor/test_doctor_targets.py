@@ -12,7 +12,7 @@ from gitops.cluster.targets.port import StrategyTarget
 from gitops.core.redact import Secret
 from gitops.doctor.findings import DoctorFinding, Health
 from gitops.doctor.targets import Examination, target_findings
-from gitops.repository.wiring.targets import open_target
+from gitops.repository.wiring.stores import open_target
 from tests.support.materialize.server_world import ServerWorld
 from tests.support.memory_target import MemoryTarget
 from tests.support.strategies import NOW, rules

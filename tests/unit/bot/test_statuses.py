@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.bot.statuses import apply_status, changeset_status
+from gitops.bot.report import apply_status, changeset_status
 from gitops.cluster.model.changeset import Changeset, ChangesetResult, Excluded, Happening
 from gitops.cluster.model.outcome import ApplyOutcome, StateObservations
 from gitops.core.codes import Code

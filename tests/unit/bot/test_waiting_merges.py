@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
+from gitops.bot.apply_clusters import Queue, last_step
 from gitops.bot.context import EventContext
-from gitops.bot.waiting_merges import Queue, last_step
 from gitops.cluster.apply.recover import INTERRUPTED
 from gitops.cluster.changesets.queue import WaitingCommit
 from gitops.cluster.config.gitops_yaml import ClusterRule

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gitops.bot.attestations import approving_reviews, attest, newest_reviews, revoke_lapsed
 from gitops.cluster.approvals.origins import KnownOrigins, Pushed
 from gitops.cluster.approving.approve import sign_approval
-from gitops.cluster.approving.attest import approving_reviews, attest, newest_reviews, revoke_lapsed
 from gitops.cluster.approving.decide import revoke
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import GrantSource, Via
@@ -19,7 +19,6 @@ from gitops.core.clock import timestamp
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Account, Review, ReviewState
 from gitops.git.port import ZERO, RefUpdate
-from gitops.repository.attest import approving_reviews, attest, newest_reviews, revoke_lapsed
 from tests.support.audited import CONFIG, MAIN, START, Life, declared
 from tests.support.governed import (
     ACCOUNTS,

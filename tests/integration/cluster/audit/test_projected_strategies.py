@@ -15,8 +15,7 @@ from gitops.cluster.model.undo import Undo
 from gitops.cluster.plan.plan import plan
 from gitops.compute.ticks.tick import Ticking, tick
 from gitops.git.port import ZERO, NewCommit, RefUpdate
-from gitops.repository.proposal import Proposal
-from gitops.repository.revert import earlier_folder, reversal, way_back
+from gitops.repository.proposals import Proposal, earlier_folder, reversal, way_back
 from tests.support.audited import CONFIG, MAIN, Life, declared, person
 from tests.support.cluster import codes
 from tests.support.memory_target import MemoryTarget

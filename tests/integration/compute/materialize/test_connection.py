@@ -18,7 +18,7 @@ from gitops.compute.materialize.target import MaterializeTarget
 from gitops.compute.strategies.statements import identifier, literal
 from gitops.core.errors import RemoteError, UsageError
 from gitops.core.redact import Secret
-from gitops.repository.wiring.targets import open_target
+from gitops.repository.wiring.stores import open_target
 from tests.support.effort import cases
 from tests.support.materialize.proxy import Delay
 from tests.support.materialize.server_world import address

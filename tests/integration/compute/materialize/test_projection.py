@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.repository.wiring.targets import declared_target
+from gitops.repository.wiring.stores import declared_target
 from tests.support.cluster import Cluster, codes
 from tests.support.target_world import Fault
 

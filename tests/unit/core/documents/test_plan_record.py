@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.bot.kept_plans import moved_since
+from gitops.bot.report import moved_since
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Seen
 from gitops.core.errors import IntegrityError

@@ -1,4 +1,9 @@
-"""`revert` and `down --to`: take back what an entry of the ledger applied, or go back to what was applied after one.
+"""Changes of a cluster folder that a command proposes: a commit that is built from trees, to be reviewed as a change request.
+
+No work tree, index or ref is touched. Only what a cluster declares moves: `cluster.yaml`, schemas, queries and policies. Other
+files of its folder stay, also where the folder is the whole repository.
+
+`revert` and `down --to` take back what an entry of the ledger applied, or go back to what was applied after one:
 
 1. An entry is found by its number or its commit on the verified chain, and its folder by the source commit that it names; the
    folder must be the tree that the entry records.
@@ -7,21 +12,30 @@
    head of the branch. Later changes stay; where they touch the same lines, nothing is proposed.
 4. A schema gets the hints by which its plan renames what was renamed since (`database.language.schema.reversal`): the ledger
    records which schemas followed one another. The three sides are merged without hints, which mean nothing once they are applied.
-5. The result is built from trees, as `gitops.repository.proposal` says.
+
+`promote` brings what is applied in one cluster to another one of the same repository, as one commit:
+
+1. The files that the first cluster declares are read at the source commit of its newest ledger entry: what is applied, not what
+   is merged. Other files of its folder are not part of what is applied, and are not promoted.
+2. They replace, in the folder of the second cluster at the head of its branch, what that one declares. In its `cluster.yaml`
+   only graphs and policies are replaced, as `gitops.cluster.config.cluster_yaml` says.
+3. A file that the second cluster would still declare, such as a query left in a folder of queries, is removed as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gitops.cluster.audit.walk import entry_ids
+from gitops.cluster.config.cluster_yaml import promoted_config
 from gitops.cluster.config.declaration import CONFIG_FILE
 from gitops.cluster.config.gitops_yaml import ClusterRule
-from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.load import Loaded, load_desired
 from gitops.cluster.config.sound import ContentTree
-from gitops.cluster.config.source import normalize
+from gitops.cluster.config.source import SourceError, normalize
 from gitops.cluster.ledger.chain import read_verified_entry
 from gitops.cluster.ledger.schemas import recorded_schema
 from gitops.cluster.model.address import Kind, schema_address
@@ -30,10 +44,10 @@ from gitops.cluster.model.ledger import EntryKind, LedgerEntry
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
+from gitops.database.language.yaml import YamlError
 from gitops.git.port import NewCommit, Person
-from gitops.repository.cluster import rule_at
+from gitops.repository.cluster import LedgerPosition, declared_rule, rule_at
 from gitops.repository.project import Project
-from gitops.repository.proposal import Proposal, below, cluster_folder, declared_files
 from gitops.repository.revert_message import revert_message
 
 if TYPE_CHECKING:
@@ -291,3 +305,120 @@ def _compiled(texts: Iterable[bytes]) -> tuple[Schema, ...]:
         with suppress(LanguageError):
             found.append(compile_schema(text))
     return tuple(found)
+
+
+# -- proposals ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """Root tree `new` instead of `old`, that of commit `base`, the head of the branch of cluster `rule`; and why."""
+
+    rule: ClusterRule
+    base: str
+    old: str
+    new: str
+    message: str
+
+    @property
+    def ref(self) -> str:
+        """The branch of the cluster."""
+        return self.rule.ref
+
+
+def proposed_commit(project: Project, proposal: Proposal, person: Person, signing_key: str | None) -> str:
+    """Write the commit of a proposal, on top of its base. Raises GitopsError `signing_failed`."""
+    author = replace(person, time=int(project.tools.clock.now().timestamp()))
+    new = NewCommit(proposal.new, (proposal.base,), author, proposal.message)
+    return project.tools.store.write_commit(new, signing_key=signing_key)
+
+
+def cluster_folder(project: Project, root: str, rule: ClusterRule) -> ContentTree:
+    """The folder of a cluster in a root tree. Raises GitopsError `cluster_not_found`."""
+    tree = project.tools.store.subtree(root, rule.path)
+    if tree is None:
+        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"folder {rule.path} does not exist", path=rule.name)
+    return project.tools.open_tree(project.tools.store, tree, rule.path)
+
+
+def declared_files(loaded: Loaded) -> dict[str, bytes]:
+    """Schemas, queries and policies of a cluster folder, by path."""
+    return {normalize(each.path, confined=True): each.content or b"" for each in loaded.resources.values() if each.path}
+
+
+def below(folder: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+    """Paths of a cluster folder as paths of the repository."""
+    return dict(files) if folder == "." else {f"{folder}/{path}": content for path, content in files.items()}
+
+
+# -- promote ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion(Proposal):
+    """What a promotion changes of the cluster that gets it; `applied` is the commit that was promoted.
+
+    `stays` are files of its folder that neither cluster declares, and that the folder of the first one does not have.
+    """
+
+    applied: str
+    stays: tuple[str, ...]
+
+
+def promotion(project: Project, source: ClusterRule, position: LedgerPosition, target: ClusterRule) -> Promotion:
+    """What a promotion from `source`, whose ledger is at `position`, to `target` changes.
+
+    Raises UsageError `usage_error` for a cluster and itself, GitopsError `ledger_missing`, `cluster_not_found`,
+    `promotion_refused`.
+    """
+    if source.name == target.name:
+        fix = f"name two clusters: gitops promote {source.name} CLUSTER"
+        raise UsageError(Code.USAGE_ERROR, f"{source.name} cannot be promoted to itself", fix=fix)
+    declared = declared_rule(project.config(), target.name)
+    base = None if declared is None else project.head_of(declared.ref)
+    if declared is None or base is None:
+        where = "gitops.yaml does not declare it" if declared is None else f"branch {declared.branch} does not exist"
+        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"{target.name}: {where}", path=target.name)
+    if position.applied is None:
+        fix = f"apply it first: merge to branch {source.branch}, or: gitops import --cluster {source.name}"
+        detail = f"{source.name} has no ledger, so nothing of it is applied"
+        raise GitopsError(Code.LEDGER_MISSING, detail, path=source.name, fix=fix)
+    project.fetch_commits(position.applied)
+
+    # 1
+    store = project.tools.store
+    old, applied = store.commit(base).tree, store.commit(position.applied).tree
+    origin, place = cluster_folder(project, applied, source), cluster_folder(project, old, declared)
+    meant = load_desired(origin, applied=True)
+    if meant.desired is None:
+        detail = f"what {source.name} has applied cannot be read by this release"
+        fix = f"see its problems: gitops status --cluster {source.name}"
+        raise GitopsError(Code.PROMOTION_REFUSED, detail, path=source.name, fix=fix)
+    files = declared_files(meant)
+    # 2
+    try:
+        config = promoted_config(origin.reopened().read(CONFIG_FILE), place.reopened().read(CONFIG_FILE))
+    except (YamlError, SourceError) as error:
+        raise GitopsError(Code.PROMOTION_REFUSED, f"{CONFIG_FILE}: {error}", path=declared.name) from error
+    if config is None:
+        detail = f"a top-level key of {CONFIG_FILE} of {source.name} or {declared.name} does not begin its line"
+        raise GitopsError(Code.PROMOTION_REFUSED, detail, path=declared.name)
+    gone = dict.fromkeys(declared_files(load_desired(place)).keys() - files.keys())
+    new = store.write_files(old, below(declared.path, {**gone, **files, CONFIG_FILE: config}))
+    # 3
+    declares = load_desired(cluster_folder(project, new, declared))
+    if declares.digests() != meant.digests() or declares.diagnostics.has_errors:
+        # Only its problem names a file that cannot be read.
+        broken = {each.source.file for each in declares.diagnostics if each.source is not None}
+        left = dict.fromkeys({*declared_files(declares), *broken} - {CONFIG_FILE, *files})
+        new = store.write_files(new, below(declared.path, left))
+    known = {CONFIG_FILE, *files, *_paths(project, applied, source)}
+    stays = tuple(path for path in _paths(project, new, declared) if path not in known)
+    message = f"Promote {source.name} to {declared.name}\n\n"
+    message += f"This is what {source.name} has applied of commit {position.applied}.\n"
+    return Promotion(rule=declared, base=base, old=old, new=new, message=message, applied=position.applied, stays=stays)
+
+
+def _paths(project: Project, root: str, rule: ClusterRule) -> tuple[str, ...]:
+    tree = project.tools.store.subtree(root, rule.path)
+    return () if tree is None else project.tools.store.changed_paths(None, tree)
