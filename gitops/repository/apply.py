@@ -1,4 +1,4 @@
-"""An apply under a ledger branch, whoever starts it: first where the cluster is, then the rest, as one outcome.
+"""An apply under a ledger branch, for command, bot and hooks alike: first where the cluster is, then the rest, as one outcome.
 
 1. Where the cluster is declared elsewhere than its ledger records it, and that is approved, it is recorded, and the rest of the
    apply goes on from there. If it is not approved, the rest goes on where the cluster is.

@@ -60,7 +60,7 @@ class GateName(StrEnum):
 
 
 NOT_KNOWN_HERE = "its rows are not known here"
-"""What is said of a graph that is not at hand, and of which nobody who has it said anything."""
+"""What a plan says of a graph that is not at hand, where no stored plan has its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Change:
 
     `disposition` and `reason` say what apply will do; they never decide what the change is. `details` are lines for people.
     `seen` is the graph that a change of data is about, None where that is not known. Without `at_hand` it was not read here: it
-    is as somebody said who has it, who also decides what it holds now. `tier` is that of a gated change, None
+    is what a stored plan or the approver says, and the bot compares that with the graph. `tier` is that of a gated change, None
     where there is no gate, and `gates` are those that it meets, whether or not the rules have a number for each.
     """
 
