@@ -140,7 +140,7 @@ class Project:
         return self.target(rule, config=config) if position.scope is None else position.scope.target
 
     def declared_storage(self, tree: str, path: str) -> str | None:
-        """The storage that the cluster folder `path` of a root tree declares, as `declared_storage` of the ledger says."""
+        """The storage that the cluster folder `path` of a root tree declares; see `declared_storage`."""
         store, open_tree = self.tools.store, self.tools.open_tree
         return declared_storage(store, tree, path, lambda reader, folder: open_tree(reader, folder, path))
 
