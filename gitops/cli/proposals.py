@@ -56,6 +56,7 @@ def propose(
     commit = proposed_commit(local.project, found, local.person(), local.signing_key())
     position = local.project.position(found.rule)
     workspace = local.project.workspace(found.rule, commit, position, target=found.base, ref=found.ref, actor=None)
+    workspace = local.with_plans(workspace, found.rule)
     lines = to_text(plan(replace(workspace, undoes=undoes))).splitlines()
     store.update_refs([RefUpdate(ref, old or ZERO, commit)])
     form = {"branch": branch, "commit": commit}

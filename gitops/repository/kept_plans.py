@@ -132,13 +132,13 @@ def kept_plan(project: Project, cluster: str, number: int) -> PlanRecord | None:
     return kept if kept is not None and (kept.cluster, kept.request) == (cluster, number) else None
 
 
-def seen_in_plans(project: Project, cluster: str, number: int | None) -> Callable[[Change], Seen | None]:
+def seen_in_plans(project: Project, cluster: str, number: int | None) -> Callable[[Change, Seen | None], Seen | None]:
     """What the kept plan of a request says of the graph of a change; without one, that of the newest request with this change.
 
-    A plan of an earlier head counts as well.
+    A plan of an earlier head counts as well. What the ledger recorded does not: rows may have been loaded since.
     """
 
-    def find(change: Change) -> Seen | None:
+    def find(change: Change, _recorded: Seen | None) -> Seen | None:
         found = (each for kept in plans() for each in kept.seen if each.resource == change.address)
         return next((each.seen for each in found if (each.before, each.after) == (change.before, change.after)), None)
 

@@ -417,7 +417,7 @@ class ClusterAt:
     successor: str | None
     forge: str
     check: bool
-    seen_in_plans: Callable[[Change], Seen | None] = lambda _: None
+    seen_elsewhere: Callable[[Change, Seen | None], Seen | None] = lambda _, recorded: recorded
 
     @property
     def source(self) -> SourceRevision:

@@ -56,7 +56,9 @@ def _id(text: str) -> str:
 
 def _acted(loop: Loop) -> str:
     """Carol acts alone; the push makes the server apply."""
-    told = loop.confirmed("carol", "approve", "graph.legacy", "--break-glass", "--reason", "it leaks").text
+    told = loop.confirmed(
+        "carol", "approve", "graph.legacy", "--rows", "0", "--break-glass", "--reason", "it leaks"
+    ).text
     assert not loop.graph("legacy").exists()
     return _id(told)
 
@@ -85,7 +87,7 @@ def test_an_emergency_from_the_command_to_the_audit(held: Loop) -> None:
 
 def test_git_and_openssh_say_the_same_of_what_people_sign(held: Loop, tmp_path: Path) -> None:
     """Approval, revocation and countersignature verify without this program, and a message by hand cannot pass for one."""
-    signed = [held.tip(APPROVALS + _id(held.confirmed("bob", "approve", "graph.legacy").text))]
+    signed = [held.tip(APPROVALS + _id(held.confirmed("bob", "approve", "graph.legacy", "--rows", "0").text))]
     held.confirmed("bob", "revoke", held.approvals()[0].removeprefix(APPROVALS))
     signed += list(held.store.refs(REVOCATIONS.rstrip("/")).values())
     held.confirmed("bob", "countersign", _acted(held))
@@ -114,7 +116,7 @@ def test_the_plan_of_a_request_shows_an_emergency_as_one(held: Loop) -> None:
 
 
 def test_who_is_not_listed_does_not_act_alone(held: Loop) -> None:
-    asked = held.confirmed("bob", "approve", "graph.legacy", "--break-glass", "--reason", "hurry")
+    asked = held.confirmed("bob", "approve", "graph.legacy", "--rows", "0", "--break-glass", "--reason", "hurry")
     assert (asked.code, "approval_signer_not_allowed" in asked.text) == (1, True)
     assert "is not listed in approvals.break_glass" in asked.text
     assert held.graph("legacy").exists()
@@ -123,7 +125,7 @@ def test_who_is_not_listed_does_not_act_alone(held: Loop) -> None:
 
 @pytest.mark.parametrize("words", [["--break-glass"], ["--reason", "hurry"]])
 def test_acting_alone_takes_a_reason_and_a_reason_takes_that(held: Loop, words: list[str]) -> None:
-    asked = held.confirmed("carol", "approve", "graph.legacy", *words)
+    asked = held.confirmed("carol", "approve", "graph.legacy", "--rows", "0", *words)
     assert (asked.code, "usage_error" in asked.text) == (1, True)
 
 
@@ -132,18 +134,18 @@ def test_a_ledger_folder_knows_no_emergencies(held: Loop, tmp_path: Path) -> Non
     folder.mkdir()
     (folder / "cluster.yaml").write_text("version: 1\n")
     asked = held.confirmed(
-        "carol", "approve", "graph.legacy", "--break-glass", "--reason", "x", "--config", str(folder)
+        "carol", "approve", "graph.legacy", "--rows", "0", "--break-glass", "--reason", "x", "--config", str(folder)
     )
     assert (asked.code, "usage_error" in asked.text) == (1, True)
 
 
 def test_an_approval_is_taken_back_before_it_is_used(held: Loop) -> None:
-    first = _id(held.confirmed("bob", "approve", "graph.legacy").text)
+    first = _id(held.confirmed("bob", "approve", "graph.legacy", "--rows", "0").text)
     told = held.confirmed("bob", "revoke", first, "--reason", "not yet").text
     assert f"approval {first} of graph.legacy revoked by {email('bob')}" in told
-    held.confirmed("carol", "approve", "graph.legacy")
+    held.confirmed("carol", "approve", "graph.legacy", "--rows", "0")
     assert held.graph("legacy").exists()
-    _id(held.confirmed("bob", "approve", "graph.legacy").text)
+    _id(held.confirmed("bob", "approve", "graph.legacy", "--rows", "0").text)
     assert not held.graph("legacy").exists()
     used = held.confirmed("bob", "revoke", first)
     assert "revoked by" in used.text

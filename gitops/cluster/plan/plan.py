@@ -300,9 +300,9 @@ def _seen_data(
 ) -> dict[Address, Seen]:
     """The graph of each change of data, by the address of the change, where it is known.
 
-    It is read from the graph if that is at hand. A graph that vanished is as the ledger recorded it last, and one in a bucket,
-    which plans do not read. A clone has what the bot's plan says, and the rows `shown` of a graph if these are more; the last
-    observation of the ledger counts with these rows alone, because rows that were loaded since are in no entry.
+    It is read from the graph if that is at hand. A graph that vanished is as the ledger recorded it last, and for the bot one in
+    a bucket, which plans do not read. A clone has what the bot's plan says, and the rows `shown` of a graph if these are more; what
+    the ledger recorded counts there with these rows alone, because rows that were loaded since are in no entry.
     """
     found: dict[Address, Seen] = {}
     governance, stores = current.workspace.governance, current.opened
@@ -320,8 +320,9 @@ def _seen_data(
                 )
                 seen = Seen(reading.incarnation, rows, reading.manifest_version)
         elif graph not in state.vanished and stores.data_problem is not None:
-            seen = None if governance is None else governance.seen_in_plans(change)
-            seen = recorded_data(state, graph) if seen is None and graph in shown else seen
+            recorded = recorded_data(state, graph)
+            seen = None if governance is None else governance.seen_elsewhere(change, recorded)
+            seen = recorded if seen is None and graph in shown else seen
         else:
             seen = recorded_data(state, graph)
         if seen is None and live and _is_gone(stores, state, graph):

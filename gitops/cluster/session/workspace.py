@@ -141,8 +141,8 @@ class Governance(Protocol):
         """The stores of a place."""
         ...
 
-    def seen_in_plans(self, change: Change) -> Seen | None:
-        """What the plans that the bot keeps say of the graph of a change: everybody who may push can move them."""
+    def seen_elsewhere(self, change: Change, recorded: Seen | None) -> Seen | None:
+        """What is believed of the graph of a change that is not at hand: by the ledger, or in a clone by the bot's plans."""
         ...
 
 

@@ -276,18 +276,20 @@ class LocalProject(LocalRepository):
             found = find_request(self.project, self.forge, self.setting, rule, request)
             known = partial(known_origins, self.project, self.forge(), rule, position, opened=(found,))
             workspace = self.project.workspace_of_request(rule, found, position, known=known, actor=actor)
-            return self._with_plans(workspace, rule, request)
+            return self.with_plans(workspace, rule, request)
         head = self.project.head_of(rule.ref)
         if head is None:
             raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
         known = partial(known_origins, self.project, self.forge(), rule, position, head=head)
         workspace = self.project.workspace(rule, head, position, known=known, in_place=in_place, actor=actor)
-        return self._with_plans(workspace, rule, None)
+        return self.with_plans(workspace, rule, None)
 
-    def _with_plans(self, workspace: Workspace, rule: ClusterRule, request: int | None) -> Workspace:
-        """The workspace that knows what the plans of the bot say of graphs."""
+    def with_plans(self, workspace: Workspace, rule: ClusterRule, request: int | None = None) -> Workspace:
+        """The workspace of a clone, which takes from the plans of the bot what is in graphs that are not at hand."""
         here, seen = workspace.governance, seen_in_plans(self.project, rule.name, request)
-        return replace(workspace, governance=replace(here, seen_in_plans=seen) if isinstance(here, ClusterAt) else here)
+        return replace(
+            workspace, governance=replace(here, seen_elsewhere=seen) if isinstance(here, ClusterAt) else here
+        )
 
     def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
         """The person, the key and the branch for an approval from this machine. Raises UsageError `signing_key_missing`."""
