@@ -300,9 +300,9 @@ def _seen_data(
 ) -> dict[Address, Seen]:
     """The graph of each change of data, by the address of the change, where it is known.
 
-    It is read from the graph if that is at hand. A graph that vanished is as the ledger recorded it last, and for the bot one in
-    a bucket, which plans do not read. A clone has what the bot's plan says, and the rows `shown` of a graph if these are more; what
-    the ledger recorded counts there with these rows alone, because rows that were loaded since are in no entry.
+    It is read from the graph if that is at hand. A graph that vanished is as the ledger recorded it last, and for the bot one
+    that its plans do not read, as in a bucket. A clone has what the bot's plan says, and the rows `shown` of a graph if these are
+    more; what the ledger recorded counts there with these rows alone, because rows that were loaded since are in no entry.
     """
     found: dict[Address, Seen] = {}
     governance, stores = current.workspace.governance, current.opened
