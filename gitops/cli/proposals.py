@@ -153,7 +153,7 @@ def down_to(options: argparse.Namespace) -> int:
         found = way_back(local.project, rule, earlier_folder(local.project, rule, options.new))
         position = local.project.position(rule)
         workspace = local.project.workspace(rule, found.base, position, tree=found.new, ref=found.ref, actor=None)
-        outcome = plan(replace(workspace, undoes=True))
+        outcome = plan(replace(local.with_plans(workspace, rule), undoes=True))
     if not options.show_graph or outcome.plan is None:
         return show(outcome, options)
     from gitops.render.graph import to_json, to_text
