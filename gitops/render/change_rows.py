@@ -169,12 +169,6 @@ def change_rows(
             more = f" and {len(queries) - _NAMES} more" if len(queries) > _NAMES else ""
             names = ", ".join(f"`{query}`" for query in queries[:_NAMES])
             breaks.append(f"breaks callers of {names}{more}")
-        held: tuple[str, ...] = ()
-        if change.unknown_data and (change.tier is not None or change.action is not Action.DELETE):
-            held = (NOT_KNOWN_HERE,)
-        elif change.seen is not None and change.action is not Action.DELETE:
-            # As an approval names it, else how much there is of it.
-            held = (change.seen.words if change.tier is not None else f"the graph holds {change.seen.held}",)
         kept = any(step.get("mode") == "soft" for step in steps)
         asked = change.tier is not None and change.reason is Reason.APPROVAL_REQUIRED
         usual = whole if words is DONE else change.reason is None or asked
@@ -193,7 +187,7 @@ def change_rows(
                     for step in migration[:_STEPS]
                 ),
                 more_steps=max(0, len(migration) - _STEPS),
-                details=(*breaks, *change.details, *held),
+                details=(*breaks, *change.details, *_data(change)),
                 gated=change.tier is not None,
                 derived=change.disposition is Disposition.DERIVED,
             )
@@ -290,6 +284,15 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
     if change.action is Action.DELETE:
         return Badge.DELETES
     return Badge.ADDS if change.action is Action.CREATE else Badge.CHANGES
+
+
+def _data(change: Change) -> tuple[str, ...]:
+    """The data that a change is about: as an approval names it, else how much there is of it."""
+    if change.unknown_data and (change.tier is not None or change.action is not Action.DELETE):
+        return (NOT_KNOWN_HERE,)
+    if change.seen is None or change.action is Action.DELETE:
+        return ()
+    return (change.seen.words if change.tier is not None else f"the graph holds {change.seen.held}",)
 
 
 def _words(change: Change, badge: Badge) -> str:
