@@ -42,7 +42,6 @@ _MADE_ELSEWHERE = {
     "schema_apply_failed": ["database/language/schema/migration.py"],
     "schema_catalog_error": ["database/language/schema/compile.py"],
     "schema_parse_error": ["database/language/schema/parser.py"],
-    "schema_preview_unavailable": ["database/graph/local_root.py"],
     "stored_query_check_failed": ["database/language/query/check_match.py"],
 }
 _ERRORS = {"GitopsError", "ConflictError", "RemoteError", "IntegrityError", "UsageError", "SourceError"}
