@@ -13,13 +13,12 @@ from collections.abc import Mapping
 from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.database.graph.engine import LanceEngine, plan_migration
 from gitops.database.graph.history.branches import make_branch, remove_branch
-from gitops.database.graph.history.datasets import call_driver
 from gitops.database.graph.lines import INTERNAL
-from gitops.database.graph.maintenance import PreviewReport, StepEffect
 from gitops.database.graph.manifest import TableEntry
+from gitops.database.graph.results import PreviewReport, StepEffect
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, accept_schema, find_root, open_snapshot
 from gitops.database.graph.staged import WriteContext
-from gitops.database.graph.tables import count_values, open_table
+from gitops.database.graph.tables import call_driver, count_values, open_table
 from gitops.database.language.schema import TypeKind
 from gitops.database.language.schema.steps import (
     AddProperty,

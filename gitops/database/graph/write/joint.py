@@ -17,11 +17,9 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import declared_type, raw_columns
-from gitops.database.graph.write.committed import ADDRESS, CommittedTable
-from gitops.database.graph.write.filters import MAX_PROBES
-from gitops.database.graph.write.intake import LoadIntake, TableIntake, group_key
+from gitops.database.graph.write.committed import ADDRESS, MAX_PROBES, CommittedTable
+from gitops.database.graph.write.intake import PARTS, AddressSet, BitSet, LoadIntake, Spill, TableIntake, group_key
 from gitops.database.graph.write.rules import cardinality_violation, hashable_cells, unique_violation
-from gitops.database.graph.write.spill import PARTS, AddressSet, BitSet, Spill
 from gitops.database.language.schema import EdgeType
 
 __all__ = ["JointChecks", "LoadMode", "TableCheck"]

@@ -1,4 +1,8 @@
-"""A graph as records in the format that `load` reads, one JSON object per line.
+"""One version of a graph for people: a description, rows as JSON values, and the list of versions.
+
+One cell of a Blob property, of which any part is read without the rest.
+
+A graph as records in the format that `load` reads, one JSON object per line.
 
 Edge types come before node types, each in name order; rows come by id. Loading all of it in merge or overwrite mode gives an
 equal graph. Memory is bounded: of a large table, one range of ids is read after the other.
@@ -8,21 +12,135 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
-from gitops.database.graph.snapshot import Snapshot, unknown_type
-from gitops.database.graph.tables import declared_type, key_columns, raw_columns
+from gitops.database.graph.results import GraphDescription
+from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot, unknown_type
+from gitops.database.graph.tables import call_driver, declared_type, key_columns, open_table, raw_columns
 from gitops.database.graph.values import cell_to_json, compact_json
-from gitops.database.graph.write.committed import ADDRESS, CommittedTable
-from gitops.database.graph.write.filters import id_range_filter
+from gitops.database.graph.write.committed import ADDRESS, CommittedTable, id_range_filter
 from gitops.database.language.schema import EdgeType, NodeType, PropType, Scalar
+from gitops.database.language.suggest import choices
 
-__all__ = ["export_records"]
+if TYPE_CHECKING:
+    from lance.blob import BlobFile
+
+__all__ = ["BlobCell", "describe_graph", "export_records", "open_blob", "read_rows"]
+
+MAX_ROWS = 10_000
+
+
+def describe_graph(uri: str, version: int | None = None, *, target: ReadTarget | None = None) -> GraphDescription:
+    """Identity, version, digests, and each table with its rows and columns, at a version of `main` or at a target.
+
+    Raises as `open_snapshot`.
+    """
+    snapshot = open_snapshot(uri, target or ReadTarget(version=version))
+    manifest, catalog = snapshot.manifest, snapshot.schema().catalog
+    tables = {}
+    for key in sorted(manifest.tables):
+        columns = {name: str(kind) for name, kind in declared_type(catalog, key).properties.items()}
+        tables[key] = {"rows": manifest.tables[key].rows, "columns": columns}
+    return GraphDescription(
+        graph_id=snapshot.identity.graph_id,
+        created_at=snapshot.identity.created_at,
+        branch=snapshot.branch,
+        commit=manifest.txn_id,
+        manifest_version=manifest.n,
+        schema_digest=manifest.schema_source,
+        tables=tables,
+        dropped=tuple(entry.key for entry in manifest.dropped),
+    )
+
+
+def read_rows(
+    uri: str, type_name: str, limit: int, version: int | None = None, *, target: ReadTarget | None = None
+) -> list[dict[str, Any]]:
+    """At most `limit` rows (0 to 10000) of a node or edge type, by id, at a version of `main` or at a target.
+
+    Each is an object of JSON values. Raises GitopsError `graph_type_unknown` when that version has no such type; RemoteError
+    `storage_failed`; and as `open_snapshot`.
+    """
+    snapshot = open_snapshot(uri, target or ReadTarget(version=version))
+    catalog = snapshot.schema().catalog
+    declared = catalog.nodes.get(type_name) or catalog.edge(type_name)
+    if declared is None:
+        raise unknown_type(f"version {snapshot.manifest.n}", type_name, snapshot.manifest.tables, path=uri)
+    kind = "node" if type_name in catalog.nodes else "edge"
+    entry = snapshot.manifest.tables[f"{kind}:{declared.name}"]
+    dataset = open_table(snapshot.folder, entry)
+    names, most = [*key_columns(declared), *declared.properties], max(0, min(limit, MAX_ROWS))
+    if not most:
+        return []
+    blobs = [name for name, prop in declared.properties.items() if prop.scalar is Scalar.BLOB]
+
+    def read() -> dict[str, list[Any]]:
+        plain = [name for name in names if name not in blobs]
+        cells = raw_columns(dataset.scanner(columns=plain, order_by=["id"], limit=most, with_row_id=True).to_table())
+        row_ids = cells.pop("_rowid")
+        for name in blobs:
+            # By row: a scan gives only the addresses of blobs.
+            files = dataset.take_blobs(name, ids=row_ids) if row_ids else []
+            cells[name] = [None if file is None else file.readall() for file in files]
+        return cells
+
+    shown = call_driver(entry.path, read)
+    for name, prop in declared.properties.items():
+        shown[name] = [cell_to_json(cell, prop) for cell in shown[name]]
+    return [dict(zip(names, cells, strict=True)) for cells in zip(*(shown[name] for name in names), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobCell:
+    """The bytes of one cell. Two cells with one `tag` have the same bytes, on whichever branch and at whichever commit."""
+
+    size: int
+    tag: str
+    _path: str
+    _file: BlobFile
+
+    def read(self, start: int, length: int) -> bytes:
+        """So many bytes from `start` on, or those that there are. Raises RemoteError `storage_failed`."""
+        within = max(0, min(length, self.size - start))
+        return bytes(call_driver(self._path, lambda: self._file.read_range(start, within))) if within else b""
+
+
+def open_blob(snapshot: Snapshot, key: str, row_id: str, name: str) -> BlobCell | None:
+    """The cell of a Blob property of a row of a table (`node:T`, `edge:E`); None if the row or its cell is missing.
+
+    Raises GitopsError `graph_type_unknown` for a table, or a property of this kind, that the version does not have; as
+    `open_table`; RemoteError `storage_failed`.
+    """
+    entry = snapshot.manifest.tables.get(key)
+    if entry is None:
+        raise unknown_type(f"version {snapshot.manifest.n}", key.partition(":")[2], snapshot.manifest.tables)
+    declared = declared_type(snapshot.schema().catalog, key)
+    kind = declared.properties.get(name)
+    if kind is None or kind.scalar is not Scalar.BLOB:
+        blobs = [each for each, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
+        detail = f"{declared.name} has no Blob property {name[:80]!r}{choices(name, blobs)}"
+        fix = "choose one of its Blob properties" if blobs else "choose a type that has a property of type Blob"
+        raise GitopsError(Code.GRAPH_TYPE_UNKNOWN, detail, path=key, fix=fix)
+    if not entry.rows:
+        return None
+    dataset = open_table(snapshot.folder, entry)
+    address = CommittedTable(snapshot.folder, entry, declared, dataset).addresses([row_id]).get(row_id)
+    if address is None:
+        return None
+    (file,) = call_driver(entry.path, lambda: dataset.take_blobs(name, addresses=[address]))
+    if file is None:
+        return None
+    # A version of a table never changes.
+    tag = canonical_digest([snapshot.identity.graph_id, entry.path, entry.version, address, name])[:32]
+    return BlobCell(file.size(), tag, entry.path, file)
+
 
 RANGE_BYTES = 16 * 1024 * 1024
 """About so many bytes of rows are read at once."""
