@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from gitops.database.language.schema import Schema
     from gitops.database.language.schema.steps import Migration, MigrationStep
 
-__all__ = ["LanceEngine", "find_kept", "plan_migration", "require_driver"]
+__all__ = ["LanceEngine", "plan_migration", "require_driver"]
 
 
 class LanceEngine:

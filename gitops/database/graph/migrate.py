@@ -56,7 +56,7 @@ from gitops.database.language.schema.steps import (
 )
 from gitops.database.storage.parallel import in_parallel
 
-__all__ = ["copy_table", "create_tables", "migrate_tables", "purge_dropped"]
+__all__ = ["create_tables", "migrate_tables", "purge_dropped"]
 
 
 @dataclass(slots=True)

@@ -27,10 +27,16 @@ from itertools import chain
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
-from gitops.database.storage.address import StorageKind, StorageRootError, parse_storage
 from gitops.database.storage.bucket import Bucket, PutResult, lance_options
 from gitops.database.storage.contest import Race, race
-from gitops.database.storage.port import TEMP_PREFIX, split_key, split_prefix
+from gitops.database.storage.port import (
+    TEMP_PREFIX,
+    StorageKind,
+    StorageRootError,
+    parse_storage,
+    split_key,
+    split_prefix,
+)
 
 __all__ = ["S3Store", "lance_options"]
 

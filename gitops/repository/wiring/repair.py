@@ -10,7 +10,7 @@ from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.ledger.chain import AnchorFile
 from gitops.cluster.ledger.repair import RepairLedger
 from gitops.core.errors import GitopsError
-from gitops.database.storage.address import StorageRootError
+from gitops.database.storage.port import StorageRootError
 from gitops.repository.wiring.local import open_commit_tree
 from gitops.repository.wiring.project import LocalProject
 from gitops.repository.wiring.stores import open_store

@@ -15,7 +15,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.core.faults import NoFaults
-from gitops.database.storage.address import StorageRootError, parse_storage
+from gitops.database.storage.port import StorageRootError, parse_storage
 from gitops.repository.wiring.stores import graph_engine, graph_uri, open_store, storage_root, workers_at
 from gitops.repository.wiring.system import SystemClock
 

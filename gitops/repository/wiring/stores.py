@@ -25,9 +25,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import resolve
-from gitops.database.storage.address import StorageKind, StorageRootError, parse_storage
 from gitops.database.storage.local import LocalStore
-from gitops.database.storage.port import ObjectStore
+from gitops.database.storage.port import ObjectStore, StorageKind, StorageRootError, parse_storage
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:

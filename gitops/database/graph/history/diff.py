@@ -51,7 +51,6 @@ __all__ = [
     "position_of",
     "read_feed",
     "row_deltas",
-    "snapshot_changes",
     "summarize_diff",
 ]
 

@@ -46,12 +46,10 @@ from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import TEMP_PREFIX, ObjectStore
 
 __all__ = [
-    "References",
     "Retention",
     "all_lines",
     "collect_garbage",
     "collect_references",
-    "expired_versions",
     "purged_paths",
     "read_manifests",
 ]

@@ -71,7 +71,6 @@ __all__ = [
     "explain",
     "operators_of",
     "plan_block",
-    "read_condition",
     "selectivity",
     "show_variable",
 ]

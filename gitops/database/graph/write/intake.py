@@ -49,10 +49,10 @@ from gitops.database.language.suggest import did_you_mean
 from gitops.database.storage.parallel import in_parallel
 
 __all__ = [
+    "FILE_BYTES",
     "PARTS",
     "AddressSet",
     "BitSet",
-    "IncomingRow",
     "LoadError",
     "LoadIntake",
     "RecordProblems",

@@ -58,7 +58,7 @@ from gitops.database.language.query.typed import (
 )
 from gitops.database.language.schema import INTEGERS, NUMERIC, Catalog, EdgeType, NodeType, PropType, Scalar, TypeKind
 
-__all__ = ["GraphChanges", "MutationOptions", "MutationRun", "Mutator", "Operands", "TableChanges", "mutation_error"]
+__all__ = ["MutationOptions", "Mutator"]
 
 LOCK_BRANCH = "__schema_apply_lock__"
 _SHOWN = 80

@@ -76,7 +76,7 @@ def reversing_source(target: Schema, applied: Sequence[Schema], pending: Mapping
     hints = {each: name for each, name in {**stay, **back}.items() if each in known}
     written = _write_hints(target.source, hints)
     if written is None:
-        from gitops.database.language.schema.printer import print_schema
+        from gitops.database.language.schema.ir import print_schema
 
         return print_schema(_hinted(target.ir, hints).to_json()).encode("utf-8")
     return written

@@ -1,6 +1,9 @@
-"""The parts of the formatter for both languages: tokens with their comments, the layout made of them, and its printer.
+"""The formatter of both languages: text in, the same text in its canonical layout out.
 
-A layout is a list of operations. Rules of the printer:
+Rules, proven as laws: the tree of the text stays the same but for positions; so do its tokens, except for optional
+commas; comments keep their order and their text; formatting twice is the same as formatting once.
+
+Tokens with their comments make a layout, and a printer writes it. A layout is a list of operations. Rules of the printer:
 
 1. A group is written on one line if it fits into `WIDTH` and holds neither a comment nor a line break; otherwise every
    `LINE` and `SOFT` directly in it is a line break.
@@ -9,18 +12,85 @@ A layout is a list of operations. Rules of the printer:
 3. A blank line is kept where the layout says so, at most one, and never at the start or the end of a block.
 
 Decisions depend on tokens and comments alone, never on the old line breaks: that makes the layout idempotent.
+
+The layout of query text: the tree says which tokens belong together, the tokens say what is written. Of schema text: one
+declaration, one member, one line, unless it is too long.
 """
 
 from __future__ import annotations
 
 import re
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gitops.core.errors import BugError
 from gitops.database.language.lexer import Lexer, Token, TokenKind
+from gitops.database.language.query.ast import Bind, Clause, Delete, Hop, Insert, Not, Query, Read, Statement
+from gitops.database.language.query.parser import parse_queries
+from gitops.database.language.schema.ast import SchemaDocument
+from gitops.database.language.schema.parser import parse_schema
+from gitops.database.language.schema.problems import ProblemCollector
+from gitops.database.language.text import LanguageError, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["format_queries", "format_schema", "without_spans"]
+
+
+def format_schema(source: bytes) -> bytes:
+    """The canonical layout of schema text that matches the grammar; rules beyond the grammar are not checked.
+
+    Raises `LanguageError` with every grammar problem otherwise.
+    """
+
+    def parse(data: bytes) -> SchemaDocument:
+        found = ProblemCollector()
+        tree = parse_schema(data, found)
+        if found.incomplete:
+            raise LanguageError(*found.problems())
+        return tree
+
+    tree, tokens = parse(source), read_source_tokens(source, enums=True)
+    result = write(schema_layout(LayoutWriter(tokens, tight=frozenset({TokenKind.EQ})))).encode("utf-8")
+    _require_same(tokens, read_source_tokens(result, enums=True))
+    _require(without_spans(parse(result)) == without_spans(tree))
+    return result
+
+
+def format_queries(source: bytes) -> bytes:
+    """The canonical layout of query text that matches the grammar; names and types are not checked.
+
+    Raises `LanguageError` with every grammar problem otherwise.
+    """
+    tree, tokens = parse_queries(source), read_source_tokens(source, enums=False)
+    result = write(query_layout(LayoutWriter(tokens), tree)).encode("utf-8")
+    _require_same(tokens, read_source_tokens(result, enums=False))
+    _require(without_spans(parse_queries(result)) == without_spans(tree))
+    return result
+
+
+def without_spans(tree: Any) -> Any:
+    """A syntax tree as nested tuples of class name and fields, without spans: what formatting must not change."""
+    if isinstance(tree, tuple):
+        fields = tuple(without_spans(each) for each in tree if not isinstance(each, Span))
+        return (type(tree).__name__, fields) if hasattr(tree, "_fields") else fields
+    return tree
+
+
+def _require_same(before: list[SourceToken], after: list[SourceToken]) -> None:
+    """Refuse a result with other words or comments."""
+    words = [[each.text for each in tokens if each.kind is not TokenKind.COMMA] for tokens in (before, after)]
+    comments = [[comment.text for each in tokens for comment in each.comments] for tokens in (before, after)]
+    _require(words[0] == words[1] and comments[0] == comments[1])
+
+
+def _require(same: bool) -> None:
+    # Checked on every run: a layout must never change the meaning of a text.
+    if not same:
+        raise BugError("formatting would change what a text means; the file is left as it is")
+
 
 WIDTH = 120
 """Longest line, in characters, that the formatter writes where it can break lines."""
@@ -355,3 +425,178 @@ class LayoutWriter:
         self.put(LayoutOp.KEEP)
         self.layout.append(LayoutToken("", self._carried + self.current.comments))
         return self.layout
+
+
+def query_layout(writer: LayoutWriter, queries: Sequence[Query]) -> Layout:
+    """Lay out a query text whose tree is `queries`."""
+    for query in queries:
+        writer.put(LayoutOp.BLANK)
+        writer.words(2)
+        writer.bracketed([param.span.end for param in query.params], gap=LayoutOp.SOFT)
+        while writer.at(TokenKind.AT):
+            writer.put(LayoutOp.SPACE)
+            writer.take(4)
+            writer.take(closes=True)
+        writer.put(LayoutOp.SPACE)
+        writer.take()
+        if isinstance(query.body, Read):
+            writer.block(partial(_sections, writer, query.body))
+        else:
+            writer.block(partial(_next_statement, writer, iter(query.body)))
+    return writer.end()
+
+
+def _sections(writer: LayoutWriter, read: Read) -> None:
+    writer.take()
+    writer.put(LayoutOp.SPACE)
+    _clauses(writer, read.clauses)
+    for parts in (read.items, read.order):
+        if parts:
+            writer.put(LayoutOp.KEEP)
+            writer.take()
+            writer.put(LayoutOp.SPACE)
+            writer.bracketed([each.span.end for each in parts], gap=LayoutOp.LINE)
+    if read.limit is not None:
+        writer.put(LayoutOp.KEEP)
+        writer.words(2)
+
+
+def _clauses(writer: LayoutWriter, clauses: Sequence[Clause]) -> None:
+    """Clauses in braces, each on a line of its own."""
+    waiting = iter(clauses)
+    writer.take()
+    writer.block(lambda: _clause(writer, next(waiting)))
+
+
+def _clause(writer: LayoutWriter, clause: Clause) -> None:
+    if isinstance(clause, Not):
+        writer.take()
+        writer.put(LayoutOp.SPACE)
+        if len(clause.clauses) > 1:
+            _clauses(writer, clause.clauses)
+            return
+        writer.put(LayoutOp.OPEN)
+        writer.take()
+        writer.put(LayoutOp.INDENT, LayoutOp.LINE)
+        _clause(writer, clause.clauses[0])
+        writer.put(LayoutOp.DEDENT, LayoutOp.LINE)
+        writer.take(closes=True)
+        writer.put(LayoutOp.CLOSE)
+    elif isinstance(clause, Bind):
+        writer.take_until(clause.type_name.span.end)
+        if clause.pairs:
+            writer.put(LayoutOp.SPACE)
+            writer.bracketed([pair.span.end for pair in clause.pairs], gap=LayoutOp.LINE)
+    elif isinstance(clause, Hop):
+        # Between the two variables the words of an edge touch: `$e:link`, `<link>`, `link{1,2}`.
+        writer.take()
+        writer.put(LayoutOp.SPACE)
+        while writer.current.start < clause.right.span.start:
+            writer.take()
+        writer.put(LayoutOp.SPACE)
+        writer.take()
+    else:
+        writer.take_until(clause.span.end)
+
+
+def _next_statement(writer: LayoutWriter, statements: Iterator[Statement]) -> None:
+    statement = next(statements)
+    writer.take_until(statement.type_name.span.end)
+    writer.put(LayoutOp.SPACE)
+    if isinstance(statement, Delete):
+        writer.take_until(statement.span.end)
+        return
+    if not isinstance(statement, Insert):
+        writer.take()
+        writer.put(LayoutOp.SPACE)
+    writer.bracketed([pair.span.end for pair in statement.pairs], gap=LayoutOp.LINE)
+    if not isinstance(statement, Insert):
+        writer.put(LayoutOp.SPACE)
+        writer.take_until(statement.span.end)
+
+
+_CONSTRAINTS = frozenset({"key", "unique", "index", "range", "check"})
+
+
+def schema_layout(writer: LayoutWriter) -> Layout:
+    """Lay out a schema text that has been parsed."""
+    before = ""
+    while not writer.at(TokenKind.EOF):
+        word = writer.current.text
+        # Edges are often listed like a table, so lines between them are the author's.
+        writer.put(LayoutOp.KEEP if word == before == "edge" else LayoutOp.BLANK)
+        _declaration(writer)
+        before = word
+    return writer.end()
+
+
+def _declaration(writer: LayoutWriter) -> None:
+    writer.put(LayoutOp.OPEN)
+    writer.words(2)
+    if writer.at(TokenKind.COLON):
+        writer.take()
+        writer.put(LayoutOp.SPACE)
+        writer.words(3)
+        if writer.at(TokenKind.AT) and writer.following(1).text == "card":
+            writer.put(LayoutOp.SPACE)
+            _annotation(writer)
+    writer.put(LayoutOp.INDENT)
+    _annotations(writer)
+    if writer.at(TokenKind.NAME, "implements"):
+        writer.put(LayoutOp.LINE)
+        writer.words(2)
+        while writer.at(TokenKind.COMMA):
+            writer.words(2)
+    writer.put(LayoutOp.DEDENT)
+    has_body = writer.at(TokenKind.LBRACE)
+    if has_body:
+        writer.put(LayoutOp.LINE)
+        writer.take()
+    writer.put(LayoutOp.CLOSE)
+    if has_body:
+        writer.block(lambda: _member(writer))
+
+
+def _member(writer: LayoutWriter) -> None:
+    writer.put(LayoutOp.OPEN)
+    if writer.at(TokenKind.AT):
+        writer.take(2)
+        writer.bracketed(_argument_ends(writer), gap=LayoutOp.SOFT)
+    else:
+        writer.take(2)
+        writer.put(LayoutOp.SPACE)
+        writer.take(3 if writer.at(TokenKind.LBRACKET) else 1)
+        if writer.at(TokenKind.LPAREN):
+            writer.bracketed(_argument_ends(writer), gap=LayoutOp.SOFT)
+        if writer.at(TokenKind.QUESTION):
+            writer.take()
+        writer.put(LayoutOp.INDENT)
+        _annotations(writer)
+        writer.put(LayoutOp.DEDENT)
+    writer.put(LayoutOp.CLOSE)
+
+
+def _annotations(writer: LayoutWriter) -> None:
+    while writer.at(TokenKind.AT):
+        if writer.following(1).text in _CONSTRAINTS and writer.following(2).kind is TokenKind.LPAREN:
+            return  # a body constraint
+        writer.put(LayoutOp.LINE)
+        _annotation(writer)
+
+
+def _annotation(writer: LayoutWriter) -> None:
+    writer.take(2)
+    if writer.at(TokenKind.LPAREN):
+        writer.take_until(_argument_ends(writer)[-1])
+        writer.take(closes=True)
+
+
+def _argument_ends(writer: LayoutWriter) -> list[int]:
+    """Where each argument of the bracket that is open here ends; arguments hold no brackets of their own."""
+    ends = []
+    distance = 1
+    while (piece := writer.following(distance)).kind is not TokenKind.RPAREN:
+        if piece.kind is TokenKind.COMMA:
+            ends.append(piece.start)
+        distance += 1
+    return [*ends, piece.start]
