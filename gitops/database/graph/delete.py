@@ -10,7 +10,7 @@
 5. A marker beside the root records by which approvals the incarnation was deleted.
 6. The files are removed. A run that was cut short after step 4 is finished by the next one, from step 5.
 
-How many rows of an earlier version were replaced since, without reading a column.
+Rows of an earlier version that were replaced since are counted without reading a column:
 
 1. Tables are paired by their folder, which a renamed type keeps. One that both versions have alike is not opened.
 2. A row is known by its row id. The driver gives a new one to every row that is written, also to one that is changed.

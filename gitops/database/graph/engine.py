@@ -1,8 +1,7 @@
 """The graph engine of the control plane, on Lance datasets below local folders or prefixes of an object store.
 
-What the versions of a graph that are kept hold, by their manifests; a table is opened to count the values of a column.
-
-What a migration dropped is in the version before it, until gc or a purge removes that one.
+What the kept versions of a graph hold is read from their manifests; a table is opened to count the values of a column. What a
+migration dropped is in the version before it, until gc or a purge removes that one.
 """
 
 from __future__ import annotations

@@ -12,9 +12,7 @@ Rules of this module:
 5. Versions are on lines: `main`, and one line per incarnation of a branch. A line begins one number after the version that it
    was forked from, so a number means one version in the history of a branch. `txn_id` is the id of the commit.
 
-The documents of a graph: their reader, and the forms that they share.
-
-An unknown or missing member or a wrong type refuses the whole document.
+The reader of all documents of a graph, and the forms that they share, are here as well.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ type keeps its files, a renamed type keeps its folder. Older versions of the gra
 A hard drop is for data that must be removed permanently. What is left of the table is copied to a folder of its own, and the
 old folder, with all older versions of the table, is removed once the new version is published.
 
-Permanent removal of types and properties that were dropped softly.
-
 A soft drop leaves the data in older versions. `purge_dropped` reads every kept version of `main`, finds what the current schema
 no longer has, and publishes one version without it, as a hard drop would have done: the rest of a table that lost a property is
 copied to a new folder, and the old folder is removed with all its versions. Older versions of the graph stay, but the tables

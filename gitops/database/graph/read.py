@@ -1,11 +1,8 @@
-"""One version of a graph for people: a description, rows as JSON values, and the list of versions.
+"""One version of a graph for people and programs: a description, rows as JSON values, cells of Blob properties, and all records.
 
-One cell of a Blob property, of which any part is read without the rest.
-
-A graph as records in the format that `load` reads, one JSON object per line.
-
-Edge types come before node types, each in name order; rows come by id. Loading all of it in merge or overwrite mode gives an
-equal graph. Memory is bounded: of a large table, one range of ids is read after the other.
+An export has the records in the format that `load` reads, one JSON object per line. Edge types come before node types, each in
+name order; rows come by id. Loading all of it in merge or overwrite mode gives an equal graph. Memory is bounded: of a large
+table, one range of ids is read after the other.
 """
 
 from __future__ import annotations

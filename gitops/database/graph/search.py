@@ -1,6 +1,6 @@
-"""Search in one text column of a table: which rows have a word, and how well they match.
+"""Search in one column of a table: which rows have a word and how well they match, and which rows are nearest to a vector.
 
-The rank is BM25 with k1 = 1.2, b = 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0.5)), where N counts the rows of the
+The rank of a text is BM25 with k1 = 1.2, b = 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0.5)), where N counts the rows of the
 table that have a text, n those with the word, and lengths are counted in tokens. (Robertson, Zaragoza, "The Probabilistic
 Relevance Framework: BM25 and Beyond", 2009; the idf is that of Lucene.) An index gives candidates and
 never scores: the scores of the driver depend on when its index was built.
@@ -10,9 +10,7 @@ is neither a letter nor a number, lower-cased, reduced to their English stem, le
 more than 40 bytes, and freed of accents. So an index of these settings finds every row that is to be found. One of other
 settings, which earlier releases built, is not asked.
 
-Search in one vector column of a table: the rows nearest to a vector.
-
-The distance is Euclidean, squared (L2). The exact way reads every vector and compares in double precision, so it gives
+The distance of vectors is Euclidean, squared (L2). The exact way reads every vector and compares in double precision, so it gives
 the same rows as any other exact way. A vector index is approximate, and is used only if the caller allows it.
 """
 

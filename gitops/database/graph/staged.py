@@ -3,9 +3,7 @@
 A new graph is whole in its staging place and gets its root in one step: a root is absent or whole, never half made. A new
 version of a graph is one manifest that exists or does not.
 
-Leases: versions that gc keeps for a reader or writer, for a limited time.
-
-Rules of this module:
+Leases name versions that gc keeps for a reader or writer, for a limited time:
 
 1. A lease names the tables of one version. As long as it has not expired, gc keeps these versions of them, every later one
    (a writer's work that no manifest names yet), and the manifest.

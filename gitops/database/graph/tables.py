@@ -10,8 +10,6 @@ Rules of this module:
 4. Rows are exchanged in one version: data files for the rows that come are written first and belong to no version, and one
    commit brings them in and marks the rows that go. A row that is rewritten gets a new row id: ids in the sense of this
    package are texts in the column `id`, and nothing else names a row from outside.
-
-The versions of a dataset, read from its files, for gc, verify and optimize.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Create, list and delete branches.
+"""Create, list and delete branches; the log of a branch, and what one version holds.
 
 A branch is created in two steps: first its first version, on a new line that is not listed yet, then its name. Deletion removes
 the name first, then the versions. A process that dies between the steps leaves a line without a name, which gc removes.
-
-The log of a branch, and what one version holds.
 """
 
 from __future__ import annotations

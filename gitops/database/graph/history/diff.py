@@ -7,7 +7,7 @@ one version does not have counts as empty there. Within a table:
 2. Of fragments that differ in their deletions alone, only the rows that one version has and the other has not are candidates.
 3. Candidates are read once, paired by id, in id order, and compared column by column. Compaction moves rows and changes none.
 
-The changes of a branch as a feed: version after version, page by page, from a position that a reader keeps.
+A feed gives the changes of a branch: version after version, page by page, from a position that a reader keeps.
 
 1. A position is a version that the reader has; between the pages of one version it is also the last row of it that was read.
 2. The next page has the rows that differ between that version and the one after it on the branch, and so on, as long as there

@@ -4,7 +4,7 @@
 2. Versions beyond the retention are chosen. The floor of their line is raised first, so that a writer who was
    suspended during gc and then creates one of these numbers detects that it existed before.
 3. Their manifests are removed, oldest first. From now on they cannot be opened; every earlier reader has a lease.
-4. Leases are read, after that: see `leases`. What manifests and leases refer to is kept.
+4. Leases are read, after that: see `staged`. What manifests and leases refer to is kept.
 5. Versions of datasets that nothing refers to, and that a newer one followed before the grace period, are removed by explicit
    lists. The newest version of a dataset always stays, whatever it is. Files of a dataset that belong to no version go when they
    are older than seven days, unless the dataset has a lease: they may belong to a load.
@@ -12,12 +12,10 @@
 
 A crash at any point leaves a graph that reads as before, and the next run goes on. Bytes are counted as they are freed.
 
-Which versions of a graph are kept, and what they refer to: nothing here removes anything.
-
 A version expires when it is not among the newest of its line, was superseded long enough ago, is not a base that a merge may
-need, and has no lease. What a migration dropped is in the version before it alone, which stays for at least seven days after the
-drop, whatever else is asked for: `purge` is what removes it at once. The newest version of a branch never expires. All versions
-of a deleted branch expire, except bases.
+need, and has no lease. What a migration dropped is in the version before it alone, which stays for at least seven days after
+the drop, whatever else is asked for: `purge_dropped` is what removes it at once. The newest version of a branch never expires.
+All versions of a deleted branch expire, except bases.
 """
 
 from __future__ import annotations

@@ -4,9 +4,7 @@ Nodes are numbered by position. Where row ids are dense, as they are unless most
 id; else it is the place in the sorted row ids. Edges whose ends do not both exist are left out. The edges of a node are
 kept in order of their position in the table.
 
-Adjacencies kept between processes, in a folder of the user that runs the query; never in the root of a graph.
-
-Rules of this module:
+Adjacencies are kept between processes in a folder of the user that runs the query, never in the root of a graph:
 
 1. A file is named by a digest of what it was built from (graph, tables, versions), so it is never stale.
 2. The folder and every file must belong to this user and be writable by no other user; otherwise they count as absent.

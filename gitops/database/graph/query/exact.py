@@ -7,7 +7,7 @@ Some conditions the driver can test while it reads, as typed expressions: never 
 decides exactly as this module does is handed down: whole numbers, texts, truth values and dates against a constant. Floats are
 not handed down, since the driver treats 0.0 and -0.0 as different, and so do the types that it cannot take in a filter.
 
-Properties of the rows in flight: read when they are needed, once per distinct row, or remembered from a scan.
+`ColumnReader` reads properties of the rows in flight: when they are needed, once per distinct row, or remembered from a scan.
 """
 
 from __future__ import annotations

@@ -5,13 +5,11 @@ node at the depth after its own, if that is within the bounds and it was not giv
 
 The edges at a set of nodes are found by one of three strategies, which give the same steps in different orders.
 
-The tables of one run, and how each hop finds its neighbours.
-
-`AUTO` decides per hop by what it would read (the nodes, and those that each step adds, by edges per node): an adjacency in
-memory is always taken, and a stored one where the caller keeps a cache; several steps over few edges build one; little is
-asked of the edge table, if that has an index or is small, until asking has cost a process that keeps its cache as much as
-building an adjacency does; else a stored adjacency is opened, or one is built, which costs about a second per million edges and
-serves all later hops; beyond a bound, or for one step of a query that keeps nothing, the edges are read whole.
+The strategy `AUTO` decides per hop by what it would read (the nodes, and those that each step adds, by edges per node): an
+adjacency in memory is always taken, and a stored one where the caller keeps a cache; several steps over few edges build one;
+little is asked of the edge table, if that has an index or is small, until asking has cost a process that keeps its cache as
+much as building an adjacency does; else a stored adjacency is opened, or one is built, which costs about a second per million
+edges and serves all later hops; beyond a bound, or for one step of a query that keeps nothing, the edges are read whole.
 """
 
 from __future__ import annotations

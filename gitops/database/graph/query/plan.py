@@ -13,14 +13,11 @@ Rules of this module (§ numbers are those of the language's read semantics):
 6. A condition is tested as soon as its variables are bound: on scanning, on arriving, or on the rows; a negation too. Rows
    that fail once would fail later as well, so this changes nothing but the cost.
 
-The conditions that rows must satisfy, and the constants in them.
+Conditions that rows must satisfy have constants: these are literals, parameters and `now()`, read once before anything else
+happens. A cell is the value in a column, as in `gitops.database.graph.values`: dates are days, times are milliseconds.
 
-Constants are literals, parameters and `now()`, read once before anything else happens. A cell is the value in a column, as in
-`gitops.database.graph.values`: dates are days, times are milliseconds.
-
-The explanation of a run: its operators with estimated and actual rows.
-
-Values of parameters never appear here, only their names.
+An explanation has the operators of a run with estimated and actual rows. Values of parameters never appear in it, only their
+names.
 """
 
 from __future__ import annotations

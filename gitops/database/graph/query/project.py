@@ -1,6 +1,6 @@
 """From rows in flight to result columns: groups, order, limit, projection.
 
-The order of result rows, their groups, and aggregates over these, by whole numbers that order just as the values do.
+Rows are put in order, grouped and aggregated by whole numbers that order just as the values do.
 
 Order (§3.6): by keys, nulls first going up and last going down; then by ids, so that it is total. Groups (§3.5): in the order in
 which they are first seen. Sums are exact and rounded once, at the end, so they do not depend on the order of the rows; an

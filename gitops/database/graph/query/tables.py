@@ -3,12 +3,11 @@
 Row ids are the driver's stable ones: a row keeps its id through updates, compaction, changes of columns and restored
 versions, and ids are dense enough to index arrays with. They are int64 everywhere in this package.
 
-Columns that stay in memory between queries, once asking for cells has cost about what reading the whole column costs.
+A column stays in memory between queries once asking for cells has cost about what reading the whole column costs. A version of
+a table never changes, so a kept column equals the stored column. It lives in the cache of the caller, counts there by its
+bytes, and goes when the cache is full. What a query gets does not depend on any of this.
 
-A version of a table never changes, so a kept column equals the stored column. It lives in the cache of the caller, counts
-there by its bytes, and goes when the cache is full. What a query gets does not depend on any of this.
-
-Rows during execution: for each variable a column of stable row ids, all of one length. Rows may be equal.
+Rows during execution have for each variable a column of stable row ids, all of one length. Rows may be equal.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """The rows of one table at the version of a snapshot, found by what is touched.
 
-Tests on columns as filters for the driver.
-
-A filter lets every row through that the test lets through, and perhaps more: the caller looks at each row again, exactly. So
-what the driver cannot express is left out here. Filters are written in the driver's filter language: Arrow expressions do not
-reach tables with a Blob column, nor columns of some types. A text literal of that language ends at a single quote and knows
-no other special character, which the tests of this module hold against the driver.
+Tests on columns become filters for the driver. A filter lets every row through that the test lets through, and perhaps more:
+the caller looks at each row again, exactly. So what the driver cannot express is left out here. Filters are written in the
+driver's filter language: Arrow expressions do not reach tables with a Blob column, nor columns of some types. A text literal of
+that language ends at a single quote and knows no other special character, which the tests of this module hold against the
+driver.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ The record stream: strict NDJSON to typed rows, problems collected with the numb
 
 One object per line that is not blank. Unknown members, repeated members and unknown properties are refused.
 
-Keys of more rows than memory holds: kept apart by key, so that what may clash is looked at together, part by part.
-
+Keys of more rows than memory holds are kept apart by key (`Spill`), so that what may clash is looked at together, part by part.
 This is the partitioning half of a grace hash join: two spills that are filled with the same keys have them in the same parts.
 Up to 65,536 rows stay in memory; more are written to an unnamed file, so nothing is left behind if the process is killed.
 """

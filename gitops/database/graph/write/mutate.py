@@ -1,13 +1,12 @@
 """Run one mutation: all of its statements in one version, or nothing.
 
-The statements of a mutation, one after the other, on the rows of a snapshot and what earlier ones changed (§4.3 to §4.6).
+The statements run one after the other, on the rows of a snapshot and what earlier ones changed (§4.3 to §4.6).
 
 What a mutation has changed so far are rows by id that take the place of the committed ones, and rows that are gone.
 
-The values of a statement as cells: constants, parameters and the instant of `now()`.
-
-A written value becomes the cell of its property. A compared value stays a number as it was given, since numbers of different
-types compare exactly (K12), but for 32-bit floats; and a text of a date or time becomes its cell.
+The values of a statement are cells: constants, parameters and the instant of `now()`. A written value becomes the cell of its
+property. A compared value stays a number as it was given, since numbers of different types compare exactly (K12), but for
+32-bit floats; and a text of a date or time becomes its cell.
 """
 
 from __future__ import annotations
