@@ -1,5 +1,4 @@
-"""What the verbs of the graph database return: values with a plain JSON form, which need no Lance driver.
-"""
+"""What the verbs of the graph database return: values with a plain JSON form, which need no Lance driver."""
 
 from __future__ import annotations
 

@@ -372,9 +372,14 @@ def read_feed(
     """
     limits = limits or FeedLimits()
     head = open_snapshot(uri, ReadTarget(position.branch, version=last), memory)
-    _require_types(head, types)
+    for each in types:
+        if not _has_type(head, each):
+            raise unknown_type(f"version {head.manifest.n}", each, head.manifest.tables, path=head.root.location)
     page = _Page(limits)
-    base = _open_base(uri, position, head)
+    base = _open_version(uri, position.branch, position.n, head)
+    if (base.identity.graph_id, base.manifest.txn_id) != (position.graph_id, position.commit):
+        detail = f"branch {position.branch} was made again since the cursor was given"
+        raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=head.root.location)
     after = position.after
     while base.manifest.n < head.manifest.n and len(page.commits) < _VERSIONS_AT_ONCE:
         following = _open_version(uri, position.branch, base.manifest.n + 1, head)
@@ -416,15 +421,6 @@ class _Page:
         return FeedPage(position, head.manifest.ref, versions, tuple(self._changes))
 
 
-def _open_base(uri: str, position: FeedPosition, head: Snapshot) -> Snapshot:
-    """The version of the position. Raises GitopsError `graph_version_gone` where the branch does not have it."""
-    base = _open_version(uri, position.branch, position.n, head)
-    if (base.identity.graph_id, base.manifest.txn_id) != (position.graph_id, position.commit):
-        detail = f"branch {position.branch} was made again since the cursor was given"
-        raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=head.root.location)
-    return base
-
-
 def _open_version(uri: str, branch: str, n: int, head: Snapshot) -> Snapshot:
     if n == head.manifest.n:
         return head
@@ -435,12 +431,6 @@ def _open_version(uri: str, branch: str, n: int, head: Snapshot) -> Snapshot:
             raise
         fix = "begin again: take all records and the cursor that comes with them"
         raise GitopsError(Code.GRAPH_VERSION_GONE, error.detail, path=error.path, fix=fix) from None
-
-
-def _require_types(head: Snapshot, types: Sequence[str]) -> None:
-    for each in types:
-        if not _has_type(head, each):
-            raise unknown_type(f"version {head.manifest.n}", each, head.manifest.tables, path=head.root.location)
 
 
 def _has_type(snapshot: Snapshot, name: str) -> bool:

@@ -165,15 +165,11 @@ def purged_paths(manifests: Iterable[Manifest]) -> set[str]:
     return {entry.path for manifest in manifests for entry in manifest.dropped if entry.purged}
 
 
-def _find_in(store: ObjectStore, line: str, n: int) -> Manifest | None:
-    return find_manifest(store, n, line)
-
-
 def read_manifests(folder: GraphFolder, without: dict[str, tuple[int, ...]]) -> Iterator[Manifest]:
     """The manifests that are there, but for some."""
     for line in all_lines(folder):
         numbers = [n for n in line_numbers(folder.store, line) if n not in without.get(line, ())]
-        found = in_parallel(partial(_find_in, folder.store, line), numbers, folder.store.parallel)
+        found = in_parallel(partial(find_manifest, folder.store, line=line), numbers, folder.store.parallel)
         yield from (manifest for manifest in found if manifest is not None)
 
 

@@ -313,7 +313,8 @@ class QueryTables:
         # A process that keeps its cache opens a file once.
         if self._cache.stored(name, self._options.cache_dir if self._shared else None) is not None:
             return Strategy.CSR
-        steps, asked = hop.steps, _asked(hop, edges.rows / max(1, near.rows), count)
+        degree = max(1.0, edges.rows / max(1, near.rows))
+        steps, asked = hop.steps, count * sum(degree**step for step in range(1, min(hop.steps, _DEEP) + 1))
         # In microseconds. Several rounds of requests cost more than reading few edges once.
         building, asking = edges.rows + near.rows + far.rows, steps * _ROUND + asked * _ASKED
         if steps > 1 and not self._budget.bounded and building < asking:
@@ -350,8 +351,3 @@ class QueryTables:
             paid[0] = -math.inf
             return False
         return True
-
-
-def _asked(hop: HopOp, degree: float, count: int) -> float:
-    """The edges that would be asked for."""
-    return count * sum(max(1.0, degree) ** step for step in range(1, min(hop.steps, _DEEP) + 1))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -204,7 +203,10 @@ def ranks(column: pa.Array) -> np.ndarray:
     """
     kind = column.type
     if pa.types.is_nested(kind):
-        cells = [None if cell is None else tuple(map(_item, cell)) for cell in column.to_pylist()]
+        cells = [
+            None if cell is None else tuple((False, 0) if item is None else (True, item) for item in cell)
+            for cell in column.to_pylist()
+        ]
         place_of = {cell: place for place, cell in enumerate(sorted({cell for cell in cells if cell is not None}))}
         return np.array([NULL if cell is None else place_of[cell] for cell in cells], np.int64)
     if pa.types.is_string(kind):
@@ -227,10 +229,6 @@ def ranks(column: pa.Array) -> np.ndarray:
     found = np.full(len(column), NULL, np.int64)
     found[np.asarray(column.is_valid())] = np.unique(values, return_inverse=True)[1]
     return found
-
-
-def _item(item: Any) -> tuple[bool, Any]:
-    return (False, 0) if item is None else (True, item)
 
 
 def first_rows(
