@@ -176,30 +176,24 @@ def _check_order(snapshot: Snapshot, order: DeleteOrder) -> None:
         detail = f"{place} has {rows:,} rows, and the approvals permit to delete at most {order.max_rows:,}"
         raise GitopsError(Code.GRAPH_GROWN, detail, path=place)
     if order.version is not None:
-        _check_rows(snapshot, order.version)
+        since = order.version
+        try:
+            replaced = replaced_rows(snapshot, since)
+        except RemoteError:
+            raise
+        except GitopsError as error:
+            # A version that cannot be compared refuses, too.
+            detail = f"it is not known whether rows of {place} were replaced since version {since}: {error.detail}"
+            raise GitopsError(Code.GRAPH_ROWS_REPLACED, detail, path=place) from error
+        if replaced:
+            were = "was" if replaced == 1 else "were"
+            detail = f"of the rows of {place} in version {since}, {replaced:,} {were} replaced after the approvals were checked"
+            raise GitopsError(Code.GRAPH_ROWS_REPLACED, detail, path=place)
     known = _read_marker(snapshot.root, order.incarnation)
     used = () if known is None else sorted(set(known.approvals) & set(order.approvals))
     if known is not None and used:
         detail = f"approval {used[0]} deleted this graph at {known.at}, and it was restored since"
         raise GitopsError(Code.GRAPH_RESTORED, detail, path=place)
-
-
-def _check_rows(snapshot: Snapshot, since: int) -> None:
-    """The part of step 3 that is about rows which were there; a version that cannot be compared refuses, too."""
-    place = snapshot.root.location
-    try:
-        replaced = replaced_rows(snapshot, since)
-    except RemoteError:
-        raise
-    except GitopsError as error:
-        detail = f"it is not known whether rows of {place} were replaced since version {since}: {error.detail}"
-        raise GitopsError(Code.GRAPH_ROWS_REPLACED, detail, path=place) from error
-    if replaced:
-        were = "was" if replaced == 1 else "were"
-        detail = (
-            f"of the rows of {place} in version {since}, {replaced:,} {were} replaced after the approvals were checked"
-        )
-        raise GitopsError(Code.GRAPH_ROWS_REPLACED, detail, path=place)
 
 
 def _key(root: GraphRoot, incarnation: str) -> str:

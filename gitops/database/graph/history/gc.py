@@ -129,19 +129,17 @@ def _before_drops(store: ObjectStore, now: datetime) -> set[tuple[str, int]]:
         manifest = find_manifest(store, n, layout.MAIN)
         if manifest is None:
             continue
-        dropped = later is not None and later.operation == "migrate" and _drops(manifest, later)
-        if dropped or (later is not None and later.operation == "restore"):
+        if later is not None and later.operation == "migrate":
+            # Whether a table, or a column of one that stays, is here and not in the later version.
+            left = {entry.path: set(entry.fields.values()) for entry in later.tables.values()}
+            if any(not set(at.fields.values()) <= left.get(at.path, set()) for at in manifest.tables.values()):
+                kept.add((layout.MAIN, n))
+        elif later is not None and later.operation == "restore":
             kept.add((layout.MAIN, n))
         if version_time(manifest) <= now - _KEEP_DROPPED:
             break
         later = manifest
     return kept
-
-
-def _drops(before: Manifest, after: Manifest) -> bool:
-    """Whether a table, or a column of one that stays, is in the first version and not in the second."""
-    tables = {entry.path: set(entry.fields.values()) for entry in after.tables.values()}
-    return any(not set(entry.fields.values()) <= tables.get(entry.path, set()) for entry in before.tables.values())
 
 
 def collect_references(manifests: Iterable[Manifest], leases: Iterable[Lease]) -> References:

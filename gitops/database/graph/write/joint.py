@@ -61,29 +61,26 @@ class JointChecks:
         """Check everything. Raises LoadError at the end of the first stage that found a problem; RemoteError."""
         self._outcomes = {key: TableCheck() for key in self.intake.tables}
         try:
-            self._check()
+            for key, table in self.intake.tables.items():
+                self._check_ids(key, table)
+                for group, spill in table.groups.items():
+                    self._check_unique(key, table, group, spill)
+            self.intake.problems.settle()
+            for key, table in self.intake.tables.items():
+                for column, spill in table.ends.items():
+                    self._check_ends(key, table, column, spill)
+            if self.mode is LoadMode.OVERWRITE:
+                for edge in self.intake.catalog.edges.values():
+                    self._check_orphans(edge)
+            self.intake.problems.settle()
+            for key, table in self.intake.tables.items():
+                if isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None):
+                    self._check_cardinality(key, table.declared, table)
+            self.intake.problems.settle()
         finally:
             for spill in self._made:
                 spill.close()
         return self._outcomes
-
-    def _check(self) -> None:
-        for key, table in self.intake.tables.items():
-            self._check_ids(key, table)
-            for group, spill in table.groups.items():
-                self._check_unique(key, table, group, spill)
-        self.intake.problems.settle()
-        for key, table in self.intake.tables.items():
-            for column, spill in table.ends.items():
-                self._check_ends(key, table, column, spill)
-        if self.mode is LoadMode.OVERWRITE:
-            for edge in self.intake.catalog.edges.values():
-                self._check_orphans(edge)
-        self.intake.problems.settle()
-        for key, table in self.intake.tables.items():
-            if isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None):
-                self._check_cardinality(key, table.declared, table)
-        self.intake.problems.settle()
 
     def _check_ids(self, key: str, table: TableIntake) -> None:
         declared, outcome = table.declared, self._outcomes[key]
