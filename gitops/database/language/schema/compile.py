@@ -27,6 +27,7 @@ from gitops.database.language.schema.ir import (
     IrNode,
     SchemaIR,
     canonical_form,
+    print_schema,
     property_id,
     type_id,
 )
@@ -106,8 +107,6 @@ def schema_from_ir(form: bytes) -> Schema:
     schemas are kept, so that a graph which is opened again is not compiled again.
     """
     import json
-
-    from gitops.database.language.schema.ir import print_schema
 
     if len(form) > MAX_IR_BYTES:
         raise _refused(f"is {len(form)} bytes, over the limit of {MAX_IR_BYTES}")

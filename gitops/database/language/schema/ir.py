@@ -9,7 +9,6 @@ are kept, hints and shorthands too. Types and properties carry an id, FNV-1a-32 
 
 from __future__ import annotations
 
-from decimal import Decimal
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -308,7 +307,12 @@ def _arguments(constraint: Mapping[str, Any]) -> str:
 
 def _number(value: float | None) -> str:
     """A bound without an exponent, which the grammar does not have."""
-    return "" if value is None else format(Decimal(repr(value)), "f")
+    if value is None:
+        return ""
+    # Few schemas are printed, and fewer have bounds.
+    from decimal import Decimal
+
+    return format(Decimal(repr(value)), "f")
 
 
 def _quoted(text: str) -> str:
