@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gitops.core.errors import BugError
-from gitops.database.language.format import format_queries, format_schema
-from gitops.database.language.format.yaml import format_yaml
+from gitops.database.language.format import format_queries, format_schema, format_yaml
 from gitops.database.language.text import LanguageError, Span
 from gitops.database.language.yaml import YamlError
 from gitops.editor.cluster import ClusterView

@@ -20,7 +20,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError, GitopsError, UsageError
-from gitops.database.storage.address import StorageRootError, parse_storage
+from gitops.database.storage.port import StorageRootError, parse_storage
 
 __all__ = [
     "ACTION_FOLDERS",

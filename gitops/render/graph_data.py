@@ -11,7 +11,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gitops.database.graph.maintenance import GcResult, OptimizeResult, PreviewReport, PurgeResult, VerifyReport
 from gitops.database.graph.results import (
     BaselineResult,
     BlobFacts,
@@ -21,6 +20,7 @@ from gitops.database.graph.results import (
     DiffSummary,
     ExportResult,
     FeedPage,
+    GcResult,
     GraphDescription,
     GraphOutcome,
     LoadRefusal,
@@ -28,9 +28,13 @@ from gitops.database.graph.results import (
     MergeResult,
     MergeStatus,
     MutationResult,
+    OptimizeResult,
+    PreviewReport,
+    PurgeResult,
     QueryRows,
     RowChange,
     RowList,
+    VerifyReport,
     VersionDescription,
     VersionLog,
 )

@@ -10,20 +10,22 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from gitops.cluster.model.outcome import ReadyOutcome, StateObservations
 from gitops.cluster.model.served import RevisionIdentity
 from gitops.cluster.policy.bind import Enforced, kind_of
-from gitops.cluster.policy.bundle import Bundle, EngineKind
+from gitops.cluster.policy.bundle import EngineKind
 from gitops.cluster.policy.cedar import CedarEngine
-from gitops.cluster.policy.decide import AccessDecision, AccessRequest, PolicyEngine
+from gitops.cluster.policy.decide import PolicyEngine
 from gitops.cluster.session.workspace import Stores
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
+from gitops.core.late import Late
 from gitops.serving.access import BearerTokens, classify, load_tokens
 from gitops.serving.boot import BootRules, boot, ready_outcome, see_revision
 from gitops.serving.generation import Compiled, Generation, RuntimeState
@@ -176,29 +178,11 @@ class PolicyCompiler:
         """What decides on a scope. Raises GitopsError `policy_invalid` if Cedar refuses the bundle."""
         proof = (enforced.policy, kind_of(enforced.scope))
         if proof in self._proven:
-            return _LateEngine(enforced)
+            late = Late(partial(CedarEngine, enforced.bundle, enforced.scope), bundle=enforced.bundle)
+            return cast("PolicyEngine", late)
         engine = CedarEngine(enforced.bundle, enforced.scope)
         self._proven.add(proof)
         return engine
-
-
-class _LateEngine:
-    """Is compiled for its first decision. Two threads that both ask first may both compile it."""
-
-    def __init__(self, enforced: Enforced) -> None:
-        self._enforced = enforced
-        self._engine: CedarEngine | None = None
-
-    @property
-    def bundle(self) -> Bundle:
-        """The rules that it decides by."""
-        return self._enforced.bundle
-
-    def decide(self, request: AccessRequest) -> AccessDecision:
-        """As the compiled policy decides."""
-        if self._engine is None:
-            self._engine = CedarEngine(self._enforced.bundle, self._enforced.scope)
-        return self._engine.decide(request)
 
 
 # Serve a newer revision without a restart: the next generation is made aside, and takes over in one step, or not at all.

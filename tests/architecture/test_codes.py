@@ -37,12 +37,12 @@ _MADE_ELSEWHERE = {
     "query_server_refused": ["serving/queries.py"],
     "query_server_unauthorized": ["serving/access.py"],
     "query_server_unknown": ["serving/access.py"],
-    "query_typecheck_error": ["database/language/query/check_match.py"],
-    "schema_annotation_unknown": ["database/language/schema/check.py"],
+    "query_typecheck_error": ["database/language/query/check.py"],
+    "schema_annotation_unknown": ["database/language/schema/compile.py"],
     "schema_apply_failed": ["database/language/schema/migration.py"],
     "schema_catalog_error": ["database/language/schema/compile.py"],
     "schema_parse_error": ["database/language/schema/parser.py"],
-    "stored_query_check_failed": ["database/language/query/check_match.py"],
+    "stored_query_check_failed": ["database/language/query/check.py"],
 }
 _ERRORS = {"GitopsError", "ConflictError", "RemoteError", "IntegrityError", "UsageError", "SourceError"}
 # Helpers and renderings are given diagnostics; the registry's own tests name codes without raising them.

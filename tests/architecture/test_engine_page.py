@@ -14,8 +14,8 @@ from markdown_it import MarkdownIt
 from gitops.core.canonical import document
 from gitops.core.documents.json_bytes import parse
 from gitops.core.errors import IntegrityError
-from gitops.database.graph import layout, lines, manifest
-from gitops.database.graph.history import leases, verify
+from gitops.database.graph import layout, lines, manifest, staged
+from gitops.database.graph.history import verify
 from gitops.database.graph.lines import read_branches, read_floor
 from gitops.database.graph.manifest import OPERATIONS, read_identity, read_manifest
 from gitops.database.graph.query import plan
@@ -64,7 +64,7 @@ def _read(key: str, form: dict[str, Any]) -> object:
     if folder == layout.FLOORS:
         return read_floor(store, name.removesuffix(".json"))
     if folder == layout.LEASES:
-        return leases.read_leases(store)
+        return staged.read_leases(store)
     number = layout.manifest_number(name)
     assert number is not None
     return read_manifest(store, number, folder.split("/")[1])
@@ -96,7 +96,7 @@ def test_a_document_of_every_kind_is_on_the_page():
         layout.IDENTITY: manifest.IDENTITY,
         layout.BRANCH_INDEX: lines.BRANCHES,
         "floor": lines.FLOOR,
-        "lease": leases.LEASE,
+        "lease": staged.LEASE,
         "manifest": manifest.MANIFEST,
     }
     read = {name: list(map(str, document.versions)) for name, document in documents.items()}
@@ -155,10 +155,10 @@ def test_every_operator_strategy_and_finding_is_on_the_page():
 
 
 def test_numbers_of_the_prose_are_those_of_the_code():
+    from gitops.database.graph import search
+    from gitops.database.graph.history.gc import Retention
     from gitops.database.graph.history.optimize import OptimizeOptions
-    from gitops.database.graph.history.retention import Retention
-    from gitops.database.graph.query import searching, strategies
-    from gitops.database.graph.search import text, vector
+    from gitops.database.graph.query import expand, searching
 
     options, page = OptimizeOptions(), " ".join(read_page(PAGE).split())
     told = [
@@ -167,11 +167,11 @@ def test_numbers_of_the_prose_are_those_of_the_code():
         ((options.scalar_rows, options.text_rows, options.vector_rows), "from 1,000 rows"),
         (Retention().grace, "the grace period of one hour"),
         (plan._BETTER, "far fewer nodes (20 times)"),
-        ((text._K1, text._B), "with k1 = 1.2 and b = 0.75"),
+        ((search._K1, search._B), "with k1 = 1.2 and b = 0.75"),
         (searching._FUSION_K, "1 / (60 + place)"),
-        ((vector._PROBES, vector._REFINE), "100 probes, 20-fold refined"),
-        ((strategies._FEW, strategies._SMALL, strategies._MOST), "below 5,000"),
-        ((strategies._DEEP, strategies._ROUND, strategies._ASKED), "4,000 µs for each step and 20 µs for each edge"),
+        ((search._PROBES, search._REFINE), "100 probes, 20-fold refined"),
+        ((expand._FEW, expand._SMALL, expand._MOST_EDGES), "below 5,000"),
+        ((expand._DEEP, expand._ROUND, expand._ASKED), "4,000 µs for each step and 20 µs for each edge"),
     ]
     expected = [
         20,

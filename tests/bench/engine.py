@@ -49,7 +49,7 @@ class _Lives:
     def live(self, uri: str) -> None:
         """One life."""
         from gitops.database.graph.load import LoadRequest, load_records
-        from gitops.database.graph.show import describe_graph, read_rows
+        from gitops.database.graph.read import describe_graph, read_rows
 
         engine, step = self._engine, self._step
         many, one = (LoadRequest(uri, BytesIO(_people(count))) for count in (_ROWS, 1))

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from gitops.database.storage.retry import RetryLimit
+from gitops.database.storage.bucket import RetryLimit
 from tests.support.clock import Hours
 from tests.support.real_service import RealService
 

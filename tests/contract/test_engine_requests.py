@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from gitops.database.graph import show
+from gitops.database.graph import read
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.port import Existence
@@ -54,7 +54,7 @@ def test_the_requests_of_each_deed_are_those_of_the_page(s3: S3Place) -> None:
     }
     assert cost("migrate: add a property", lambda: migrate(GROWN)) == 4
     assert cost("migrate: a comment only", lambda: migrate(b"// why\n" + GROWN)) == 5
-    assert len(cost("show rows of a type", lambda: show.read_rows(uri, "Person", 20))) == 2
+    assert len(cost("show rows of a type", lambda: read.read_rows(uri, "Person", 20))) == 2
     below = len([key for key in s3.server.keys(s3.bucket) if "/g.omni/" in key])
     cost(f"delete the graph, {below} objects", lambda: engine.delete_tree(uri))
     page = (ROOT / "docs/storage.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.gc import collect_garbage
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadRequest, load_records
-from gitops.database.graph.show import read_rows
+from gitops.database.graph.read import read_rows
 from gitops.database.graph.staged import WriteContext
 from gitops.database.storage.s3 import S3Store
 from gitops.repository.wiring.system import RandomIds

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.database.storage import bucket
+from gitops.database.storage.bucket import RetryLimit
 from gitops.database.storage.port import split_key
-from gitops.database.storage.retry import RetryLimit
 from gitops.database.storage.s3 import S3Store
 from tests.support.clock import Hours
 from tests.support.effort import cases

@@ -11,13 +11,12 @@ import pytest
 from gitops.core.codes import REGISTRY
 from gitops.database.language.lexer import MAX_NUMBER_DIGITS, MAX_SOURCE_BYTES
 from gitops.database.language.query import check_query, parse_queries
-from gitops.database.language.query import parse_clause as clauses
 from gitops.database.language.query import parser as queries
 from gitops.database.language.query.params import ParameterCode
 from gitops.database.language.rules import RULES
-from gitops.database.language.schema import Catalog, Scalar, TypeKind, check, compile_schema, pattern
+from gitops.database.language.schema import Catalog, Scalar, TypeKind, compile_schema, pattern
 from gitops.database.language.schema import parser as schemas
-from gitops.database.language.schema.check import ROW_COLUMNS
+from gitops.database.language.schema.compile import _REPEATED, ROW_COLUMNS
 from gitops.database.language.schema.migration import plan_migration
 from gitops.database.language.schema.problems import MAX_PROBLEMS
 from gitops.database.language.schema.steps import AddType, DropMode, Migration, MigrationStep, Reversibility
@@ -70,19 +69,19 @@ def test_what_the_parsers_know_is_in_the_reference():
         *schemas._DECLARATIONS,
         *schemas._BASES,
         *(f"@{name}" for name in schemas._CONSTRAINTS),
-        *(f"@{name}" for name in check._REPEATED),
+        *(f"@{name}" for name in _REPEATED),
         "@card",
         *ROW_COLUMNS,
     }
     assert tables - code_words("schema.md", "types.md") == set()
     tables = {
-        *clauses._TEXT,
-        *clauses._AGGREGATES,
-        *clauses._TIMES,
-        *clauses._BOOLEANS,
-        *clauses._WORDS,
+        *queries._TEXT,
+        *queries._AGGREGATES,
+        *queries._TIMES,
+        *queries._BOOLEANS,
+        *queries._WORDS,
         *queries._WRITES,
-        *(kind.value.strip("`") for kind in clauses._SYMBOLS),
+        *(kind.value.strip("`") for kind in queries._SYMBOLS),
         *(f"@{name}" for name in queries._ANNOTATIONS),
         *queries._BASES,
         Scalar.VECTOR.value,
@@ -154,11 +153,11 @@ def test_every_page_is_reached_from_the_overview():
         ("schema.md", f"a number | {MAX_NUMBER_DIGITS} characters"),
         ("schema.md", f"a pattern | {pattern.MAX_PATTERN} characters, repeats of {pattern.MAX_REPEAT}"),
         ("schema.md", f"groups {pattern.MAX_GROUPS} deep"),
-        ("queries.md", f"{clauses.MAX_DEPTH} deep"),
-        ("queries.md", f"{clauses.MAX_NAME} characters"),
-        ("queries.md", str(clauses.MAX_BOUND)),
+        ("queries.md", f"{queries.MAX_DEPTH} deep"),
+        ("queries.md", f"{queries.MAX_NAME} characters"),
+        ("queries.md", str(queries.MAX_BOUND)),
         ("queries.md", str(queries.MAX_LIMIT)),
-        ("types.md", str(clauses.MAX_INT)),
+        ("types.md", str(queries.MAX_INT)),
     ],
 )
 def test_the_limits_are_those_of_the_program(page, limit):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.database.graph import show
+from gitops.database.graph import read
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.staged import WriteContext
 from gitops.repository.wiring.system import RandomIds, SystemClock
@@ -141,7 +141,7 @@ def test_dropped_rows_come_back_in_the_request_that_reverts_the_drop(dropped: Lo
     dropped.sign_approval("bob", "restore.notes", request=1)
     dropped.merge("carol", 1)
     assert rows(dropped, "notes") == 8
-    assert [row["name"] for row in show.read_rows(str(dropped.graph("notes")), "Topic", 9)] == [
+    assert [row["name"] for row in read.read_rows(str(dropped.graph("notes")), "Topic", 9)] == [
         f"n{n}" for n in range(5)
     ]
     assert findings(dropped) == []
@@ -264,5 +264,5 @@ def load_rows(loop: Loop, *records: dict[str, object]) -> None:
 
 def contents(loop: Loop, *types: str) -> list[list[dict[str, object]]]:
     """The properties of the rows of types, without what the engine adds."""
-    found = [show.read_rows(str(loop.graph("notes")), name, 9) for name in types]
+    found = [read.read_rows(str(loop.graph("notes")), name, 9) for name in types]
     return [[{k: v for k, v in row.items() if k not in ("id", "src", "dst")} for row in each] for each in found]

@@ -10,7 +10,7 @@ from gitops.cluster.changesets.lifecycle import replay
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetState
 from gitops.core.errors import GitopsError
-from gitops.database.graph import read_log, show
+from gitops.database.graph import read, read_log
 from tests.fault.atomic_matrix import EXTRA, ROWS, STORIES, land, unlock
 from tests.fault.matrix import OLD
 from tests.fault.matrix_recovery import require_as_declared
@@ -161,13 +161,13 @@ def _require_graphs(scene: Scene, graphs: set[str]) -> None:
             stores.engine.read(stores.graph_uri(graph)).schema_source
             == scene.desired.resources[f"schema.{graph}"].content
         )
-    people = show.read_rows(stores.graph_uri("knowledge"), "Person", 10)
+    people = read.read_rows(stores.graph_uri("knowledge"), "Person", 10)
     assert [{name: row[name] for name in PEOPLE[0]} for row in people] == PEOPLE
     for graph in ROWS:
         kind = "Human" if b"Human" in scene.desired.resources[f"schema.{graph}"].content else "Person"
         loaded = [version.operation for version in read_log(stores.graph_uri(graph))].count("load")
         more = [EXTRA] if loaded > 1 and not _restored(scene) else []
-        rows = [row["handle"] for row in show.read_rows(stores.graph_uri(graph), kind, 10)]
+        rows = [row["handle"] for row in read.read_rows(stores.graph_uri(graph), kind, 10)]
         assert sorted(rows) == sorted([graph, *more])
     # A migration is carried out once, and once more after each time that it was taken back.
     made = [version.operation for version in read_log(stores.graph_uri("wide"))].count("migrate")

@@ -24,12 +24,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gitops.database.graph.export import export_records
-from gitops.database.graph.history.leases import hold_lease
-from gitops.database.graph.history.retention import read_manifests
+from gitops.database.graph.history.gc import read_manifests
 from gitops.database.graph.history.verify import verify_graph
+from gitops.database.graph.read import export_records
 from gitops.database.graph.snapshot import Snapshot, open_snapshot
-from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.staged import WriteContext, hold_lease
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_child import Child, Told
 from tests.fault.engine_debris import debris, grow_old

@@ -19,15 +19,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gitops.core.errors import ConflictError, GitopsError
-from gitops.database.graph.export import export_records
-from gitops.database.graph.history.gc import collect_garbage
-from gitops.database.graph.history.leases import hold_lease
+from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.database.graph.history.retention import Retention
 from gitops.database.graph.load import LoadMode, LoadRequest, load_records
+from gitops.database.graph.read import export_records
 from gitops.database.graph.results import MutationResult
 from gitops.database.graph.snapshot import Snapshot, open_snapshot
-from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.staged import WriteContext, hold_lease
 from gitops.database.graph.write.mutate import MutationOptions, Mutator
 from gitops.database.language.query import check_query, parse_queries
 from gitops.repository.wiring.system import RandomIds, SystemClock

@@ -10,12 +10,12 @@ from pathlib import Path
 import lance
 
 from gitops.database.graph import layout
-from gitops.database.graph.history.datasets import dataset_versions, open_latest
-from gitops.database.graph.history.leases import read_leases
-from gitops.database.graph.history.retention import all_lines, collect_references, read_manifests
+from gitops.database.graph.history.gc import all_lines, collect_references, read_manifests
 from gitops.database.graph.lines import read_branches
 from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.snapshot import open_snapshot
+from gitops.database.graph.staged import read_leases
+from gitops.database.graph.tables import dataset_versions, open_latest
 from gitops.database.storage.port import TEMP_PREFIX
 
 UNVERIFIED_S = 8 * 24 * 3600

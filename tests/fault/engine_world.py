@@ -17,14 +17,13 @@ from typing import Any
 
 from gitops.core.faults import Faults, NoFaults
 from gitops.database.graph.engine import LanceEngine
-from gitops.database.graph.export import export_records
 from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches
-from gitops.database.graph.history.gc import collect_garbage
+from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.merge import merge_branch
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.database.graph.history.retention import Retention
 from gitops.database.graph.load import LoadMode, LoadRequest, load_records
-from gitops.database.graph.maintenance import GcResult
+from gitops.database.graph.read import export_records
+from gitops.database.graph.results import GcResult
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import WriteContext
 from gitops.database.graph.write.mutate import MutationOptions, Mutator

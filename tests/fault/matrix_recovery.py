@@ -12,7 +12,7 @@ from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.outcome import VerbOutcome
 from gitops.cluster.plan.plan import plan
 from gitops.cluster.session.status import force_unlock, status
-from gitops.database.graph import read_log, show
+from gitops.database.graph import read, read_log
 from tests.fault.matrix import OLD, VERBS, locked_by
 from tests.fault.matrix_world import AFTER, AGAIN, PEOPLE, Scene
 
@@ -135,15 +135,15 @@ def _require_graphs(scene: Scene) -> None:
         assert live.schema_source == scene.desired.resources[f"schema.{graph}"].content
         made = [version.operation for version in reversed(read_log(uri))]
         assert [operation for operation in made if operation != "fence"] == operations
-    people = show.read_rows(stores.graph_uri("knowledge"), "Person", 10)
+    people = read.read_rows(stores.graph_uri("knowledge"), "Person", 10)
     assert [{name: row[name] for name in PEOPLE[0]} for row in people] == PEOPLE
     assert ("city" in people[0], "nick" in people[0]) == (changed, not changed)
-    (knows,) = show.read_rows(stores.graph_uri("knowledge"), "Knows", 10)
+    (knows,) = read.read_rows(stores.graph_uri("knowledge"), "Knows", 10)
     assert (knows["src"], knows["dst"]) == ("ada", "grace")
     if changed:
-        assert show.read_rows(stores.graph_uri("new"), "Note", 10) == []
+        assert read.read_rows(stores.graph_uri("new"), "Note", 10) == []
     else:
-        assert [row["title"] for row in show.read_rows(stores.graph_uri("old"), "Note", 10)] == ["to be deleted"]
+        assert [row["title"] for row in read.read_rows(stores.graph_uri("old"), "Note", 10)] == ["to be deleted"]
 
 
 def _require_permission(scene: Scene, state: LedgerState) -> None:

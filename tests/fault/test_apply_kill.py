@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gitops.cluster.ledger.layout import LOCK
-from gitops.database.graph import show
+from gitops.database.graph import read
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.staged import WriteContext
 from gitops.repository.wiring.system import SystemClock
@@ -54,7 +54,7 @@ def load(cluster: Cluster, graph: str, row: dict[str, object]) -> None:
 
 
 def people(cluster: Cluster, graph: str = "knowledge") -> list[dict[str, object]]:
-    return [{name: row[name] for name in ROW} for row in show.read_rows(cluster.uri(graph), "Person", 10)]
+    return [{name: row[name] for name in ROW} for row in read.read_rows(cluster.uri(graph), "Person", 10)]
 
 
 def ask_for_everything(cluster: Cluster, turn: int, old: str = "old") -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gitops.cluster.model.ledger import EntryKind
-from gitops.database.graph import show
+from gitops.database.graph import read
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.staged import WriteContext
 from gitops.repository.wiring.system import RandomIds, SystemClock
@@ -175,7 +175,7 @@ def recover(scene: Scene, before: tuple[str, ...]) -> None:
     assert graphs == {"notes", *NEW}
     assert len(state.approval_records) == 1
     assert sum(bool(e.approvals) for e in entries if e.kind is EntryKind.APPLY) <= 1
-    rows = show.read_rows(str(scene.graph("notes")), "Note", 10)
+    rows = read.read_rows(str(scene.graph("notes")), "Note", 10)
     assert [row["title"] for row in rows] == [ROW["title"]]
     assert "text" in rows[0]
     assert {path.stem for path in scene.graph("notes").parent.iterdir() if path.suffix == ".omni"} == graphs

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from gitops.database.graph.engine import LanceEngine
-from gitops.database.graph.export import export_records
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadMode
+from gitops.database.graph.read import export_records
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_child import LONGEST_S

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.database.graph import show
+from gitops.database.graph import read
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.port import Existence
@@ -63,8 +63,8 @@ def transaction(value: int) -> io.BytesIO:
 
 def counted(uri: str) -> int:
     """The number of events, after a look at whether all tables agree."""
-    counter = show.read_rows(uri, "Counter", 10)
-    events, edges = show.read_rows(uri, "Event", 10_000), show.read_rows(uri, "Of", 10_000)
+    counter = read.read_rows(uri, "Counter", 10)
+    events, edges = read.read_rows(uri, "Event", 10_000), read.read_rows(uri, "Of", 10_000)
     value = counter[0]["value"] if counter else 0
     assert sorted(event["n"] for event in events) == list(range(1, value + 1))
     assert sorted(int(edge["src"]) for edge in edges) == list(range(1, value + 1))
@@ -123,7 +123,7 @@ def test_twenty_killed_writers_never_break_a_graph(tmp_path: Path) -> None:
         assert engine().read(uri).schema_source in SCHEMAS
         if engine().exists(scratch) is Existence.PRESENT:
             assert engine().read(scratch).manifest_version == 1
-            assert show.read_rows(scratch, "Event", 1) == []
+            assert read.read_rows(scratch, "Event", 1) == []
         value = counted(uri) + 1
         load_records(LoadRequest(uri, transaction(value)), WriteContext(CLOCK, SequentialIds(turn * 1_000 + 500)))
         engine(turn * 1_000).prepare_migration(uri, SCHEMAS[turn % 3], actor=None).publish()

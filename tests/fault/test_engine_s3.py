@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import pytest
 
 from gitops.core.errors import GitopsError
-from gitops.database.graph import show
+from gitops.database.graph import read
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.port import Existence
 from gitops.database.graph.snapshot import open_snapshot
@@ -261,7 +261,7 @@ def test_killed_writers_never_break_a_graph(s3: S3Place) -> None:
         if engine().exists(scratch) is Existence.PRESENT:
             with contextlib.suppress(GitopsError):
                 assert engine().read(scratch).manifest_version == 1
-                assert show.read_rows(scratch, "Event", 1) == []
+                assert read.read_rows(scratch, "Event", 1) == []
         value = counted(uri) + 1
         load(uri, value, turn * 1_000 + 500)
         engine(turn * 1_000).prepare_migration(uri, SCHEMAS[turn % 3], actor=None).publish()
@@ -388,5 +388,5 @@ def test_racing_loads_conflict_and_lose_nothing(s3: S3Place) -> None:
     for thread in threads:
         thread.join()
     assert told
-    assert sorted(row["n"] for row in show.read_rows(uri, "Event", 99)) == sorted(told)
+    assert sorted(row["n"] for row in read.read_rows(uri, "Event", 99)) == sorted(told)
     assert engine().read(uri).manifest_version == 1 + len(told)

@@ -12,10 +12,10 @@ import pytest
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches
 from gitops.database.graph.history.gc import Retention, collect_garbage
-from gitops.database.graph.history.leases import hold_lease
 from gitops.database.graph.history.merge import merge_branch
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.results import MergeStatus
+from gitops.database.graph.staged import hold_lease
 from gitops.repository.wiring.system import SystemClock
 from tests.fault.test_engine_kill import HERE
 from tests.support.histories import History, person, read_rows

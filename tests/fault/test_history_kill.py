@@ -20,13 +20,13 @@ from gitops.core.faults import Faults, NoFaults
 from gitops.database.graph.engine import LanceEngine, plan_migration
 from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches
 from gitops.database.graph.history.gc import Retention, collect_garbage
-from gitops.database.graph.history.leases import hold_lease
 from gitops.database.graph.history.merge import merge_branch
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.history.preview import preview_migration
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.results import MergeStatus
 from gitops.database.graph.snapshot import accept_schema
+from gitops.database.graph.staged import hold_lease
 from tests.fault.test_engine_kill import HERE, DyingAt
 from tests.support.histories import LATE, SCHEMA, History, person, read_rows, town
 from tests.support.prefork import PYTHON

@@ -19,8 +19,7 @@ from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.source import MemoryTree
 from gitops.cluster.config.trust_root import parse_allowed_signers
 from gitops.core.errors import GitopsError
-from gitops.database.language.format import format_queries, format_schema
-from gitops.database.language.format.yaml import format_yaml
+from gitops.database.language.format import format_queries, format_schema, format_yaml
 from gitops.database.language.lint import lint_queries
 from gitops.database.language.query import check_query, parse_queries
 from gitops.database.language.query.params import ParameterError, coerce_params

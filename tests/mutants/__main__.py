@@ -98,12 +98,12 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/integration/git", "tests/property/test_git_laws.py"),
     ),
     "schema": (
-        ("gitops/database/language/schema/migration.py", "gitops/database/language/schema/check.py"),
+        ("gitops/database/language/schema/migration.py", "gitops/database/language/schema/compile.py"),
         ("tests/unit/database/language", "tests/property/test_schema_laws.py"),
     ),
     "query": (
         (
-            "gitops/database/language/query/check_match.py",
+            "gitops/database/language/query/check.py",
             "gitops/database/language/query/check_expr.py",
             "gitops/database/language/query/params.py",
         ),

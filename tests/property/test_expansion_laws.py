@@ -19,8 +19,7 @@ from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.load import LoadMode
 from gitops.database.graph.port import MigrationPreview
 from gitops.database.language.schema import Schema, compile_schema
-from gitops.database.language.schema.expansion import expanded_source
-from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.migration import expanded_source, plan_migration
 from gitops.database.language.schema.steps import DropProperty, DropType, RenameProperty, RenameType
 from tests.reference import Graph
 from tests.support.evolution import evolve, revisions, shape

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
-from gitops.database.graph import export as export_module
-from gitops.database.graph.export import export_records
+from gitops.database.graph import read as export_module
 from gitops.database.graph.load import LoadMode
+from gitops.database.graph.read import export_records
 from gitops.database.graph.snapshot import open_snapshot
 from tests.support.effort import cases
 from tests.support.mutations import WrittenGraph

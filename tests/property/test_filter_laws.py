@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gitops.database.graph.tables import arrow_schema, arrow_table
-from gitops.database.graph.write.filters import (
+from gitops.database.graph.write.committed import (
     NEVER,
     comparison_filter,
     comparison_holds,

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gitops.database.language.format import format_queries, format_schema, without_spans
-from gitops.database.language.format.layout import read_source_tokens
+from gitops.database.language.format import format_queries, format_schema, read_source_tokens, without_spans
 from gitops.database.language.lexer import TokenKind
 from gitops.database.language.query import parse_queries
 from gitops.database.language.schema import compile_schema

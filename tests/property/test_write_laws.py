@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
 from gitops.database.graph.load import LoadMode
-from gitops.database.graph.write import committed, filters, intake, joint, spill
+from gitops.database.graph.write import committed, intake, joint
 from gitops.database.language.schema import compile_schema
 from tests import reference
 from tests.reference.cells import to_json
@@ -256,12 +256,12 @@ def limits(size: str) -> Iterator[None]:
     """The paths of large loads, at small sizes: keys on disk, columns that are read whole, many data files."""
     with pytest.MonkeyPatch.context() as patch:
         if size != "small":
-            patch.setattr(spill, "CHUNK", 2)
+            patch.setattr(intake, "CHUNK", 2)
             patch.setattr(intake, "KEYS", 5)
             patch.setattr(intake, "GROUP_BYTES", 100)
             patch.setattr(intake, "FILE_BYTES", 1)
         if size == "scanned":
-            for module in (joint, filters, committed):
+            for module in (joint, committed):
                 patch.setattr(module, "MAX_PROBES", 0)
         yield
 

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from gitops.cluster.apply.drift import drift
-from gitops.database.graph import show
+from gitops.database.graph import read
 from gitops.database.graph.history.branches import create_branch
 from gitops.database.graph.history.merge import merge_branch
 from gitops.database.graph.load import LoadRequest, load_records
@@ -30,7 +30,7 @@ def cluster(tmp_path) -> Cluster:
 
 
 def people(cluster: Cluster) -> dict[str, int]:
-    return {row["handle"]: row["born"] for row in show.read_rows(cluster.uri("knowledge"), "Person", 10)}
+    return {row["handle"]: row["born"] for row in read.read_rows(cluster.uri("knowledge"), "Person", 10)}
 
 
 def test_created_graph_has_the_declared_schema(cluster):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gitops.cluster.ledger.layout import LOCK
-from gitops.database.graph import read_log, show
+from gitops.database.graph import read, read_log
 from gitops.database.graph.history.verify import verify_graph
 from tests.scenario.test_way_back import TWO, load, load_rows
 from tests.support.cluster import SCHEMA, Cluster, DoAt, FailAt, codes, found, lance_engine, rulings
@@ -122,7 +122,7 @@ def test_an_edge_whose_end_is_gone_refuses_the_whole_restore(tmp_path, atomic):
         assert "cluster_recovery_pending" not in codes(outcome)
         assert outcome.converged != refused
     assert rows(cluster) == 4
-    assert [row["name"] for row in show.read_rows(cluster.uri("knowledge"), "City", 10)] == ["n0", "n1"]
+    assert [row["name"] for row in read.read_rows(cluster.uri("knowledge"), "City", 10)] == ["n0", "n1"]
     report = verify_graph(cluster.uri("knowledge"), deep=True)
     assert [each for each in report.findings if each.code != "unreferenced"] == []
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from gitops.core.canonical import canonical_digest
 from gitops.core.faults import Faults, NoFaults
 from gitops.database.graph.engine import LanceEngine
-from gitops.database.graph.history.lineage import read_log
+from gitops.database.graph.history.branches import read_log
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import StagedVersion, WriteContext

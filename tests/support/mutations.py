@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gitops.database.graph import show
+from gitops.database.graph import read
 from gitops.database.graph.engine import LanceEngine
-from gitops.database.graph.export import export_records
 from gitops.database.graph.load import LoadMode, LoadRequest, load_records
+from gitops.database.graph.read import export_records
 from gitops.database.graph.results import MutationResult
 from gitops.database.graph.snapshot import ReadTarget, open_snapshot
 from gitops.database.graph.staged import WriteContext
@@ -77,9 +77,9 @@ class WrittenGraph:
 
     def shown(self, type_name: str) -> list[dict[str, Any]]:
         """All rows of a type with every property."""
-        return show.read_rows(self.uri, type_name, 10_000)
+        return read.read_rows(self.uri, type_name, 10_000)
 
     def counts(self) -> dict[str, int]:
         """The number of rows that the manifest names, by type."""
-        tables = show.describe_graph(self.uri).tables
+        tables = read.describe_graph(self.uri).tables
         return {key.partition(":")[2]: table["rows"] for key, table in tables.items()}

@@ -44,7 +44,7 @@ from gitops.database.language.yaml import (
     shown,
     to_plain,
 )
-from gitops.database.storage.address import StorageRootError, parse_storage
+from gitops.database.storage.port import StorageRootError, parse_storage
 
 _BACKEND = "cluster"
 _TOP = "begin with the line version: 1, and continue with keys such as graphs:"

@@ -24,7 +24,7 @@ def republished_queries(
     if not files:
         return frozenset()
     # The language of queries is large to import: many changes are about something else.
-    from gitops.database.language.query.texts import query_texts
+    from gitops.database.language.query import query_texts
 
     found = set[Address]()
     for (_, before, after), queries in files.items():

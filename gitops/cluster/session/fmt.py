@@ -19,8 +19,7 @@ from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import UsageError
-from gitops.database.language.format import format_queries, format_schema
-from gitops.database.language.format.yaml import format_yaml
+from gitops.database.language.format import format_queries, format_schema, format_yaml
 from gitops.database.language.text import LanguageError, SourceText
 from gitops.database.language.yaml import YamlError
 

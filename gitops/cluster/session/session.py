@@ -35,8 +35,8 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError
-from gitops.database.storage.address import StorageRootError
 from gitops.database.storage.parallel import in_parallel
+from gitops.database.storage.port import StorageRootError
 
 # -- observations ------------------------------------------------------------------------------------------------------
 # What a verb observes of ledger, lock and catalog.

@@ -35,8 +35,8 @@ from gitops.cluster.targets.projection import pending_rows, place_of
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
-from gitops.database.storage.address import StorageRootError
 from gitops.database.storage.parallel import in_parallel
+from gitops.database.storage.port import StorageRootError
 
 # -- servers -----------------------------------------------------------------------------------------------------------
 # Which revision the servers of a cluster answer from, by their reports.

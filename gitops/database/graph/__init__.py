@@ -16,31 +16,37 @@ from typing import TYPE_CHECKING, Any
 os.environ["LANCE_LOG"] = "lance=off"
 
 if TYPE_CHECKING:
-    from gitops.database.graph.blob import BlobCell, open_blob
-    from gitops.database.graph.bulk.parquet import load_parquet
+    from gitops.database.graph.bulk import load_parquet
+    from gitops.database.graph.embedding import Embedder, HashEmbedder, ServiceEmbedder
     from gitops.database.graph.engine import LanceEngine
-    from gitops.database.graph.export import export_records
     from gitops.database.graph.history.branches import (
         create_branch,
         delete_branch,
         delete_merged_branch,
+        describe_version,
         ensure_branch,
         list_branches,
+        read_log,
     )
-    from gitops.database.graph.history.diff import diff_versions, summarize_diff
-    from gitops.database.graph.history.feed import FeedLimits, feed_position, parse_position, position_of, read_feed
+    from gitops.database.graph.history.diff import (
+        FeedLimits,
+        diff_versions,
+        feed_position,
+        parse_position,
+        position_of,
+        read_feed,
+        summarize_diff,
+    )
     from gitops.database.graph.history.gc import Retention, collect_garbage
-    from gitops.database.graph.history.lineage import describe_version, read_log
     from gitops.database.graph.history.merge import merge_branch
     from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
     from gitops.database.graph.history.preview import preview_migration
-    from gitops.database.graph.history.purge import purge_dropped
     from gitops.database.graph.history.verify import verify_graph
     from gitops.database.graph.load import LoadError, LoadMode, LoadRequest, load_records
     from gitops.database.graph.manifest import MANIFEST_FORMAT, Manifest
+    from gitops.database.graph.migrate import purge_dropped
     from gitops.database.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
-    from gitops.database.graph.search.embedding import Embedder, HashEmbedder, ServiceEmbedder
-    from gitops.database.graph.show import describe_graph, read_rows
+    from gitops.database.graph.read import BlobCell, describe_graph, export_records, open_blob, read_rows
     from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
     from gitops.database.graph.staged import WriteContext
     from gitops.database.graph.write.mutate import MutationOptions, Mutator
@@ -98,31 +104,37 @@ __all__ = [
 ]
 
 _HOMES = {
-    "blob": ("BlobCell", "open_blob"),
-    "bulk.parquet": ("load_parquet",),
+    "bulk": ("load_parquet",),
     "engine": ("LanceEngine",),
-    "export": ("export_records",),
     "history.branches": (
         "create_branch",
         "delete_branch",
         "delete_merged_branch",
+        "describe_version",
         "ensure_branch",
         "list_branches",
+        "read_log",
     ),
-    "history.diff": ("diff_versions", "summarize_diff"),
-    "history.feed": ("FeedLimits", "feed_position", "parse_position", "position_of", "read_feed"),
+    "history.diff": (
+        "FeedLimits",
+        "diff_versions",
+        "feed_position",
+        "parse_position",
+        "position_of",
+        "read_feed",
+        "summarize_diff",
+    ),
     "history.gc": ("Retention", "collect_garbage"),
-    "history.lineage": ("describe_version", "read_log"),
     "history.merge": ("merge_branch",),
     "history.optimize": ("OptimizeOptions", "optimize_tables"),
     "history.preview": ("preview_migration",),
-    "history.purge": ("purge_dropped",),
     "history.verify": ("verify_graph",),
     "load": ("LoadError", "LoadMode", "LoadRequest", "load_records"),
     "manifest": ("MANIFEST_FORMAT", "Manifest"),
+    "migrate": ("purge_dropped",),
     "query": ("QueryOptions", "QueryResult", "ReadCache", "Strategy", "run_query"),
-    "search.embedding": ("Embedder", "HashEmbedder", "ServiceEmbedder"),
-    "show": ("describe_graph", "read_rows"),
+    "read": ("BlobCell", "describe_graph", "export_records", "open_blob", "read_rows"),
+    "embedding": ("Embedder", "HashEmbedder", "ServiceEmbedder"),
     "snapshot": ("ReadTarget", "Snapshot", "open_snapshot"),
     "staged": ("WriteContext",),
     "write.mutate": ("MutationOptions", "Mutator"),

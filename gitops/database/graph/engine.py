@@ -1,4 +1,8 @@
-"""The graph engine of the control plane, on Lance datasets below local folders or prefixes of an object store."""
+"""The graph engine of the control plane, on Lance datasets below local folders or prefixes of an object store.
+
+What the kept versions of a graph hold is read from their manifests; a table is opened to count the values of a column. What a
+migration dropped is in the version before it, until gc or a purge removes that one.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +18,37 @@ from gitops.core.errors import ConflictError, GitopsError, IntegrityError, Remot
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.database.graph import layout
 from gitops.database.graph.ancestry import require_merged_branches
-from gitops.database.graph.delete import check_delete, check_fence, delete_graph, deleted_by, finish_delete, raise_fence
+from gitops.database.graph.delete import (
+    check_delete,
+    check_fence,
+    delete_graph,
+    deleted_by,
+    finish_delete,
+    raise_fence,
+    replaced_rows,
+)
 from gitops.database.graph.files import find_missing
-from gitops.database.graph.kept import find_kept
-from gitops.database.graph.manifest import RESTORE, GraphIdentity, Manifest, publish
+from gitops.database.graph.manifest import RESTORE, GraphIdentity, Manifest, TableEntry, find_manifest, publish
 from gitops.database.graph.port import (
     DeleteOrder,
     Existence,
     GraphReading,
+    HeldData,
     KeptData,
     MigrationPreview,
     PreparedVersion,
     RestoreOrder,
 )
 from gitops.database.graph.presence import existence
-from gitops.database.graph.replaced import replaced_rows
-from gitops.database.graph.snapshot import Snapshot, accept_schema, find_root, held_rows, open_snapshot, unreadable
+from gitops.database.graph.snapshot import (
+    Snapshot,
+    accept_schema,
+    find_root,
+    held_rows,
+    kept_versions,
+    open_snapshot,
+    unreadable,
+)
 from gitops.database.graph.staged import StagedGraph, StagedVersion, WriteContext, require_no_branches
 from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import ObjectStore
@@ -104,7 +123,7 @@ class LanceEngine:
             return find_kept(snapshot, names)
 
     def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:
-        """Count by the rules of `gitops.database.graph.replaced`; the driver is loaded where a table is another version."""
+        """Count by the rules of `gitops.database.graph.delete`; the driver is loaded where a table is another version."""
         return replaced_rows(open_snapshot(uri), since, types, rows)
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
@@ -373,3 +392,46 @@ def _unreadable(uri: str) -> Iterator[None]:
         yield
     except RemoteError as error:
         raise unreadable(uri, error) from error
+
+
+def find_kept(snapshot: Snapshot, names: Collection[str]) -> KeptData:
+    """The newest version that has rows of each table or column of `names` that the newest one of all lacks.
+
+    Versions are read until all are found.
+    """
+    newest = snapshot.manifest
+    rows: dict[str, int | None] = {key: entry.rows for key, entry in newest.tables.items()}
+    for name in names:
+        table, _, column = name.partition(".")
+        if column and table in newest.tables and column in newest.tables[table].fields:
+            rows[name] = _values(snapshot, newest.tables[table], column)
+    left = set(names) - rows.keys()
+    purged = {each.path for each in newest.dropped if each.purged}
+    held: dict[str, HeldData] = {}
+    numbers = list(kept_versions(snapshot.store, snapshot.line))
+    for line, n in numbers:
+        if not left:
+            break
+        manifest = newest if (line, n) == (newest.line, newest.n) else find_manifest(snapshot.store, n, line)
+        tables = {} if manifest is None else manifest.tables
+        for name in sorted(left):
+            table, _, column = name.partition(".")
+            entry = tables.get(table)
+            if entry is None or not entry.rows or entry.path in purged or (column and column not in entry.fields):
+                continue
+            held[name] = HeldData(n, _values(snapshot, entry, column) if column else entry.rows)
+            left.discard(name)
+    return KeptData(newest.n, rows, held, complete=len(numbers) == newest.n)
+
+
+def _values(snapshot: Snapshot, entry: TableEntry, column: str) -> int | None:
+    """How many rows have a value in a column; None where its table does not open here."""
+    try:
+        # The driver is large to import: few plans lead back over a property.
+        from gitops.database.graph.tables import count_values
+    except ImportError:
+        return None
+    try:
+        return count_values(snapshot.folder, entry, column)
+    except GitopsError:
+        return None

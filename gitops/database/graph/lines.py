@@ -21,8 +21,16 @@ from gitops.core.dataclass import dataclass
 from gitops.core.documents.forms import TEXT, ULID, Member, list_of, map_of, nullable, record, text_form
 from gitops.core.errors import GitopsError
 from gitops.database.graph import layout
-from gitops.database.graph.forms import NAME, TIME, graph_document, number, read_document
-from gitops.database.graph.manifest import LINE_ID, VERSION_REF, CommitRef
+from gitops.database.graph.manifest import (
+    LINE_ID,
+    NAME,
+    TIME,
+    VERSION_REF,
+    CommitRef,
+    graph_document,
+    number,
+    read_document,
+)
 from gitops.database.language.suggest import choices
 from gitops.database.storage.port import ObjectStore
 

@@ -9,19 +9,24 @@ from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
+from gitops.database.graph.embedding import Embedder
 from gitops.database.graph.history.branches import ensure_branch
-from gitops.database.graph.history.leases import DEFAULT_TERM, hold_lease
 from gitops.database.graph.layout import MAIN
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.results import LoadResult
 from gitops.database.graph.root import tables_at_once
-from gitops.database.graph.search.embedding import Embedder
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
-from gitops.database.graph.staged import StagedVersion, WriteContext, retry_until_published, sleep_jittered
+from gitops.database.graph.staged import (
+    DEFAULT_TERM,
+    StagedVersion,
+    WriteContext,
+    hold_lease,
+    retry_until_published,
+    sleep_jittered,
+)
 from gitops.database.graph.tables import TableWriter
-from gitops.database.graph.write.intake import LoadIntake
+from gitops.database.graph.write.intake import LoadError, LoadIntake, RecordReader
 from gitops.database.graph.write.joint import JointChecks, LoadMode, TableCheck
-from gitops.database.graph.write.records import LoadError, RecordReader
 from gitops.database.storage.parallel import in_parallel
 
 __all__ = ["LoadError", "LoadMode", "LoadPublisher", "LoadRequest", "load_records"]

@@ -39,8 +39,7 @@ from gitops.core.documents.forms import ULID, nullable, record
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults
 from gitops.database.graph import layout
-from gitops.database.graph.forms import graph_document, read_document
-from gitops.database.graph.manifest import IDENTITY, GraphIdentity
+from gitops.database.graph.manifest import IDENTITY, GraphIdentity, graph_document, read_document
 from gitops.database.graph.port import Existence
 from gitops.database.graph.root import DatasetLocation, StoredFile, root_taken
 from gitops.database.storage.port import ObjectStore

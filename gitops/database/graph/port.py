@@ -123,8 +123,7 @@ class MigrationPreview:
     def between(cls, accepted: Schema, desired: Schema) -> MigrationPreview:
         """The preview of the migration from one schema to another."""
         # The planner is large to import: most runs migrate nothing.
-        from gitops.database.language.schema.expansion import expanded_source
-        from gitops.database.language.schema.migration import empties, plan_migration
+        from gitops.database.language.schema.migration import empties, expanded_source, plan_migration
 
         migration = plan_migration(accepted, desired)
         steps = tuple(step.to_json() for step in migration.steps)

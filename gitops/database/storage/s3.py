@@ -27,10 +27,16 @@ from itertools import chain
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
-from gitops.database.storage.address import StorageKind, StorageRootError, parse_storage
 from gitops.database.storage.bucket import Bucket, PutResult, lance_options
 from gitops.database.storage.contest import Race, race
-from gitops.database.storage.port import TEMP_PREFIX, split_key, split_prefix
+from gitops.database.storage.port import (
+    TEMP_PREFIX,
+    StorageKind,
+    StorageRootError,
+    parse_storage,
+    split_key,
+    split_prefix,
+)
 
 __all__ = ["S3Store", "lance_options"]
 
@@ -226,7 +232,12 @@ class _SelfTest:
             try:
                 fault = race(bucket, path, _WRITERS, used).fault
                 if fault:
-                    raise _refused(bucket.name, fault)
+                    raise UsageError(
+                        Code.STORAGE_CONDITIONAL_PUT_IGNORED,
+                        f"the service of s3://{bucket.name} let several writers {fault}; two runs could overwrite each other's "
+                        "ledger: use a service that decides between writers (docs/storage.md)",
+                        path=f"s3://{bucket.name}",
+                    )
             except GitopsError:
                 with contextlib.suppress(RemoteError):
                     bucket.delete(used)
@@ -239,15 +250,6 @@ class _SelfTest:
 @cache
 def _self_test(bucket: str, endpoint: str) -> _SelfTest:  # noqa: ARG001
     return _SelfTest()
-
-
-def _refused(bucket: str, fault: str) -> UsageError:
-    return UsageError(
-        Code.STORAGE_CONDITIONAL_PUT_IGNORED,
-        f"the service of s3://{bucket} let several writers {fault}; two runs could overwrite each other's ledger: "
-        "use a service that decides between writers (docs/storage.md)",
-        path=f"s3://{bucket}",
-    )
 
 
 def _place(location: str) -> tuple[str, str]:

@@ -37,7 +37,7 @@ from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
-from gitops.database.storage.address import StorageRootError
+from gitops.database.storage.port import StorageRootError
 from gitops.forge.port import ChangeRequest, Permission, RequestState
 from gitops.forge.refs.document_forge import OperatorSettings
 from gitops.forge.refs.local import LocalForge

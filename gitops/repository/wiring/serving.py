@@ -18,7 +18,7 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import NoFaults
 from gitops.core.redact import Secret, resolve
-from gitops.database.storage.address import StorageRootError, parse_storage
+from gitops.database.storage.port import StorageRootError, parse_storage
 from gitops.forge.client import Service, WebClient
 from gitops.forge.web import WebSender
 from gitops.repository.wiring.stores import graph_engine, graph_uri, open_store, storage_root, workers_at

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from posixpath import join
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import gitops
 from gitops.cluster.ledger.layout import graph_root
@@ -27,10 +27,10 @@ from gitops.cluster.targets.projection import place_of
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
+from gitops.core.late import Late
 from gitops.core.redact import Secret, resolve
-from gitops.database.storage.address import StorageKind, StorageRootError, parse_storage
 from gitops.database.storage.local import LocalStore
-from gitops.database.storage.port import ObjectStore
+from gitops.database.storage.port import ObjectStore, StorageKind, StorageRootError, parse_storage
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
@@ -171,11 +171,22 @@ def graph_uri(root: str, graph: str) -> str:
 
 
 def graph_engine(faults: Faults) -> GraphEngine:
-    """The embedded engine, loaded at its first use: most plans read no graph.
+    """The embedded engine, loaded when it is first asked for more than the existence of graphs: most plans read no graph.
 
     The engine imports Lance only when it writes.
     """
-    return cast("GraphEngine", _LazyEngine(faults))
+
+    def exists(uri: str) -> Existence:
+        from gitops.database.graph.presence import existence
+
+        return existence(uri)
+
+    def make() -> GraphEngine:
+        from gitops.database.graph import LanceEngine
+
+        return LanceEngine(SystemClock(), RandomIds(), faults)
+
+    return cast("GraphEngine", Late(make, exists=exists))
 
 
 def open_embedder(named: str | None, environ: Mapping[str, str]) -> Embedder | None:
@@ -203,25 +214,6 @@ def open_embedder(named: str | None, environ: Mapping[str, str]) -> Embedder | N
     headers = {} if key is None else {"Authorization": key.prefixed("Bearer ")}
     client = WebClient(Service(base, Code.EMBEDDING_FAILED, headers), time.sleep, SystemClock())
     return ServiceEmbedder(client.post, model)
-
-
-class _LazyEngine:
-    """Becomes the engine at the first access to anything but the existence of graphs."""
-
-    def __init__(self, faults: Faults) -> None:
-        self._faults = faults
-
-    def exists(self, uri: str) -> Existence:
-        from gitops.database.graph.presence import existence
-
-        return existence(uri)
-
-    def __getattr__(self, name: str) -> Any:
-        from gitops.database.graph import LanceEngine
-
-        engine = LanceEngine(SystemClock(), RandomIds(), self._faults)
-        self.__dict__.update({method: getattr(engine, method) for method in dir(engine) if not method.startswith("_")})
-        return getattr(engine, name)
 
 
 def with_compile_cache(workspace: Workspace) -> Workspace:

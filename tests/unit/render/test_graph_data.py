@@ -8,9 +8,20 @@ import pytest
 
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.database.graph import maintenance, results
-from gitops.database.graph.maintenance import GcResult, PurgeResult, VerifyFinding, VerifyFindingCode, VerifyReport
-from gitops.database.graph.results import GraphDescription, GraphOutcome, GraphReport, LoadRefusal, LoadResult, RowList
+from gitops.database.graph import results
+from gitops.database.graph.results import (
+    GcResult,
+    GraphDescription,
+    GraphOutcome,
+    GraphReport,
+    LoadRefusal,
+    LoadResult,
+    PurgeResult,
+    RowList,
+    VerifyFinding,
+    VerifyFindingCode,
+    VerifyReport,
+)
 from gitops.render.graph_data import graph_form, graph_text
 
 REPORT = VerifyReport(False, 2, 3, (VerifyFinding(VerifyFindingCode.ROWS_MISMATCH, "nodes/x", "3 rows\x1b"),))
@@ -18,7 +29,7 @@ REPORT = VerifyReport(False, 2, 3, (VerifyFinding(VerifyFindingCode.ROWS_MISMATC
 
 def outcomes() -> set[type]:
     """Every kind of result that a command has."""
-    named = (*vars(results).values(), *vars(maintenance).values())
+    named = vars(results).values()
     found = {each for each in named if isinstance(each, type) and issubclass(each, GraphOutcome)}
     return found - {GraphOutcome, GraphReport}
 

@@ -1,4 +1,4 @@
-"""Create, list and delete branches.
+"""Create, list and delete branches; the log of a branch, and what one version holds.
 
 A branch is created in two steps: first its first version, on a new line that is not listed yet, then its name. Deletion removes
 the name first, then the versions. A process that dies between the steps leaves a line without a name, which gc removes.
@@ -7,27 +7,30 @@ the name first, then the versions. A process that dies between the steps leaves 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around
 from gitops.database.graph import layout
 from gitops.database.graph.ancestry import adds_to, merge_base_refs
-from gitops.database.graph.history.leases import hold_lease
+from gitops.database.graph.layout import MAIN
 from gitops.database.graph.lines import INTERNAL, Line, check_name, read_branches
-from gitops.database.graph.manifest import head_number, line_numbers, publish
-from gitops.database.graph.results import BranchInfo
-from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
-from gitops.database.graph.staged import WriteContext, later_timestamp, precise_timestamp
+from gitops.database.graph.manifest import Manifest, find_manifest, head_number, line_numbers, publish
+from gitops.database.graph.results import BranchInfo, VersionDescription
+from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, kept_versions, open_snapshot
+from gitops.database.graph.staged import WriteContext, hold_lease, later_timestamp, precise_timestamp
 from gitops.database.storage.port import ObjectStore
 
 __all__ = [
     "create_branch",
     "delete_branch",
     "delete_merged_branch",
+    "describe_version",
     "ensure_branch",
     "list_branches",
     "make_branch",
+    "read_log",
     "remove_branch",
 ]
 
@@ -168,3 +171,22 @@ def _exists(name: str) -> GitopsError:
 def _busy(snapshot: Snapshot) -> ConflictError:
     place = snapshot.root.location
     return ConflictError(Code.GRAPH_CONFLICT, f"other writers keep changing the branches of {place}", path=place)
+
+
+MAX_LOG = 10_000
+
+
+def read_log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[Manifest, ...]:
+    """The versions of a branch that are kept, newest first, those before it was forked included.
+
+    At most `limit` (0 to 10000). Raises as `open_snapshot`.
+    """
+    snapshot = open_snapshot(uri, ReadTarget(branch))
+    read = (find_manifest(snapshot.store, n, holder) for holder, n in kept_versions(snapshot.store, snapshot.line))
+    return tuple(islice((each for each in read if each is not None), max(0, min(limit, MAX_LOG))))
+
+
+def describe_version(uri: str, target: ReadTarget) -> VersionDescription:
+    """The tables, rows and versions of one version of a graph. Raises as `open_snapshot`."""
+    snapshot = open_snapshot(uri, target)
+    return VersionDescription(snapshot.identity.graph_id, snapshot.branch, snapshot.manifest)

@@ -4,46 +4,172 @@
 2. Versions beyond the retention are chosen. The floor of their line is raised first, so that a writer who was
    suspended during gc and then creates one of these numbers detects that it existed before.
 3. Their manifests are removed, oldest first. From now on they cannot be opened; every earlier reader has a lease.
-4. Leases are read, after that: see `leases`. What manifests and leases refer to is kept.
+4. Leases are read, after that: see `staged`. What manifests and leases refer to is kept.
 5. Versions of datasets that nothing refers to, and that a newer one followed before the grace period, are removed by explicit
    lists. The newest version of a dataset always stays, whatever it is. Files of a dataset that belong to no version go when they
    are older than seven days, unless the dataset has a lease: they may belong to a load.
 6. Folders of datasets and of lines, schemas, expired leases and unfinished files that nothing refers to are removed, likewise.
 
 A crash at any point leaves a graph that reads as before, and the next run goes on. Bytes are counted as they are freed.
+
+A version expires when it is not among the newest of its line, was superseded long enough ago, is not a base that a merge may
+need, and has no lease. What a migration dropped is in the version before it alone, which stays for at least seven days after
+the drop, whatever else is asked for: `purge_dropped` is what removes it at once. The newest version of a branch never expires.
+All versions of a deleted branch expire, except bases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, system_reason
 from gitops.core.faults import around
 from gitops.database.graph import layout
+from gitops.database.graph.ancestry import merge_base_refs
 from gitops.database.graph.history.branches import remove_branch
-from gitops.database.graph.history.datasets import dataset_versions, drop_left_files, drop_versions, kept_bytes
-from gitops.database.graph.history.leases import Lease, read_leases
-from gitops.database.graph.history.retention import (
-    References,
-    Retention,
-    all_lines,
-    collect_references,
-    expired_versions,
-    read_manifests,
-)
-from gitops.database.graph.lines import INTERNAL, read_branches, read_floor, write_floor
-from gitops.database.graph.maintenance import GcResult
-from gitops.database.graph.manifest import line_numbers
+from gitops.database.graph.lines import INTERNAL, BranchIndex, read_branches, read_floor, write_floor
+from gitops.database.graph.manifest import Manifest, find_manifest, line_numbers
+from gitops.database.graph.results import GcResult
 from gitops.database.graph.root import GraphFolder, tables_at_once
-from gitops.database.graph.snapshot import Snapshot, open_snapshot
-from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.snapshot import Snapshot, open_snapshot, version_time
+from gitops.database.graph.staged import Lease, WriteContext, read_leases
+from gitops.database.graph.tables import dataset_versions, drop_left_files, drop_versions, kept_bytes
 from gitops.database.storage.parallel import in_parallel
-from gitops.database.storage.port import TEMP_PREFIX
+from gitops.database.storage.port import TEMP_PREFIX, ObjectStore
 
-__all__ = ["Retention", "collect_garbage"]
+__all__ = [
+    "Retention",
+    "all_lines",
+    "collect_garbage",
+    "collect_references",
+    "purged_paths",
+    "read_manifests",
+]
+
+_KEEP_DROPPED = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """A version goes when it is beyond the newest `keep_versions` of its line and was superseded more than `older_than` ago.
+
+    An unreferenced file is removed when it is older than `grace`: it may belong to a writer that is about to publish. A version
+    of a table stays until a newer one has that age: a reader that opened the graph just before may still read it.
+    """
+
+    keep_versions: int = 10
+    older_than: timedelta = timedelta(days=7)
+    grace: timedelta = timedelta(hours=1)
+
+
+@dataclass(slots=True)
+class References:
+    """The versions of datasets by path, and digests of schemas, that are referred to; from `since` on all versions are kept."""
+
+    versions: dict[str, set[int]] = field(default_factory=dict)
+    since: dict[str, int] = field(default_factory=dict)
+    schemas: set[str] = field(default_factory=set)
+
+    def keeps(self, path: str, version: int) -> bool:
+        """Whether this version of a dataset stays."""
+        since = self.since.get(path)
+        return version in self.versions.get(path, ()) or (since is not None and version >= since)
+
+    def knows(self, path: str) -> bool:
+        """Whether the dataset stays at all."""
+        return path in self.versions or path in self.since
+
+
+def all_lines(folder: GraphFolder) -> tuple[str, ...]:
+    """The ids of all lines that have files, `main` first."""
+    return (layout.MAIN, *(name for name in folder.children(layout.BRANCHES) if layout.is_line(name)))
+
+
+def expired_versions(
+    folder: GraphFolder, index: BranchIndex, leases: Iterable[Lease], retention: Retention, now: datetime
+) -> dict[str, tuple[int, ...]]:
+    """The numbers of expired versions by line, oldest first. Raises IntegrityError `graph_unreadable`."""
+    store = folder.store
+    pinned = {(lease.version.line, lease.version.n) for lease in leases}
+    pinned |= merge_base_refs(store, index) | _before_drops(store, now)
+    alive = {line.id for line in index.lines()}
+    found: dict[str, tuple[int, ...]] = {}
+    given_up: tuple[int, ...]
+    for line in all_lines(folder):
+        numbers, given_up = line_numbers(store, line), ()
+        if line in alive:
+            # Numbers are newest first: the first one that was superseded long enough ago goes with all before it.
+            for at in range(max(1, retention.keep_versions), len(numbers)):
+                newer = find_manifest(store, numbers[at - 1], line)
+                if newer is not None and version_time(newer) <= now - retention.older_than:
+                    given_up = numbers[at:]
+                    break
+        else:
+            newest = find_manifest(store, numbers[0], line) if numbers else None
+            # A young line without a branch is a branch that is being created.
+            if newest is not None and version_time(newest) <= now - retention.grace:
+                given_up = numbers
+        left = tuple(sorted(n for n in given_up if (line, n) not in pinned))
+        if left:
+            found[line] = left
+    return found
+
+
+def _before_drops(store: ObjectStore, now: datetime) -> set[tuple[str, int]]:
+    """The versions before what took rows out in the last seven days and did not purge them: a drop, or a restore."""
+    kept: set[tuple[str, int]] = set()
+    later: Manifest | None = None
+    for n in line_numbers(store, layout.MAIN):
+        manifest = find_manifest(store, n, layout.MAIN)
+        if manifest is None:
+            continue
+        if later is not None and later.operation == "migrate":
+            # Whether a table, or a column of one that stays, is here and not in the later version.
+            left = {entry.path: set(entry.fields.values()) for entry in later.tables.values()}
+            if any(not set(at.fields.values()) <= left.get(at.path, set()) for at in manifest.tables.values()):
+                kept.add((layout.MAIN, n))
+        elif later is not None and later.operation == "restore":
+            kept.add((layout.MAIN, n))
+        if version_time(manifest) <= now - _KEEP_DROPPED:
+            break
+        later = manifest
+    return kept
+
+
+def collect_references(manifests: Iterable[Manifest], leases: Iterable[Lease]) -> References:
+    """What these versions and leases refer to; purged tables do not count."""
+    needs, listed = References(), list(manifests)
+    purged = purged_paths(listed)
+    for manifest in listed:
+        needs.schemas |= {manifest.schema_source, manifest.schema_ir}
+        for entry in manifest.tables.values():
+            if entry.path not in purged:
+                needs.versions.setdefault(entry.path, set()).add(entry.version)
+    for lease in leases:
+        for path, version in lease.tables.items():
+            if path not in purged:
+                needs.since[path] = min(version, needs.since.get(path, version))
+    return needs
+
+
+def purged_paths(manifests: Iterable[Manifest]) -> set[str]:
+    """The folders of tables that a migration dropped permanently, although older versions name them."""
+    return {entry.path for manifest in manifests for entry in manifest.dropped if entry.purged}
+
+
+def read_manifests(folder: GraphFolder, without: dict[str, tuple[int, ...]]) -> Iterator[Manifest]:
+    """The manifests that are there, but for some."""
+    for line in all_lines(folder):
+        numbers = [n for n in line_numbers(folder.store, line) if n not in without.get(line, ())]
+        found = in_parallel(partial(find_manifest, folder.store, line=line), numbers, folder.store.parallel)
+        yield from (manifest for manifest in found if manifest is not None)
+
 
 _TABLES = ("nodes", "edges")
 _SMALL = (layout.MANIFESTS, layout.BRANCHES, layout.LEASES, layout.FLOORS, layout.SCHEMA)

@@ -20,13 +20,12 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.database.graph.ancestry import includes_version, merge_bases
 from gitops.database.graph.history.diff import Row, RowDelta, TableVersion, row_deltas
-from gitops.database.graph.history.leases import hold_lease
 from gitops.database.graph.image import GraphImage, row_violations
 from gitops.database.graph.lines import check_name
 from gitops.database.graph.manifest import Manifest, TableEntry
 from gitops.database.graph.results import MergeResult, MergeStatus, RowProblem
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
-from gitops.database.graph.staged import StagedVersion, WriteContext
+from gitops.database.graph.staged import StagedVersion, WriteContext, hold_lease
 from gitops.database.graph.tables import TableWriter, arrow_table, declared_type, key_columns, stage_rows
 from gitops.database.graph.write.committed import CommittedTable
 from gitops.database.language.schema import EdgeType

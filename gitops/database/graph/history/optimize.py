@@ -19,17 +19,14 @@ import lance
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, RemoteError
-from gitops.database.graph.history.datasets import call_driver
-from gitops.database.graph.history.leases import hold_lease
 from gitops.database.graph.layout import MAIN
-from gitops.database.graph.maintenance import OptimizeResult
 from gitops.database.graph.manifest import TableEntry
+from gitops.database.graph.results import OptimizeResult
 from gitops.database.graph.root import GraphFolder
-from gitops.database.graph.search.text import TEXT_INDEX, usable
-from gitops.database.graph.search.vector import METRIC
+from gitops.database.graph.search import METRIC, TEXT_INDEX, usable
 from gitops.database.graph.snapshot import ReadTarget, find_root, open_snapshot
-from gitops.database.graph.staged import StagedVersion, WriteContext
-from gitops.database.graph.tables import TableWriter, declared_type, key_columns, open_table
+from gitops.database.graph.staged import StagedVersion, WriteContext, hold_lease
+from gitops.database.graph.tables import TableWriter, call_driver, declared_type, key_columns, open_table
 from gitops.database.language.schema import EdgeType, NodeType, Scalar
 
 __all__ = ["OptimizeOptions", "optimize_tables"]

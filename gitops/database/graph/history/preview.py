@@ -13,20 +13,18 @@ from collections.abc import Mapping
 from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.database.graph.engine import LanceEngine, plan_migration
 from gitops.database.graph.history.branches import make_branch, remove_branch
-from gitops.database.graph.history.datasets import call_driver
 from gitops.database.graph.lines import INTERNAL
-from gitops.database.graph.maintenance import PreviewReport, StepEffect
 from gitops.database.graph.manifest import TableEntry
+from gitops.database.graph.results import PreviewReport, StepEffect
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, accept_schema, find_root, open_snapshot
 from gitops.database.graph.staged import WriteContext
-from gitops.database.graph.tables import count_values, open_table
+from gitops.database.graph.tables import call_driver, count_values, open_table
 from gitops.database.language.schema import TypeKind
 from gitops.database.language.schema.steps import (
     AddProperty,
     AddType,
     DropProperty,
     DropType,
-    Migration,
     MigrationStep,
     RenameProperty,
     RenameType,
@@ -46,7 +44,13 @@ def preview_migration(
     desired = accept_schema(schema_source)
     base = open_snapshot(uri)
     migration = plan_migration(base.schema(), desired, allow_data_loss=allow_data_loss)
-    effects = _effects(base, migration)
+    # A step names a type as the desired schema does, so renames are followed.
+    source, steps = {key: key for key in base.manifest.tables}, []
+    for step in migration.steps:
+        if isinstance(step, RenameType):
+            source[f"{step.type_kind.value}:{step.to}"] = source[f"{step.type_kind.value}:{step.from_}"]
+        steps.append(StepEffect(step, _rows(base, source, step)))
+    effects = tuple(steps)
     if not migration.supported:
         return PreviewReport(False, base.manifest.n, effects, {})
     name = f"{INTERNAL}preview_{context.ids.ulid().lower()}"
@@ -73,17 +77,6 @@ def preview_migration(
             with contextlib.suppress(OSError, RemoteError, GitopsError):
                 base.folder.remove(path)
     return PreviewReport(True, base.manifest.n, effects, tables)
-
-
-def _effects(base: Snapshot, migration: Migration) -> tuple[StepEffect, ...]:
-    """The steps with their rows; a step names a type as the desired schema does, so renames are followed."""
-    source = {key: key for key in base.manifest.tables}
-    effects = []
-    for step in migration.steps:
-        if isinstance(step, RenameType):
-            source[f"{step.type_kind.value}:{step.to}"] = source[f"{step.type_kind.value}:{step.from_}"]
-        effects.append(StepEffect(step, _rows(base, source, step)))
-    return tuple(effects)
 
 
 def _rows(base: Snapshot, source: Mapping[str, str], step: MigrationStep) -> int | None:

@@ -17,16 +17,15 @@ from itertools import chain
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.database.graph import layout
 from gitops.database.graph.files import TableFiles
-from gitops.database.graph.history.datasets import call_driver
-from gitops.database.graph.history.leases import read_leases
-from gitops.database.graph.history.retention import all_lines, collect_references, purged_paths
+from gitops.database.graph.history.gc import all_lines, collect_references, purged_paths
 from gitops.database.graph.image import GraphImage
 from gitops.database.graph.lines import Line, read_branches, read_floor
-from gitops.database.graph.maintenance import VerifyFinding, VerifyFindingCode, VerifyReport
 from gitops.database.graph.manifest import Manifest, TableEntry, line_numbers, read_manifest
+from gitops.database.graph.results import VerifyFinding, VerifyFindingCode, VerifyReport
 from gitops.database.graph.root import tables_at_once
 from gitops.database.graph.snapshot import Snapshot, open_snapshot, table_keys
-from gitops.database.graph.tables import declared_type, driver_message, key_columns, open_table
+from gitops.database.graph.staged import read_leases
+from gitops.database.graph.tables import call_driver, declared_type, driver_message, key_columns, open_table
 from gitops.database.language.schema import Catalog, EdgeType
 from gitops.database.storage.parallel import in_parallel
 

@@ -10,11 +10,9 @@ from typing import Any
 
 from gitops.core.canonical import canonical_digest
 from gitops.database.graph.manifest import TableEntry
-from gitops.database.graph.query.adjacency import Adjacency, build_adjacency
-from gitops.database.graph.query.adjacency_file import AdjacencyFolder
+from gitops.database.graph.query.adjacency import Adjacency, AdjacencyFolder, build_adjacency
 from gitops.database.graph.query.options import Budget
-from gitops.database.graph.query.resident import ResidentColumns
-from gitops.database.graph.query.tables import ReadTable
+from gitops.database.graph.query.tables import ReadTable, ResidentColumns
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import open_table
 

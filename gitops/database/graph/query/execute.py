@@ -8,17 +8,33 @@ import numpy as np
 import pyarrow as pa
 
 from gitops.core.dataclass import dataclass
-from gitops.database.graph.query.bindings import Bindings, distinct, distinct_rows, equal_pairs, spread
-from gitops.database.graph.query.conditions import Cell, Condition
-from gitops.database.graph.query.exact import NEVER, push_conditions
-from gitops.database.graph.query.expand import EdgeSteps, reach_nodes
-from gitops.database.graph.query.explain import Trace
+from gitops.database.graph.query.exact import NEVER, ColumnReader, push_conditions
+from gitops.database.graph.query.expand import EdgeSteps, QueryTables, reach_nodes
 from gitops.database.graph.query.options import Budget
-from gitops.database.graph.query.order import ranks
-from gitops.database.graph.query.plan import Block, HopOp, NotOp, ProductOp, ScanOp, SortOp, TestOp, show_variable
-from gitops.database.graph.query.reader import ColumnReader
-from gitops.database.graph.query.strategies import QueryTables
-from gitops.database.graph.query.tables import ReadTable, RowOrder, TableRows
+from gitops.database.graph.query.plan import (
+    Block,
+    Cell,
+    Condition,
+    HopOp,
+    NotOp,
+    ProductOp,
+    ScanOp,
+    SortOp,
+    TestOp,
+    Trace,
+    show_variable,
+)
+from gitops.database.graph.query.project import ranks
+from gitops.database.graph.query.tables import (
+    Bindings,
+    ReadTable,
+    RowOrder,
+    TableRows,
+    distinct,
+    distinct_rows,
+    equal_pairs,
+    spread,
+)
 from gitops.database.language.query import ComparisonOperator as Sign
 from gitops.database.language.query.typed import PropertyValue
 from gitops.database.language.schema import Scalar

@@ -12,7 +12,7 @@ from pathlib import Path
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
-from gitops.database.graph.search.embedding import Embedder
+from gitops.database.graph.embedding import Embedder
 
 __all__ = ["Budget", "QueryOptions", "Strategy"]
 

@@ -12,29 +12,51 @@ Rules of this module (§ numbers are those of the language's read semantics):
    equal both ways. One of at least two edges does not: the edge of a node to itself counts at its far end only.
 6. A condition is tested as soon as its variables are bound: on scanning, on arriving, or on the rows; a negation too. Rows
    that fail once would fail later as well, so this changes nothing but the cost.
+
+Conditions that rows must satisfy have constants: these are literals, parameters and `now()`, read once before anything else
+happens. A cell is the value in a column, as in `gitops.database.graph.values`: dates are days, times are milliseconds.
+
+An explanation has the operators of a run with estimated and actual rows. Values of parameters never appear in it, only their
+names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TypeAlias
 
+from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.database.graph.query.conditions import Condition, Constants, read_condition
-from gitops.database.language.query import ComparisonOperator
+from gitops.core.errors import GitopsError
+from gitops.database.graph.values import FLIPPED, CellError, compared_with, json_to_cell, nearest_single
+from gitops.database.language.query import CheckedQuery, ComparisonOperator
+from gitops.database.language.query.params import ParameterError, coerce_params
 from gitops.database.language.query.typed import (
     Absent,
+    Constant,
     Direction,
     Filter,
+    NowValue,
+    PairTest,
+    ParameterValue,
     PropertyValue,
     Scan,
     TextFilter,
+    TextMatch,
     Traverse,
     TypedClause,
+    TypedExpr,
 )
+from gitops.database.language.schema import PropType, Scalar
 
 __all__ = [
     "Block",
+    "Cell",
+    "Condition",
+    "ConditionSide",
+    "Constants",
     "HopOp",
     "NotOp",
     "Operator",
@@ -42,11 +64,154 @@ __all__ = [
     "ScanOp",
     "SortOp",
     "TestOp",
+    "Trace",
+    "explain",
     "operators_of",
     "plan_block",
     "selectivity",
     "show_variable",
 ]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TEXTS = (Scalar.DATE, Scalar.DATETIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One value that is the same for every row; None is null. `label` names it in explanations, a parameter by its name."""
+
+    value: Any
+    type: PropType
+    label: str
+
+
+class Constants:
+    """The constants of one run."""
+
+    def __init__(self, query: CheckedQuery, params: object, now: datetime) -> None:
+        """Take the parameters.
+
+        Raises GitopsError `query_params_invalid` for a parameter that is missing, null, or of another type.
+        """
+        try:
+            values = coerce_params(query.params, params)
+        except ParameterError as error:
+            raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "") from error
+        self._now = (now - _EPOCH) // timedelta(milliseconds=1)
+        self._params: dict[str, Cell] = {}
+        for name, value in values.items():
+            kind = query.params[name]
+            try:
+                self._params[name] = Cell(_read(value, kind), kind, f"${name}")
+            except CellError:
+                # The message of the error shows the value, which may be a secret.
+                what = f"invalid {kind.scalar} literal" if kind.scalar in _TEXTS else "the text is not valid Unicode"
+                raise GitopsError(Code.QUERY_PARAMS_INVALID, f"param '{name}': {what}", path=name) from None
+
+    def cell(self, value: TypedExpr) -> Cell | None:
+        """The cell of a constant; None when the value differs from row to row.
+
+        Raises GitopsError `query_literal_invalid` for a date or time that is none.
+        """
+        if isinstance(value, ParameterValue):
+            return self._params[value.name]
+        if isinstance(value, NowValue):
+            return Cell(self._now, value.type, "now()")
+        if isinstance(value, Constant):
+            try:
+                return Cell(_read(value.value, value.type), value.type, repr(value.value))
+            except CellError as error:
+                raise GitopsError(Code.QUERY_LITERAL_INVALID, str(error)) from error
+        return None
+
+
+def _read(value: Any, kind: PropType) -> Any:
+    """The cell of a value that has been checked, but for what is text until it is used."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        item = PropType(kind.scalar)
+        return [_read(each, item) for each in value] if kind.scalar is not Scalar.VECTOR else [float(v) for v in value]
+    if kind.scalar is Scalar.F32:
+        # A parameter of 32 bits equals a property of 32 bits that was given the same number.
+        return nearest_single(value)
+    if kind.scalar in _TEXTS:
+        return json_to_cell(value, kind)
+    if isinstance(value, str):
+        return json_to_cell(value, PropType(Scalar.STRING))
+    return value
+
+
+ConditionSide: TypeAlias = "PropertyValue | TextMatch | Cell"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`left sign right`, which must be TRUE. If one side is a constant, it is the right one where the sign allows it."""
+
+    left: ConditionSide
+    sign: ComparisonOperator
+    right: ConditionSide
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The variables whose properties are compared."""
+        return frozenset(each.variable for each in self.properties)
+
+    @property
+    def properties(self) -> tuple[PropertyValue, ...]:
+        """The properties that are read."""
+        sides = (side.field if isinstance(side, TextMatch) else side for side in (self.left, self.right))
+        return tuple(side for side in sides if isinstance(side, PropertyValue))
+
+    @property
+    def searches(self) -> tuple[TextMatch, ...]:
+        """The sides that are text matches, which are not in any column."""
+        return tuple(side for side in (self.left, self.right) if isinstance(side, TextMatch))
+
+    def __str__(self) -> str:
+        """As explanations show it; parameters by name."""
+        shown = []
+        for side in (self.left, self.right):
+            if isinstance(side, Cell):
+                shown.append(side.label)
+            elif isinstance(side, PropertyValue):
+                shown.append(f"${side.variable}.{side.name}")
+            else:
+                shown.append(f"{side.function}(${side.field.variable}.{side.field.name}, ..)")
+        return f" {self.sign} ".join(shown)
+
+
+def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants) -> Condition:
+    """The condition of a clause. Raises GitopsError `query_literal_invalid`; `query_unsupported` for a rank."""
+    if isinstance(clause, TextFilter):
+        return Condition(clause.match, ComparisonOperator.EQ, Cell(True, PropType(Scalar.BOOL), "true"))
+    if isinstance(clause, PairTest):
+        sign = ComparisonOperator.CONTAINS if clause.membership else ComparisonOperator.EQ
+        return _condition(clause.property, sign, _side(clause.value, constants))
+    left, right = _side(clause.left, constants), _side(clause.right, constants)
+    if isinstance(left, Cell) and not isinstance(right, Cell) and clause.operator in FLIPPED:
+        return _condition(right, FLIPPED[clause.operator], left)
+    return _condition(left, clause.operator, right)
+
+
+def _condition(left: ConditionSide, sign: ComparisonOperator, right: ConditionSide) -> Condition:
+    """The condition, with a constant beside a property as it is compared with that."""
+    if isinstance(left, PropertyValue) and isinstance(right, Cell):
+        right = replace(right, value=compared_with(left.type, right.value))
+    elif isinstance(right, PropertyValue) and isinstance(left, Cell):
+        left = replace(left, value=compared_with(right.type, left.value))
+    return Condition(left, sign, right)
+
+
+def _side(value: TypedExpr, constants: Constants) -> ConditionSide:
+    cell = constants.cell(value)
+    if cell is not None:
+        return cell
+    if not isinstance(value, (PropertyValue, TextMatch)):
+        raise GitopsError(Code.QUERY_UNSUPPORTED, "a rank only orders rows and cannot be compared")
+    return value
+
 
 _BETTER = 20
 _SHARES: Mapping[ComparisonOperator, float] = {
@@ -354,3 +519,73 @@ def operators_of(block: Block) -> Iterator[Operator]:
 def show_variable(name: str) -> str:
     """A variable as people write it; one that the planner named is `$_`."""
     return "$_" if name.startswith("#") else f"${name}"
+
+
+_ARROWS = {Direction.OUT: "-{}->", Direction.IN: "<-{}-", Direction.BOTH: "<-{}->"}
+
+
+class Trace:
+    """Counts per operator, and notes; an operator of a `not` block may run several times."""
+
+    def __init__(self) -> None:
+        """Start without counts."""
+        self._steps: dict[int, dict[str, Any]] = {}
+
+    def count(self, operator: Operator, rows: int) -> None:
+        """The operator ran and gave so many rows."""
+        step = self.step(operator)
+        step["runs"] += 1
+        step["rows"] += rows
+
+    def note(self, operator: Operator, name: str, value: Any) -> None:
+        """Keep how the operator ran; the last time counts."""
+        self.step(operator)[name] = value
+
+    def step(self, operator: Operator) -> dict[str, Any]:
+        """The counts of an operator; each place of a plan is an operator of its own."""
+        return self._steps.setdefault(id(operator), {"rows": 0, "runs": 0})
+
+
+def explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: float = 1.0) -> list[dict[str, Any]]:
+    """The operators of a block in order, each as a JSON object; `rows_of` gives the rows of a table by key."""
+    forms = []
+    for operator in block.operators:
+        inner = None
+        passing = 1.0 if isinstance(operator, (NotOp, SortOp)) else selectivity(operator.conditions)
+        if isinstance(operator, ScanOp):
+            form: dict[str, Any] = {"operator": "scan", "variable": f"${operator.variable}", "table": operator.table}
+            given = rows_of(operator.table) * passing
+        elif isinstance(operator, HopOp):
+            form = {"operator": "exists" if operator.exists else "expand", "hop": _hop(operator)}
+            degree, most = rows_of(operator.edge) / max(1, rows_of(operator.near_table)), rows_of(operator.far_table)
+            if operator.exists:
+                given *= min(1.0, degree / max(1, most))
+            else:
+                reached = sum(degree**depth for depth in range(operator.low, min(operator.high, 8) + 1))
+                given = given * min(reached, float(most)) * passing
+        elif isinstance(operator, TestOp):
+            form = {"operator": "filter"}
+            given *= passing
+        elif isinstance(operator, ProductOp):
+            form, inner = {"operator": "product"}, explain(operator.block, trace, rows_of)
+            given = given * (inner[-1]["estimated_rows"] if inner else 1) * passing
+        elif isinstance(operator, SortOp):
+            form = {"operator": "sort", "by": [show_variable(name) for name, _ in operator.keys]}
+        else:
+            form = {"operator": "absent", "outer": [f"${name}" for name in operator.outer]}
+            inner = explain(operator.block, trace, rows_of, given)
+            given /= 2
+        if not isinstance(operator, (NotOp, SortOp)) and operator.conditions:
+            form["conditions"] = [str(condition) for condition in operator.conditions]
+        form |= {"estimated_rows": round(given), **trace.step(operator)}
+        if inner is not None:
+            form["operators"] = inner
+        forms.append(form)
+    return forms
+
+
+def _hop(operator: HopOp) -> str:
+    bounds = "" if operator.low == operator.high == 1 else f"{{{operator.low},{operator.high}}}"
+    binding = "" if operator.binding is None else f"${operator.binding}:"
+    arrow = _ARROWS[operator.direction].format(binding + operator.edge.removeprefix("edge:") + bounds)
+    return f"{show_variable(operator.near)} {arrow} {show_variable(operator.far)}"

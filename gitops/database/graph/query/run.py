@@ -18,19 +18,27 @@ import pyarrow as pa
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
-from gitops.database.graph.query.bindings import Bindings
 from gitops.database.graph.query.cache import ReadCache
-from gitops.database.graph.query.conditions import Condition, Constants
-from gitops.database.graph.query.exact import push_conditions
+from gitops.database.graph.query.exact import ColumnReader, push_conditions
 from gitops.database.graph.query.execute import Executor, ScanRequest
-from gitops.database.graph.query.explain import Trace, explain
+from gitops.database.graph.query.expand import QueryTables
 from gitops.database.graph.query.options import Budget, QueryOptions
-from gitops.database.graph.query.plan import Block, HopOp, NotOp, ScanOp, SortOp, operators_of, plan_block
+from gitops.database.graph.query.plan import (
+    Block,
+    Condition,
+    Constants,
+    HopOp,
+    NotOp,
+    ScanOp,
+    SortOp,
+    Trace,
+    explain,
+    operators_of,
+    plan_block,
+)
 from gitops.database.graph.query.project import Projection, item_type, sorted_by
-from gitops.database.graph.query.reader import ColumnReader
 from gitops.database.graph.query.searching import QuerySearch
-from gitops.database.graph.query.strategies import QueryTables
-from gitops.database.graph.query.tables import RowOrder
+from gitops.database.graph.query.tables import Bindings, RowOrder
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import raw_columns
 from gitops.database.graph.values import cell_to_json

@@ -2,13 +2,23 @@
 
 Row ids are the driver's stable ones: a row keeps its id through updates, compaction, changes of columns and restored
 versions, and ids are dense enough to index arrays with. They are int64 everywhere in this package.
+
+A column stays in memory between queries once asking for cells has cost about what reading the whole column costs. A version of
+a table never changes, so a kept column equals the stored column. It lives in the cache of the caller, counts there by its
+bytes, and goes when the cache is full. What a query gets does not depend on any of this.
+
+Rows during execution have for each variable a column of stable row ids, all of one length. Rows may be equal.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +29,141 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database.graph.query.options import Budget
-from gitops.database.graph.query.resident import ResidentColumns
 from gitops.database.graph.tables import DRIVER_ERRORS, driver_message, service_failure
 
-__all__ = ["PushedFilter", "ReadTable", "RowOrder", "TableRows", "look_up"]
+__all__ = [
+    "Bindings",
+    "PushedFilter",
+    "ReadTable",
+    "ResidentColumns",
+    "RowOrder",
+    "SortedTexts",
+    "TableRows",
+    "ascending",
+    "distinct",
+    "distinct_rows",
+    "equal_pairs",
+    "look_up",
+    "spread",
+]
+
+# What asking costs, in cells of a column that is read from end to end: a call, each row of it, and a search by an index.
+_CALL, _ROW, _SEARCH = 5_000, 40, 20_000
+# What sorting costs per cell.
+_SORT = 15
+_EAGER = 4
+_ROW_IDS = "_rowid"
+_SORTED = "sorted "
+
+
+@dataclass(frozen=True, slots=True)
+class SortedTexts:
+    """The texts of a column in order, by code point, and the row id of each; nulls are left out."""
+
+    cells: pa.StringArray
+    row_ids: np.ndarray
+
+    @classmethod
+    def of(cls, row_ids: np.ndarray, column: pa.StringArray) -> SortedTexts:
+        """Sort a column."""
+        order = pc.array_sort_indices(column).slice(0, len(column) - column.null_count)
+        return cls(column.take(order), row_ids[np.asarray(order)])
+
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory."""
+        return int(self.cells.nbytes + self.row_ids.nbytes)
+
+    def find(self, text: str) -> np.ndarray:
+        """The row ids, ascending, of the rows with this text."""
+        places, key = range(len(self.cells)), lambda at: self.cells[at].as_py()
+        start = bisect_left(places, text, key=key)
+        return np.sort(self.row_ids[start : bisect_right(places, text, lo=start, key=key)])
+
+
+@dataclass(slots=True)
+class ResidentColumns:
+    """The columns of one table version that are kept, and the account of what others cost so far.
+
+    `get` gives what was `put` by this name, None if it is gone. No column of more than `most_bytes` is kept. Threads may share
+    it: the account is a guess, and what is kept is complete when it is put.
+    """
+
+    get: Callable[[str], Any]
+    put: Callable[[str, pa.Array | np.ndarray | SortedTexts], None]
+    rows: int
+    most_bytes: int
+    _paid: dict[str, int] = field(default_factory=dict)
+    _width: dict[str, float] = field(default_factory=dict)
+
+    def find(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, pa.Array]] | None:
+        """The row ids, ascending, and these columns beside them, if all of them are here."""
+        ids = self.get(_ROW_IDS)
+        if ids is None:
+            return None
+        columns = {name: self.get(name) for name in names}
+        return None if any(column is None for column in columns.values()) else (ids, columns)
+
+    def measure(self, columns: dict[str, pa.Array], rows: int) -> None:
+        """Note how large cells are."""
+        for name, column in columns.items():
+            self._width[name] = max(self._width.get(name, 0.0), column.nbytes / max(1, rows))
+
+    def worth(self, types: Mapping[str, pa.DataType], rows: int) -> bool:
+        """Note that `rows` cells of each of these columns are asked for; whether it is time to read them as a whole."""
+        for name in types:
+            self._paid[name] = self._paid.get(name, 0) + _CALL + _ROW * rows
+        return all(
+            _plain(kind) and _EAGER * self._paid[name] >= self.rows and self.small(name) for name, kind in types.items()
+        )
+
+    def texts(self, name: str) -> SortedTexts | None:
+        """A column in the order of its texts, if it is here."""
+        found: SortedTexts | None = self.get(_SORTED + name)
+        return found
+
+    def worth_sorting(self, name: str) -> bool:
+        """Note that a text is looked for in a column; whether it is time to sort it, if it is small enough."""
+        paid = self._paid[_SORTED + name] = self._paid.get(_SORTED + name, 0) + _SEARCH
+        return _EAGER * paid >= _SORT * self.rows
+
+    def sort(self, name: str, ids: np.ndarray, column: pa.StringArray) -> SortedTexts | None:
+        """Sort a column and keep it, unless it is too large."""
+        texts = SortedTexts.of(ids, column) if column.nbytes <= self.most_bytes else None
+        if texts is not None:
+            self.put(_SORTED + name, texts)
+        return texts
+
+    def measured(self, name: str) -> bool:
+        """Whether it is known how large cells of a column are."""
+        return name in self._width
+
+    def small(self, name: str) -> bool:
+        """Whether a column is small enough to be kept, as far as is known."""
+        return self._width.get(name, self.most_bytes) * self.rows <= self.most_bytes
+
+    def size(self, names: Sequence[str]) -> int:
+        """The bytes of these columns and of the row ids, as far as is known; a column that is not known counts as the largest."""
+        return int(self.rows * (8 + sum(self._width.get(name, self.most_bytes / max(1, self.rows)) for name in names)))
+
+    def forbid(self, names: Sequence[str]) -> None:
+        """Keep none of these columns: they are larger than was known."""
+        self._width.update(dict.fromkeys(names, math.inf))
+
+    def keep(self, ids: np.ndarray, columns: dict[str, pa.Array]) -> None:
+        """Keep what was read as a whole, by row id, as far as it is small."""
+        self.measure(columns, len(ids))
+        if ids.nbytes > self.most_bytes:
+            return
+        self.put(_ROW_IDS, ids)
+        for name, column in columns.items():
+            if _plain(column.type) and column.nbytes <= self.most_bytes:
+                self.put(name, column)
+
+
+def _plain(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind) and not pa.types.is_large_binary(kind) and not pa.types.is_binary(kind)
+
 
 _ROW_ID = "_rowid"
 _PROBE = 1000
@@ -274,3 +415,121 @@ def look_up(values: pa.Array, among: pa.Array) -> np.ndarray:
 
 def _joined(pieces: Sequence[pa.Array]) -> pa.Array:
     return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+
+
+_SPARSE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """`count` rows; with no variable there are still rows, which a product multiplies."""
+
+    count: int
+    columns: Mapping[str, np.ndarray]
+
+    @classmethod
+    def unit(cls) -> Bindings:
+        """One row that binds nothing: where a match begins."""
+        return cls(1, {})
+
+    @property
+    def nbytes(self) -> int:
+        """What the columns take."""
+        return sum(column.nbytes for column in self.columns.values())
+
+    def take(self, rows: np.ndarray) -> Bindings:
+        """The rows at these positions, in that order, each as often as it is named."""
+        return Bindings(len(rows), {name: column[rows] for name, column in self.columns.items()})
+
+    def keep(self, mask: np.ndarray) -> Bindings:
+        """The rows for which the mask is true."""
+        kept = int(np.count_nonzero(mask))
+        if kept == self.count:
+            return self
+        return Bindings(kept, {name: column[mask] for name, column in self.columns.items()})
+
+    def head(self, count: int) -> Bindings:
+        """The first rows."""
+        return self if count >= self.count else self.slice(0, count)
+
+    def slice(self, start: int, stop: int) -> Bindings:
+        """The rows from `start` to before `stop`."""
+        columns = {name: column[start:stop] for name, column in self.columns.items()}
+        return Bindings(max(0, min(stop, self.count) - start), columns)
+
+    def bind(self, name: str, column: np.ndarray) -> Bindings:
+        """The same rows with one variable more."""
+        return Bindings(self.count, {**self.columns, name: column})
+
+    def only(self, names: Iterable[str]) -> Bindings:
+        """The same rows with these variables."""
+        return Bindings(self.count, {name: self.columns[name] for name in names})
+
+    def product(self, other: Bindings) -> Bindings:
+        """Every row with every row of the other, the left one moving slowest."""
+        columns = {name: np.repeat(column, other.count) for name, column in self.columns.items()}
+        columns.update({name: np.tile(column, self.count) for name, column in other.columns.items()})
+        return Bindings(self.count * other.count, columns)
+
+
+def ascending(values: np.ndarray) -> bool:
+    """Whether each value is greater than the one before."""
+    return bool(np.all(values[:-1] < values[1:]))
+
+
+def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct values, ascending, and where each value is among them."""
+    if ascending(values):
+        return values, np.arange(len(values))
+    return np.unique(values, return_inverse=True)
+
+
+def spread(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For runs given by start and length: the number of the run and the position of every element."""
+    runs = np.repeat(np.arange(len(counts)), counts)
+    if not len(runs):
+        return runs, runs
+    before = np.cumsum(counts) - counts
+    return runs, np.arange(len(runs)) + np.repeat(starts - before, counts)
+
+
+def equal_pairs(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """The positions of every pair of equal values, the left ones ascending, then the right ones; a null equals nothing."""
+    distinct = pc.unique(right.drop_null())
+    of_right = look_up(right, distinct)
+    order = np.argsort(of_right, kind="stable")
+    order = order[np.count_nonzero(of_right < 0) :]
+    counts = np.bincount(of_right[of_right >= 0], minlength=len(distinct))
+    starts = np.cumsum(counts) - counts
+    of_left = look_up(left, distinct)
+    hit = np.flatnonzero(of_left >= 0)
+    runs, places = spread(starts[of_left[hit]], counts[of_left[hit]])
+    return hit[runs], order[places]
+
+
+def distinct_rows(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of rows of equal columns the first one, and for each row which of these it equals."""
+    if len(columns) == 1 and ascending(columns[0]):
+        return np.arange(count), np.arange(count)
+    which, size = np.zeros(count, np.int64), min(count, 1)
+    for column in columns:
+        codes, width = _dense(column)
+        which, size = (codes, width) if size <= 1 else _dense(which * width + codes)
+    firsts = np.empty(size, np.int64)
+    firsts[which[::-1]] = np.arange(count)[::-1]
+    return firsts, which
+
+
+def _dense(values: np.ndarray) -> tuple[np.ndarray, int]:
+    """Equal numbers for equal values, from 0 without gaps, and how many there are; without sorting where possible."""
+    if not len(values):
+        return values.astype(np.int64), 0
+    low = int(values.min())
+    span = int(values.max()) - low + 1
+    if span > _SPARSE * len(values):
+        distinct, codes = np.unique(values, return_inverse=True)
+        return codes, len(distinct)
+    present = np.zeros(span, bool)
+    present[values - low] = True
+    numbers = np.cumsum(present) - 1
+    return numbers[values - low], int(numbers[-1]) + 1

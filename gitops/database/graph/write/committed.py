@@ -1,12 +1,21 @@
-"""The rows of one table at the version of a snapshot, found by what is touched."""
+"""The rows of one table at the version of a snapshot, found by what is touched.
+
+Tests on columns become filters for the driver. A filter lets every row through that the test lets through, and perhaps more:
+the caller looks at each row again, exactly. So what the driver cannot express is left out here. Filters are written in the
+driver's filter language: Arrow expressions do not reach tables with a Blob column, nor columns of some types. A text literal of
+that language ends at a single quote and knows no other special character, which the tests of this module hold against the
+driver.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,10 +25,120 @@ from gitops.core.errors import RemoteError
 from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.tables import DRIVER_ERRORS, arrow_field, open_table, raw_columns, service_failure
-from gitops.database.graph.write.filters import MAX_PROBES, membership_filter
-from gitops.database.language.schema import EdgeType, NodeType, PropType, Scalar
+from gitops.database.graph.values import COMPARE, nearest_single
+from gitops.database.language.query import ComparisonOperator
+from gitops.database.language.schema import FLOATS, INTEGERS, NUMERIC, EdgeType, NodeType, PropType, Scalar
 
-__all__ = ["ADDRESS", "CommittedTable"]
+__all__ = [
+    "ADDRESS",
+    "MAX_PROBES",
+    "NEVER",
+    "CommittedTable",
+    "comparison_filter",
+    "comparison_holds",
+    "id_range_filter",
+    "membership_filter",
+]
+
+MAX_PROBES = 4096
+"""Of more values than this, reading the whole column is cheaper than looking each one up."""
+
+NEVER = "false"
+"""The filter that no row passes."""
+
+_ORDERED = (*NUMERIC, Scalar.STRING, Scalar.DATE, Scalar.DATETIME)
+_RANGES = {
+    Scalar.I32: (-(2**31), 2**31 - 1),
+    Scalar.I64: (-(2**63), 2**63 - 1),
+    Scalar.U32: (0, 2**32 - 1),
+    Scalar.U64: (0, 2**64 - 1),
+}
+
+
+def comparison_holds(cell: Any, sign: ComparisonOperator, operand: Any) -> bool:
+    """Whether the comparison is true: exact between numbers of all types, by code point between texts, never with a null."""
+    return cell is not None and operand is not None and bool(COMPARE[sign](cell, operand))
+
+
+def membership_filter(name: str, kind: PropType, cells: Collection[Any]) -> str | None:
+    """A filter for the rows whose column holds one of the cells; None when there is none."""
+    if kind.is_list or kind.scalar in (Scalar.VECTOR, Scalar.BLOB):
+        return None
+    if kind.scalar in FLOATS and 0 in cells:
+        cells = [*cells, 0.0, -0.0]
+    return f"`{name}` in ({', '.join(_literal(kind, cell) for cell in cells)})"
+
+
+def id_range_filter(low: str | None, high: str | None) -> str | None:
+    """A filter for the rows with ids from `low` on and below `high`; None when both ends are open."""
+    text = PropType(Scalar.STRING)
+    ends = [] if low is None else [_comparison("id", text, ComparisonOperator.GE, low)]
+    ends += [] if high is None else [_comparison("id", text, ComparisonOperator.LT, high)]
+    return " and ".join(ends) or None
+
+
+def comparison_filter(name: str, kind: PropType, sign: ComparisonOperator, operand: Any) -> str | None:
+    """A filter for the rows whose column compares so with the operand; None if the driver cannot express it."""
+    if operand is None:
+        return NEVER
+    if kind.is_list or kind.scalar not in _ORDERED:
+        usable = kind.scalar is Scalar.BOOL and sign is ComparisonOperator.EQ and not kind.is_list
+        return _comparison(name, kind, sign, operand) if usable else None
+    if kind.scalar not in NUMERIC:
+        return _comparison(name, kind, sign, operand)
+    floor, below = _floor(kind.scalar, operand), sign in (ComparisonOperator.LT, ComparisonOperator.LE)
+    if floor != operand:
+        # No cell equals the operand: it is compared with the greatest number below it, if there is one.
+        if sign is ComparisonOperator.EQ or (floor is None and below):
+            return NEVER
+        if floor is None or sign is ComparisonOperator.NE:
+            return None
+        sign = ComparisonOperator.LE if below else ComparisonOperator.GT
+    if kind.scalar in FLOATS and floor == 0:
+        # The driver treats 0.0 and -0.0 as different; the test does not.
+        if sign is ComparisonOperator.NE:
+            return None
+        if sign is ComparisonOperator.EQ:
+            return membership_filter(name, kind, [0.0])
+        floor = 0.0 if below else -0.0
+    return _comparison(name, kind, sign, floor)
+
+
+def _comparison(name: str, kind: PropType, sign: ComparisonOperator, cell: Any) -> str:
+    return f"`{name}` {sign.value} {_literal(kind, cell)}"
+
+
+def _floor(scalar: Scalar, number: float) -> float | None:
+    """The greatest value of the type that is not above the number; None when all are."""
+    if scalar in INTEGERS:
+        low, high = _RANGES[scalar]
+        whole = math.floor(number)
+        return None if whole < low else min(whole, high)
+    try:
+        found = nearest_single(number) if scalar is Scalar.F32 else float(number)
+    except OverflowError:
+        found = math.inf if number > 0 else -math.inf
+    if found <= number:
+        return None if math.isinf(found) else found
+    if scalar is Scalar.F64:
+        return math.nextafter(found, -math.inf)
+    return float(np.nextafter(np.float32(found), np.float32(-np.inf)))
+
+
+def _literal(kind: PropType, cell: Any) -> str:
+    """The cell in the filter language."""
+    if kind.scalar is Scalar.STRING:
+        return "'" + str(cell).replace("'", "''") + "'"
+    if kind.scalar is Scalar.BOOL:
+        return "true" if cell else "false"
+    if kind.scalar in FLOATS:
+        return f"arrow_cast({float(cell)!r}, '{'Float32' if kind.scalar is Scalar.F32 else 'Float64'}')"
+    if kind.scalar in (Scalar.DATE, Scalar.DATETIME):
+        return f"arrow_cast({int(cell)}, '{'Date32' if kind.scalar is Scalar.DATE else 'Date64'}')"
+    number = int(cell)
+    # The language parses a minus sign separately, and this number has no positive counterpart.
+    return f"arrow_cast('{number}', 'Int64')" if number == -(2**63) else str(number)
+
 
 ADDRESS = "_rowaddr"
 """The column with the address of a row in this version, which `TableWriter.exchange` takes."""

@@ -17,11 +17,9 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import declared_type, raw_columns
-from gitops.database.graph.write.committed import ADDRESS, CommittedTable
-from gitops.database.graph.write.filters import MAX_PROBES
-from gitops.database.graph.write.intake import LoadIntake, TableIntake, group_key
+from gitops.database.graph.write.committed import ADDRESS, MAX_PROBES, CommittedTable
+from gitops.database.graph.write.intake import PARTS, AddressSet, BitSet, LoadIntake, Spill, TableIntake, group_key
 from gitops.database.graph.write.rules import cardinality_violation, hashable_cells, unique_violation
-from gitops.database.graph.write.spill import PARTS, AddressSet, BitSet, Spill
 from gitops.database.language.schema import EdgeType
 
 __all__ = ["JointChecks", "LoadMode", "TableCheck"]
@@ -63,29 +61,26 @@ class JointChecks:
         """Check everything. Raises LoadError at the end of the first stage that found a problem; RemoteError."""
         self._outcomes = {key: TableCheck() for key in self.intake.tables}
         try:
-            self._check()
+            for key, table in self.intake.tables.items():
+                self._check_ids(key, table)
+                for group, spill in table.groups.items():
+                    self._check_unique(key, table, group, spill)
+            self.intake.problems.settle()
+            for key, table in self.intake.tables.items():
+                for column, spill in table.ends.items():
+                    self._check_ends(key, table, column, spill)
+            if self.mode is LoadMode.OVERWRITE:
+                for edge in self.intake.catalog.edges.values():
+                    self._check_orphans(edge)
+            self.intake.problems.settle()
+            for key, table in self.intake.tables.items():
+                if isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None):
+                    self._check_cardinality(key, table.declared, table)
+            self.intake.problems.settle()
         finally:
             for spill in self._made:
                 spill.close()
         return self._outcomes
-
-    def _check(self) -> None:
-        for key, table in self.intake.tables.items():
-            self._check_ids(key, table)
-            for group, spill in table.groups.items():
-                self._check_unique(key, table, group, spill)
-        self.intake.problems.settle()
-        for key, table in self.intake.tables.items():
-            for column, spill in table.ends.items():
-                self._check_ends(key, table, column, spill)
-        if self.mode is LoadMode.OVERWRITE:
-            for edge in self.intake.catalog.edges.values():
-                self._check_orphans(edge)
-        self.intake.problems.settle()
-        for key, table in self.intake.tables.items():
-            if isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None):
-                self._check_cardinality(key, table.declared, table)
-        self.intake.problems.settle()
 
     def _check_ids(self, key: str, table: TableIntake) -> None:
         declared, outcome = table.declared, self._outcomes[key]

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.database.graph.search.embedding import Embedder
+from gitops.database.graph.embedding import Embedder
 from gitops.database.graph.values import CellError, compact_json, json_to_cell, key_text, unknown_member
 from gitops.database.language.schema import EdgeType, NodeType, PatternCheck
 

@@ -5,8 +5,7 @@
 
 from gitops.database.language.query.ast import AggregateFunction, ComparisonOperator, Query, TextFunction
 from gitops.database.language.query.check import CheckedQuery, QueryEffect, ResultColumn, check_query
-from gitops.database.language.query.parser import parse_queries
-from gitops.database.language.query.texts import query_texts
+from gitops.database.language.query.parser import parse_queries, query_texts
 from gitops.database.language.query.typed import Access
 
 __all__ = [

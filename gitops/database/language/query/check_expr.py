@@ -1,6 +1,14 @@
 """Expressions and values: names resolved, types inferred, and values against the property that they are compared with or go to.
 
 Rules T3, T6 to T8, T14, T15 (nearest), T19 to T21 (arguments), T23, T24.
+
+`Scope` has the names of one query while it is checked: parameters, bindings, and the properties used so far.
+
+The limits say how large a query may be: the work on a query grows with each of these numbers, and a server runs what strangers
+send.
+
+They are far above what people write. A query that exceeds one has the problem `Code.QUERY_TOO_LARGE`. The depth of nesting is
+bounded by the parser (`MAX_DEPTH`).
 """
 
 from __future__ import annotations
@@ -8,16 +16,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.database.language.query import ast, typed
-from gitops.database.language.query.limits import refuse_list
-from gitops.database.language.query.scope import refuse, suggest
-from gitops.database.language.record import Record
+from gitops.database.language.query.typed import Access, PropertyValue
+from gitops.database.language.record import Record, make
 from gitops.database.language.schema.types import INTEGERS, NUMERIC, PropType, Scalar, TypeKind
+from gitops.database.language.text import LanguageError, LanguageProblem, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import NoReturn
 
-    from gitops.database.language.query.scope import Scope
+    from gitops.database.language.schema.types import Catalog, EdgeType, NodeType
+    from gitops.database.language.text import Span
 
 _SHOWN = 40
 _BLOB = Scalar.BLOB
@@ -331,3 +340,161 @@ def _shown(value: typed.TypedExpr) -> str:
     if isinstance(value, typed.PropertyValue):
         return f"`{value.owner}.{value.name}` of type {value.type}"
     return str(type_of(value))
+
+
+# A global name is found much faster than a member of an enumeration, and these are looked up for every property.
+_NODE, _EDGE = TypeKind.NODE, TypeKind.EDGE
+
+
+def refuse(rule: str, message: str, span: Span, fix: str | None = None) -> NoReturn:
+    """Raise a `LanguageError` with one type problem; `rule` is empty for the rules without a code."""
+    raise LanguageError(LanguageProblem(Stage.TYPE, rule, message, span, fix))
+
+
+def suggest(name: str, known: Iterable[str]) -> str | None:
+    """A fix that names the nearest known name, if one is near."""
+    from gitops.database.language.suggest import did_you_mean
+
+    return did_you_mean(name, tuple(known))
+
+
+class Scope:
+    """The names of one query.
+
+    Bindings are kept in one dictionary per family with a trail of additions, so that leaving a `not` block costs only
+    what the block bound, however many variables surround it.
+    """
+
+    __slots__ = ("_trail", "catalog", "edges", "nodes", "params", "touched", "uses")
+
+    def __init__(self, catalog: Catalog, params: Mapping[str, PropType]) -> None:
+        """Start with the parameters and nothing bound."""
+        self.catalog = catalog
+        self.params = params
+        self.nodes: dict[str, NodeType] = {}
+        self.edges: dict[str, EdgeType] = {}
+        self.uses: set[tuple[str, str]] = set()
+        self.touched: set[Access] = set()
+        self._trail: list[str] = []
+
+    def bind_node(self, variable: str, node: NodeType) -> None:
+        """Bind a variable to a node type."""
+        self.touched.add(make(Access, (_NODE, node.name)))
+        if variable not in self.nodes:
+            self.nodes[variable] = node
+            self._trail.append(variable)
+
+    def bind_edge(self, variable: str, edge: EdgeType) -> None:
+        """Bind an edge variable."""
+        self.edges[variable] = edge
+        self._trail.append(variable)
+
+    def mark(self) -> int:
+        """A position for `undo`."""
+        return len(self._trail)
+
+    def undo(self, mark: int) -> dict[str, str]:
+        """Remove the bindings since the mark; returns the node variables among them with their types."""
+        dropped = self._trail[mark:]
+        del self._trail[mark:]
+        inner: dict[str, str] = {}
+        for variable in dropped:
+            node = self.nodes.pop(variable, None)
+            if node is None:
+                del self.edges[variable]
+            else:
+                inner[variable] = node.name
+        return inner
+
+    def is_bound(self, variable: str) -> bool:
+        """Whether a clause above binds this variable, to a node or an edge."""
+        return variable in self.nodes or variable in self.edges
+
+    def property(self, place: ast.PropertyAccess, rule: str = "T6") -> PropertyValue:
+        """Resolve `$v.p`; refuses an unbound variable and an unknown property under `rule`."""
+        variable, name = place.variable.text, place.name.text
+        node = self.nodes.get(variable)
+        if node is not None:
+            owner, kind, properties = node.name, _NODE, node.properties
+        else:
+            edge = self.edges.get(variable)
+            if edge is None:
+                fix = suggest(variable, (*self.nodes, *self.edges))
+                if variable in self.params:
+                    fix = f"`${variable}` is a parameter; only a binding has properties"
+                refuse(rule, f"variable `${variable}` is not bound", place.variable.span, fix)
+            owner, kind, properties = edge.name, _EDGE, edge.properties
+        found = properties.get(name)
+        if found is None:
+            fix = suggest(name, properties)
+            if name == "id":
+                fix = f"`id` is not a property: use the key property, or `${variable}` itself"
+            refuse(rule, f"{kind} type `{owner}` has no property `{name}`", place.name.span, fix)
+        self.uses.add((owner, name))
+        return make(PropertyValue, (variable, kind, owner, name, found))
+
+
+MAX_PARAMETERS = 1000
+MAX_STATEMENTS = 1000
+MAX_BINDINGS = 64
+MAX_HOPS = 64
+MAX_CONDITIONS = 256
+MAX_NEGATIONS = 64
+MAX_RETURNED = 1000
+MAX_ORDERED = 64
+MAX_LIST = 10_000
+
+_SPLIT = "split it into several queries"
+_LOAD = "split it, or load the rows from a file: gitops graph load GRAPH FILE"
+
+
+def check_limits(query: ast.Query) -> None:
+    """Refuse a query that is too large, at the first item too many. Raises `LanguageError` (T25)."""
+    _bound("parameters", MAX_PARAMETERS, [each.span for each in query.params], _LOAD)
+    if not isinstance(query.body, ast.Read):
+        _bound("statements", MAX_STATEMENTS, [each.span for each in query.body], _LOAD)
+        return
+    bindings: list[Span] = []
+    hops: list[Span] = []
+    conditions: list[Span] = []
+    negations: list[Span] = []
+    for clause in _clauses(query.body.clauses):
+        if isinstance(clause, ast.Bind):
+            bindings.append(clause.span)
+            conditions += [pair.span for pair in clause.pairs]
+        elif isinstance(clause, ast.Hop):
+            hops.append(clause.span)
+        elif isinstance(clause, ast.Not):
+            negations.append(clause.span)
+        else:
+            conditions.append(clause.span)
+    _bound("bindings of node types", MAX_BINDINGS, bindings, _SPLIT)
+    _bound("hops", MAX_HOPS, hops, _SPLIT)
+    _bound("conditions", MAX_CONDITIONS, conditions, _SPLIT)
+    _bound("`not` blocks", MAX_NEGATIONS, negations, _SPLIT)
+    _bound("return items", MAX_RETURNED, [each.span for each in query.body.items], _SPLIT)
+    _bound("order items", MAX_ORDERED, [each.span for each in query.body.order], "order by fewer items")
+
+
+def refuse_list(items: Sequence[ast.Literal]) -> None:
+    """Refuse a list literal that is too long. Raises `LanguageError` (T25)."""
+    if len(items) > MAX_LIST:
+        span = items[MAX_LIST].span
+        _refuse(f"a list literal has {len(items)} items; at most {MAX_LIST} are allowed", span, "use a parameter")
+
+
+def _bound(what: str, most: int, found: Sequence[Span], fix: str) -> None:
+    if len(found) > most:
+        _refuse(f"the query has {len(found)} {what}; at most {most} are allowed", found[most], fix)
+
+
+def _refuse(message: str, span: Span, fix: str) -> NoReturn:
+    raise LanguageError(LanguageProblem(Stage.LIMIT, "T25", message, span, fix))
+
+
+def _clauses(clauses: Sequence[ast.Clause]) -> Iterator[ast.Clause]:
+    """All clauses in the order of the text, with those of `not` blocks."""
+    for clause in clauses:
+        yield clause
+        if isinstance(clause, ast.Not):
+            yield from _clauses(clause.clauses)

@@ -1,32 +1,427 @@
-"""Query text to its trees: files, queries, parameters, read sections and writes; the upper layer of the descent."""
+"""Query text to its trees, by recursive descent.
+
+`ClauseParser` is the lower layer: clauses, expressions and values. The upper one reads files, queries, parameters, read sections
+and writes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gitops.database.language.lexer import Token, TokenKind
+from gitops.database.language.lexer import Lexer, Token, TokenKind
 from gitops.database.language.query.ast import (
     ANONYMOUS,
+    Aggregate,
+    AggregateFunction,
+    Alias,
+    Bind,
+    Clause,
+    Comparison,
+    ComparisonOperator,
     Delete,
+    Expr,
+    Hop,
+    HopBounds,
     Insert,
+    Literal,
     Nearest,
+    Not,
+    Now,
     OrderExpression,
     Param,
+    PropertyAccess,
     PropertyPair,
     Query,
     Read,
     ReturnExpression,
+    Rrf,
     Statement,
+    TextCall,
+    TextFunction,
     Update,
+    ValueExpr,
+    Variable,
     WhereCondition,
 )
-from gitops.database.language.query.parse_clause import ClauseParser
 from gitops.database.language.record import make
 from gitops.database.language.schema.types import PropType, Scalar
-from gitops.database.language.text import LanguageError, LanguageProblem, Span
+from gitops.database.language.text import LanguageError, LanguageProblem, Name, Span
 
 if TYPE_CHECKING:
     from typing import NoReturn
+
+MAX_DEPTH = 64
+"""Deepest nesting of blocks, calls and lists together; deeper text is refused, so recursion is bounded."""
+
+MAX_NAME = 255
+"""Longest name, in characters; messages repeat names, so they must not be of any size."""
+
+MAX_INT = 2**63 - 1
+MAX_BOUND = 2**32 - 1
+
+_TEXT = {function.value: function for function in TextFunction}
+_AGGREGATES = {function.value: function for function in AggregateFunction}
+_BOOLEANS = {"true": True, "false": False}
+_TIMES = {"date": Scalar.DATE, "datetime": Scalar.DATETIME}
+_STARTS = frozenset(
+    {TokenKind.VAR, TokenKind.NAME, TokenKind.STRING, TokenKind.INT, TokenKind.FLOAT, TokenKind.LBRACKET}
+)
+_SYMBOLS = {
+    TokenKind.EQ: ComparisonOperator.EQ,
+    TokenKind.NE: ComparisonOperator.NE,
+    TokenKind.LT: ComparisonOperator.LT,
+    TokenKind.LE: ComparisonOperator.LE,
+    TokenKind.GT: ComparisonOperator.GT,
+    TokenKind.GE: ComparisonOperator.GE,
+}
+_WORDS = {"contains": ComparisonOperator.CONTAINS, "starts_with": ComparisonOperator.STARTS_WITH}
+
+# Looked up for nearly every token, and a member of an enumeration is found ten times slower than a global name.
+_NAME, _VAR, _COLON, _COMMA, _DOT = TokenKind.NAME, TokenKind.VAR, TokenKind.COLON, TokenKind.COMMA, TokenKind.DOT
+_LPAREN, _RPAREN, _LBRACE, _RBRACE, _LT = (
+    TokenKind.LPAREN,
+    TokenKind.RPAREN,
+    TokenKind.LBRACE,
+    TokenKind.RBRACE,
+    TokenKind.LT,
+)
+
+
+class ClauseParser:
+    """Reads clauses and expressions at the cursor of a lexer. Every method may raise `LanguageError` with one parse problem.
+
+    Clauses that begin alike are tried in this order: not, bind, hop, condition, text call.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._lexer = Lexer(data)
+        self._depth = 0
+
+    def clauses(self) -> tuple[Clause, ...]:
+        """Read `{ clause+ }`."""
+        lexer = self._lexer
+        self._enter(lexer.expect(_LBRACE))
+        found = [self._clause()]
+        while not lexer.skip(_RBRACE):
+            found.append(self._clause())
+        self._depth -= 1
+        return tuple(found)
+
+    def pair(self) -> PropertyPair:
+        """Read `name: value`."""
+        name = self.ident(_NAME, "a property name")
+        if self._lexer.kind is TokenKind.EQ:
+            self._lexer.unexpected(_COLON.value, meant=":")
+        self._lexer.require(_COLON)
+        value = self.value()
+        return make(PropertyPair, (name, value, self.span_from(name.span.start)))
+
+    def symbol(self) -> ComparisonOperator | None:
+        """Pass over a comparison sign, if the cursor is at one."""
+        operator = _SYMBOLS.get(self._lexer.kind)
+        if operator is not None:
+            self._lexer.step()
+        return operator
+
+    def _clause(self) -> Clause:
+        lexer = self._lexer
+        if lexer.kind is _VAR:
+            return self._clause_from_variable()
+        if lexer.at(_NAME, "not") and lexer.peek().kind is _LBRACE:
+            start = lexer.start
+            lexer.step()
+            inner = self.clauses()
+            return Not(inner, self.span_from(start))
+        return self._condition(self.expression("a clause: a binding, a hop, a condition or `not`"))
+
+    def _clause_from_variable(self) -> Clause:
+        """Read a bind, a hop or a condition: the token after the first variable decides."""
+        lexer = self._lexer
+        variable = self.variable()
+        follows = lexer.kind
+        if follows is _COLON:
+            return self._bind(variable)
+        if follows is _VAR:
+            binding = self.variable()
+            lexer.require(_COLON, "`:` and an edge name after the edge variable")
+            undirected = lexer.skip(_LT)
+            edge = self._edge(lexer.expect(_NAME, "an edge name"))
+            if undirected:
+                lexer.require(TokenKind.GT, "`>` after the edge name")
+            return self._hop(variable, binding, edge, undirected=undirected)
+        if follows is _NAME:
+            word = lexer.advance()
+            operator = _WORDS.get(word.text)
+            if operator is None:
+                return self._hop(variable, None, self._edge(word), undirected=False)
+            # `$a contains $b` is a hop over an edge of that name: a bare variable is never compared.
+            if lexer.kind is _LBRACE or (lexer.kind is _VAR and lexer.peek().kind is not _DOT):
+                return self._hop(variable, None, Name(word.text, word.span), undirected=False)
+            return self._compare(Variable(*variable), operator)
+        if follows is _LT and lexer.peek().kind is _NAME:
+            lexer.step()
+            name = lexer.advance()
+            if lexer.kind is TokenKind.GT:
+                edge = self._edge(name)
+                lexer.step()
+                return self._hop(variable, None, edge, undirected=True)
+            right = self.expression_from(name)
+            span = self.span_from(variable.span.start)
+            return Comparison(Variable(*variable), ComparisonOperator.LT, right, span)
+        return self._condition(self.expression_of(variable))
+
+    def _bind(self, variable: Name) -> Bind:
+        lexer = self._lexer
+        lexer.require(_COLON)
+        type_name = self.ident(TokenKind.TYPE_NAME, "a node type name after `:`")
+        pairs: list[PropertyPair] = []
+        if lexer.skip(_LBRACE):
+            pairs.append(self.pair())
+            while lexer.skip(_COMMA) and lexer.kind is not _RBRACE:
+                pairs.append(self.pair())
+            lexer.require(_RBRACE, "`,` or `}`")
+        return Bind(variable, type_name, tuple(pairs), self.span_from(variable.span.start))
+
+    def _edge(self, token: Token) -> Name:
+        if token.text == "not":
+            self._lexer.fail("an edge cannot be called `not`", token.span)
+        return Name(self._checked(token), token.span)
+
+    def _hop(self, left: Name, binding: Name | None, edge: Name, *, undirected: bool) -> Hop:
+        lexer, bounds = self._lexer, None
+        if lexer.kind is _LBRACE:
+            start = lexer.advance().start
+            low = self._bound()
+            lexer.require(_COMMA, "`,` between the bounds of the hop")
+            high = self._bound() if lexer.kind is TokenKind.INT else None
+            lexer.require(_RBRACE)
+            bounds = HopBounds(low, high, self.span_from(start))
+        right = self.variable("a variable: the far end of the hop")
+        return Hop(left, binding, edge, undirected, bounds, right, self.span_from(left.span.start))
+
+    def _bound(self) -> int:
+        return self.integer(self._lexer.expect(TokenKind.INT, "a hop bound"), MAX_BOUND, "hop bound")
+
+    def _condition(self, left: Expr) -> Comparison | TextCall:
+        operator = self.symbol()
+        if operator is None and self._lexer.kind is _NAME:
+            operator = _WORDS.get(self._lexer.text)
+            if operator is not None:
+                self._lexer.step()
+        if operator is not None:
+            return self._compare(left, operator)
+        if not isinstance(left, TextCall) or left.function is TextFunction.BM25:
+            word = self._lexer.text
+            # The name of an edge as its schema spells it.
+            edge = word[:1].lower() + word[1:] if self._lexer.kind is TokenKind.TYPE_NAME else ""
+            self._lexer.unexpected("a comparison operator", meant=edge)
+        return left
+
+    def _compare(self, left: Expr, operator: ComparisonOperator) -> Comparison:
+        expected = "an expression on the right of the comparison"
+        if self._lexer.kind is TokenKind.EQ:
+            self._lexer.unexpected(expected, "write one `=`")
+        right = self.expression(expected)
+        return Comparison(left, operator, right, self.span_from(left.span.start))
+
+    def expression(self, expected: str = "an expression") -> Expr:
+        """Read one expression; `expected` names it in a refusal."""
+        if self._lexer.kind is _VAR:
+            return self.expression_of(self.variable(expected))
+        return self.expression_from(self._start(expected))
+
+    def expression_of(self, variable: Name) -> PropertyAccess | Variable:
+        """Read the expression whose variable has just been passed."""
+        if self._lexer.skip(_DOT):
+            return self._property_of(variable)
+        return make(Variable, (variable.text, variable.span))
+
+    def expression_from(self, first: Token) -> Expr:
+        """Read the expression whose first token, not a variable, has just been passed."""
+        if first.kind is not _NAME:
+            return self._literal_from(first)
+        if first.text in _BOOLEANS:
+            return Literal(Scalar.BOOL, _BOOLEANS[first.text], first.span)
+        if self._lexer.kind in (_DOT, _COLON):
+            from gitops.database.language.suggest import Suggestion
+
+            self._lexer.fail(
+                f"expected a variable, found {first}", first.span, Suggestion(first.text, f"${first.text}")
+            )
+        if self._lexer.kind is not _LPAREN:
+            return Alias(self._checked(first), first.span)
+        return self._call(first)
+
+    def value(self) -> ValueExpr:
+        """Read a literal, a variable or `now()`: what may stand behind a property name."""
+        if self._lexer.kind is _VAR:
+            variable = self.variable()
+            return make(Variable, (variable.text, variable.span))
+        first = self._start("a literal, a variable or `now()`")
+        return self._now(first) if first.kind is _NAME and first.text == "now" else self._literal_from(first)
+
+    def variable(self, expected: str = "a variable") -> Name:
+        """Read `$name` or `$_`."""
+        name = self.ident(_VAR, expected)
+        return make(Name, (name.text[1:], name.span))
+
+    def ident(self, kind: TokenKind, expected: str) -> Name:
+        """Read a name of one kind."""
+        lexer = self._lexer
+        if lexer.kind is not kind:
+            lexer.unexpected_kind(kind, expected)
+        text = lexer.text
+        span = make(Span, (lexer.start, lexer.end))
+        lexer.step()
+        if len(text) > MAX_NAME:
+            self._refuse_name(span)
+        return make(Name, (text, span))
+
+    def integer(self, token: Token, maximum: int, what: str) -> int:
+        """The value of an INT token, at most `maximum`."""
+        number = int(token.text)
+        if number > maximum:
+            self._lexer.fail(f"{what} {token.text} is over the maximum of {maximum}", token.span)
+        return number
+
+    def span_from(self, start: int) -> Span:
+        """From `start` to the end of the last token passed."""
+        return make(Span, (start, self._lexer.previous_end))
+
+    def _enter(self, token: Token) -> None:
+        """Count one level of nesting that `token` opens."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self._lexer.fail(f"nested more than {MAX_DEPTH} levels deep", token.span, "split it into several queries")
+
+    def _start(self, expected: str) -> Token:
+        lexer = self._lexer
+        if lexer.kind not in _STARTS:
+            if lexer.kind is TokenKind.MINUS:
+                lexer.fail("there is no negative literal", lexer.current.span, "pass the number as a parameter")
+            lexer.unexpected(expected)
+        return lexer.advance()
+
+    def _checked(self, token: Token) -> str:
+        if len(token.text) > MAX_NAME:
+            self._refuse_name(token.span)
+        return token.text
+
+    def _refuse_name(self, span: Span) -> NoReturn:
+        self._lexer.fail(f"name is longer than {MAX_NAME} characters", span)
+
+    def _property_of(self, variable: Name) -> PropertyAccess:
+        name = self.ident(_NAME, "a property name after `.`")
+        return make(PropertyAccess, (variable, name, make(Span, (variable.span.start, name.span.end))))
+
+    def _call(self, name: Token) -> Expr:
+        """Read what follows a name that stands before `(`."""
+        lexer, word = self._lexer, name.text
+        if word == "now":
+            return self._now(name)
+        if word in _TIMES:
+            return self._literal_from(name)
+        self._enter(lexer.advance())
+        node: Expr
+        if word == "nearest":
+            node = self._nearest(name)
+        elif word in _TEXT:
+            node = self._text_call(name, _TEXT[word])
+        elif word == "rrf":
+            first = self._arm()
+            lexer.require(_COMMA)
+            second = self._arm()
+            k = self.expression() if lexer.skip(_COMMA) else None
+            lexer.require(_RPAREN)
+            node = Rrf(first, second, k, self.span_from(name.start))
+        elif word in _AGGREGATES:
+            argument = self.expression()
+            lexer.require(_RPAREN)
+            node = Aggregate(_AGGREGATES[word], argument, self.span_from(name.start))
+        else:
+            from gitops.database.language.suggest import did_you_mean
+
+            known = ("now", "nearest", "rrf", "date", "datetime", *_TEXT, *_AGGREGATES)
+            lexer.fail(f"unknown function {name}", name.span, did_you_mean(word, known))
+        self._depth -= 1
+        return node
+
+    def _nearest(self, name: Token) -> Nearest:
+        variable = self.variable("a vector property `$v.p`")
+        self._lexer.require(_DOT)
+        target = self._property_of(variable)
+        self._lexer.require(_COMMA)
+        query = self.expression()
+        self._lexer.require(_RPAREN)
+        return Nearest(target, query, self.span_from(name.start))
+
+    def _text_call(self, name: Token, function: TextFunction) -> TextCall:
+        field = self.expression()
+        self._lexer.require(_COMMA)
+        query = self.expression()
+        max_edits = None
+        if function is TextFunction.FUZZY and self._lexer.skip(_COMMA):
+            max_edits = self.expression()
+        self._lexer.require(_RPAREN)
+        return TextCall(function, field, query, max_edits, self.span_from(name.start))
+
+    def _arm(self) -> Nearest | TextCall:
+        lexer = self._lexer
+        if not (lexer.at(TokenKind.NAME, "nearest") or lexer.at(TokenKind.NAME, "bm25")):
+            lexer.unexpected("`nearest(..)` or `bm25(..)` as an arm of `rrf`")
+        name = lexer.advance()
+        self._enter(lexer.expect(TokenKind.LPAREN))
+        nearest = name.text == "nearest"
+        arm = self._nearest(name) if nearest else self._text_call(name, TextFunction.BM25)
+        self._depth -= 1
+        return arm
+
+    def _now(self, name: Token) -> Now:
+        self._lexer.require(_LPAREN)
+        self._lexer.require(_RPAREN)
+        return Now(self.span_from(name.start))
+
+    def _literal_from(self, first: Token) -> Literal:
+        kind = first.kind
+        if kind is TokenKind.STRING:
+            return Literal(Scalar.STRING, first.value, first.span)
+        if kind is TokenKind.INT:
+            return Literal(Scalar.I64, self.integer(first, MAX_INT, "integer"), first.span)
+        if kind is TokenKind.FLOAT:
+            return Literal(Scalar.F64, float(first.text), first.span)
+        if kind is TokenKind.LBRACKET:
+            return self._list(first)
+        if first.text in _BOOLEANS:
+            return Literal(Scalar.BOOL, _BOOLEANS[first.text], first.span)
+        if first.text not in _TIMES:
+            fix = "there is no null literal; pass a nullable parameter" if first.text == "null" else None
+            self._lexer.fail(f"expected a literal, found {first}", first.span, fix)
+        self._lexer.require(_LPAREN)
+        text = self._lexer.expect(TokenKind.STRING)
+        self._lexer.require(_RPAREN)
+        return Literal(_TIMES[first.text], text.value, self.span_from(first.start))
+
+    def _list(self, opened: Token) -> Literal:
+        self._enter(opened)
+        items: list[Literal] = []
+        if self._lexer.kind is not TokenKind.RBRACKET:
+            items.append(self._literal_from(self._start("a literal")))
+            while self._lexer.skip(_COMMA):
+                items.append(self._literal_from(self._start("a literal")))
+        self._lexer.require(TokenKind.RBRACKET, "`,` or `]`")
+        self._depth -= 1
+        return Literal(None, tuple(items), self.span_from(opened.start))
+
+
+def query_texts(content: bytes) -> Mapping[str, bytes]:
+    """The text of each query of a file by its name, the first of a name; nothing of a file that does not parse."""
+    try:
+        parsed = parse_queries(content)
+    except LanguageError:
+        return {}
+    return {query.name.text: content[query.span.start : query.span.end] for query in reversed(parsed)}
+
 
 MAX_LIMIT = 2**64 - 1
 
@@ -37,8 +432,6 @@ _BASES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECT
 _WRITES = frozenset({"insert", "update", "delete"})
 _ANNOTATIONS = frozenset({"description", "instruction"})
 
-# A global name is found much faster than a member of an enumeration.
-_NAME, _COMMA, _LBRACE, _RBRACE = TokenKind.NAME, TokenKind.COMMA, TokenKind.LBRACE, TokenKind.RBRACE
 _VECTOR = Scalar.VECTOR.value
 
 

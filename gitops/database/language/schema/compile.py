@@ -2,6 +2,11 @@
 
 Steps: 1 parse; 2 check each declaration and expand interfaces; 3 check the whole (S-38 to S-42, S-49, K3, K5); 4 canonical form;
 5 catalog. All problems of steps 1 to 3 come in one run; after a grammar failure only those that names of lost parts cannot cause.
+
+The rules of one declaration at a time (S-03 to S-48, except those of the parser and the catalog).
+
+Steps: 1 expand interfaces into their nodes; 2 per node and edge, check the annotations of the head (S-14 to S-18, S-44), the
+properties with their annotations (S-14 to S-28, S-43), and the constraints of the body (S-07 to S-09, S-29 to S-37, S-46).
 """
 
 from __future__ import annotations
@@ -13,8 +18,8 @@ from typing import TYPE_CHECKING
 from gitops.core.canonical import digest
 from gitops.database.language.lexer import MAX_SOURCE_BYTES
 from gitops.database.language.record import Record
+from gitops.database.language.schema import ast
 from gitops.database.language.schema.ast import ArgumentValue, ValueKind
-from gitops.database.language.schema.check import check_document
 from gitops.database.language.schema.ir import (
     IR_VERSION,
     IrConstraint,
@@ -22,12 +27,14 @@ from gitops.database.language.schema.ir import (
     IrNode,
     SchemaIR,
     canonical_form,
+    print_schema,
     property_id,
     type_id,
 )
 from gitops.database.language.schema.parser import parse_schema
-from gitops.database.language.schema.problems import ProblemCollector
+from gitops.database.language.schema.problems import ANNOTATIONS, ProblemCollector
 from gitops.database.language.schema.types import (
+    NUMERIC,
     Catalog,
     ConstraintKind,
     Docs,
@@ -35,14 +42,15 @@ from gitops.database.language.schema.types import (
     NodeType,
     PatternCheck,
     RangeBound,
+    Scalar,
     TypeKind,
 )
 from gitops.database.language.text import LanguageError, LanguageProblem, Span, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from gitops.database.language.schema import ast
+    from gitops.database.language.schema.types import PropType
 
 MAX_IR_BYTES = 64 * 1024 * 1024
 """Largest stored canonical form that is read, in bytes."""
@@ -99,8 +107,6 @@ def schema_from_ir(form: bytes) -> Schema:
     schemas are kept, so that a graph which is opened again is not compiled again.
     """
     import json
-
-    from gitops.database.language.schema.printer import print_schema
 
     if len(form) > MAX_IR_BYTES:
         raise _refused(f"is {len(form)} bytes, over the limit of {MAX_IR_BYTES}")
@@ -267,3 +273,346 @@ def _docs(declared: IrNode | IrEdge) -> Docs:
         notes.get("instruction"),
         MappingProxyType({name: text for name, text in fields if text is not None}),
     )
+
+
+ROW_COLUMNS = frozenset({"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"})
+"""Property names that the storage format reserves."""
+
+_ENDPOINTS = ("src", "dst")
+"""The names that unique and index groups of an edge may have besides its properties."""
+
+_STRUCTURAL = frozenset({"key", "unique", "index", "embed"})
+_DOCUMENTING = frozenset({"description", "instruction"})
+_REPEATED = dict.fromkeys(_STRUCTURAL, "S-24") | dict.fromkeys(_DOCUMENTING, "S-14") | {"rename_from": "S-44"}
+"""The annotations that stand once, with the rule that says so."""
+
+_NODE_ONLY = {ConstraintKind.KEY: "S-29", ConstraintKind.RANGE: "S-36", ConstraintKind.CHECK: "S-37"}
+_UNKNOWN = {
+    ConstraintKind.KEY: "S-31",
+    ConstraintKind.UNIQUE: "S-34",
+    ConstraintKind.INDEX: "S-35",
+    ConstraintKind.RANGE: "S-36",
+    ConstraintKind.CHECK: "S-37",
+}
+
+
+def check_document(document: ast.SchemaDocument, problems: ProblemCollector) -> ast.SchemaDocument:
+    """Check every declaration of `document`; returns it with the properties of interfaces added to their nodes.
+
+    Problems go to `problems`. The compiler checks the schema as a whole.
+    """
+    interfaces: dict[str, ast.InterfaceDeclaration] = {}
+    for interface in document.interfaces:
+        interfaces.setdefault(interface.name.text, interface)
+        _check_names(interface.properties, problems)
+        for field in interface.properties:
+            _warn_unknown(f"property `{interface.name.text}.{field.name.text}`", field.annotations, problems)
+    nodes: list[ast.NodeDeclaration] = []
+    room = MAX_SOURCE_BYTES
+    for node in document.nodes:
+        full = _expand(node, interfaces, problems)
+        room -= sum(each.span.end - each.span.start for each in full.properties[len(node.properties) :])
+        if room < 0:
+            message = f"interfaces expand the schema by more than {MAX_SOURCE_BYTES} bytes"
+            problems.add("S-48", message, node.name.span)
+            break
+        nodes.append(full)
+    for each in nodes:
+        _TypeChecker(TypeKind.NODE, each, problems).check()
+    for edge in document.edges:
+        _TypeChecker(TypeKind.EDGE, edge, problems).check()
+    return document._replace(nodes=tuple(nodes))
+
+
+def _check_names(properties: Iterable[ast.PropertyDeclaration], problems: ProblemCollector) -> None:
+    for each in properties:
+        if each.name.text in ROW_COLUMNS:
+            problems.add("S-45", f"property name `{each.name.text}` is reserved", each.name.span)
+
+
+def _warn_unknown(item: str, annotations: Iterable[ast.SchemaAnnotation], problems: ProblemCollector) -> None:
+    """Annotations that mean nothing are kept, as later releases may give them a meaning; but most are misspelt."""
+    for each in annotations:
+        if each.name not in ANNOTATIONS:
+            name = f"@{each.name}"
+            span = Span(each.span.start, each.span.start + len(name))
+            problems.warn("L102", f"annotation `{name}` of {item} has no meaning and no effect", span, each.name)
+
+
+def _fields_of(
+    owner: ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration,
+) -> Mapping[str, ast.PropertyDeclaration]:
+    """The properties of a declaration by name, the first of each name."""
+    fields: dict[str, ast.PropertyDeclaration] = {}
+    for each in owner.properties:
+        fields.setdefault(each.name.text, each)
+    return fields
+
+
+def _expand(
+    node: ast.NodeDeclaration, interfaces: Mapping[str, ast.InterfaceDeclaration], problems: ProblemCollector
+) -> ast.NodeDeclaration:
+    """Add the properties of its interfaces to a node that does not declare them itself."""
+    if not node.implements:
+        return node
+    own = _fields_of(node)
+    added: dict[str, ast.PropertyDeclaration] = {}
+    firsts: dict[str, Span] = {}
+    for each in node.implements:
+        firsts.setdefault(each.text, each.span)
+    for name, span in firsts.items():
+        interface = interfaces.get(name)
+        if interface is None:
+            message = f"node `{node.name.text}` implements unknown interface `{name}`"
+            problems.add("S-03", message, span, (name, interfaces))
+            continue
+        for field, declared in _fields_of(interface).items():
+            if (written := own.get(field)) is not None:
+                if written.type is not None and declared.type is not None and written.type != declared.type:
+                    problems.add(
+                        "S-04",
+                        f"property `{node.name.text}.{field}` has type {written.type}, "
+                        f"but interface `{name}` declares it as {declared.type}",
+                        written.type_span,
+                        f"write `{field}: {declared.type}`, or leave the property to the interface",
+                    )
+            elif field not in added:
+                added[field] = declared
+            elif _agree(added[field], declared):
+                # Of two, only one may have the hint of a rename.
+                added[field] = declared if _hints(declared) else added[field]
+            else:
+                message = (
+                    f"interfaces of node `{node.name.text}` give property `{field}` "
+                    f"incompatible property semantics; `{name}` is the second to declare it"
+                )
+                fix = f"declare `{field}` alike in both interfaces, or in the node itself"
+                problems.add("S-47", message, span, fix)
+    return node._replace(properties=(*node.properties, *added.values()))
+
+
+def _agree(first: ast.PropertyDeclaration, second: ast.PropertyDeclaration) -> bool:
+    """Whether two interfaces declare one property alike; a hint of a rename may be missing in one of them."""
+    hints, others = _hints(first), _hints(second)
+    alike = _semantics(first) == _semantics(second)
+    return alike and (not hints or not others or hints == others)
+
+
+def _semantics(declared: ast.PropertyDeclaration) -> tuple[object, ...]:
+    notes = [_form(each) for each in declared.annotations if each.name != "rename_from"]
+    return declared.type, sorted(notes)
+
+
+def _hints(declared: ast.PropertyDeclaration) -> list[object]:
+    return [_form(each) for each in declared.annotations if each.name == "rename_from"]
+
+
+def _form(note: ast.SchemaAnnotation) -> tuple[str, str, list[tuple[str, str]]]:
+    value = "" if note.value is None else note.value.text
+    return note.name, value, sorted((name.text, argument.text) for name, argument in note.keywords)
+
+
+class _TypeChecker:
+    """Checks one node or edge type."""
+
+    def __init__(
+        self, kind: TypeKind, declared: ast.NodeDeclaration | ast.EdgeDeclaration, problems: ProblemCollector
+    ) -> None:
+        self._kind = kind
+        self._name = declared.name.text
+        self._declared = declared
+        self._fields = _fields_of(declared)
+        self._problems = problems
+        self._add = problems.add
+
+    def check(self) -> None:
+        item = f"{self._kind} `{self._name}`"
+        self._check_repeats(item, self._declared.annotations)
+        _warn_unknown(item, self._declared.annotations, self._problems)
+        for note in self._declared.annotations:
+            if note.name not in _STRUCTURAL:
+                self._check_plain(item, note)
+            elif self._kind is TypeKind.EDGE:
+                fix = "write unique and index constraints in the body, over `src`, `dst` or properties"
+                self._add("S-18", f"`@{note.name}` is not supported on edges ({item})", note.span, fix)
+            else:
+                message = f"`@{note.name}` is only supported on node properties, not on {item}"
+                self._add("S-17", message, note.span, "move it behind the property it is about")
+        _check_names(self._declared.properties, self._problems)
+        for each in self._declared.properties:
+            self._check_property(each)
+        for rule in self._declared.constraints:
+            if self._kind is TypeKind.EDGE and rule.kind in _NODE_ONLY:
+                message = f"`@{rule.kind}` is not supported on edges (edge `{self._name}`)"
+                self._add(_NODE_ONLY[rule.kind], message, rule.span)
+            elif rule.kind in (ConstraintKind.RANGE, ConstraintKind.CHECK):
+                self._check_bounds(rule)
+            else:
+                for argument in rule.arguments:
+                    self._check_member(rule, argument)
+        if self._kind is TypeKind.NODE:
+            self._check_one_key()
+
+    def _check_property(self, declared: ast.PropertyDeclaration) -> None:
+        """Check the annotations of one property, each with the first rule it breaks."""
+        if not declared.annotations:
+            return
+        item = f"property `{self._name}.{declared.name.text}`"
+        self._check_repeats(item, declared.annotations)
+        _warn_unknown(item, declared.annotations, self._problems)
+        for note in declared.annotations:
+            if note.name == "instruction":
+                message = f"`@instruction` is only supported on node and edge types, not on {item}"
+                self._add("S-16", message, note.span, "use `@description` here")
+            elif note.name not in _STRUCTURAL:
+                self._check_plain(item, note)
+            elif not self._refuse_misplaced(declared, note) and note.name == "embed":
+                self._check_embed(declared, note)
+
+    def _check_repeats(self, item: str, annotations: Sequence[ast.SchemaAnnotation]) -> None:
+        seen: set[str] = set()
+        for each in annotations:
+            if each.name in seen and each.name in _REPEATED:
+                message = f"{item} declares @{each.name} multiple times"
+                self._add(_REPEATED[each.name], message, each.span, "keep one of them")
+            seen.add(each.name)
+
+    def _check_plain(self, item: str, note: ast.SchemaAnnotation) -> None:
+        """The rules of annotations that do not change the shape of the type."""
+        blank = note.value is None or not note.value.text.strip()
+        if note.name in _DOCUMENTING and blank:
+            message = f"`@{note.name}` of {item} requires a non-empty value"
+            self._add("S-15", message, note.span, f'write `@{note.name}("..")`')
+        elif note.name == "rename_from" and (blank or note.keywords):
+            message = f"`@rename_from` of {item} requires exactly one non-empty value"
+            self._add("S-44", message, note.span, 'write `@rename_from("OldName")`')
+
+    def _refuse_misplaced(self, declared: ast.PropertyDeclaration, note: ast.SchemaAnnotation) -> bool:
+        """Add the problem of a structural annotation that this property cannot have; returns whether there is one."""
+        kind, name = declared.type, declared.name.text
+        rule = of = ""
+        fix: str | None = None
+        if self._kind is TypeKind.EDGE and note.name in ("key", "embed"):
+            message = f"`@{note.name}` is not supported on edge properties (`{self._name}.{name}`)"
+            self._add("S-22", message, note.span)
+            return True
+        if kind is None:
+            return True
+        if kind.is_list:
+            rule, of, fix = "S-19", "list", f"write `@index({name})` in the body" if note.name == "index" else None
+        elif kind.scalar is Scalar.BLOB:
+            rule, of = "S-21", "blob"
+        elif kind.scalar is Scalar.VECTOR and note.name in ("key", "unique"):
+            rule, of = "S-20", "vector"
+        elif note.name == "key" and kind.nullable:
+            fix = f"write `{name}: {str(kind)[:-1]}`"
+            self._add("S-32", f"key property `{self._name}.{name}` cannot be nullable", note.span, fix)
+            return True
+        if rule:
+            message = f"`@{note.name}` is not supported on {of} property `{self._name}.{name}`"
+            self._add(rule, message, note.span, fix)
+        return bool(rule)
+
+    def _check_embed(self, declared: ast.PropertyDeclaration, note: ast.SchemaAnnotation) -> None:
+        where = f"`{self._name}.{declared.name.text}`"
+        if declared.type is not None and declared.type.scalar is not Scalar.VECTOR:
+            message = f"`@embed` is only supported on vector properties; {where} is {declared.type}"
+            self._add("S-25", message, note.span)
+            return
+        for name, model in note.keywords:
+            if name.text != "model":
+                message = f"unknown argument `{name.text}` of `@embed` on {where}"
+                self._add("S-43", message, name.span, "the only one is `model`")
+            elif model.kind is not ast.ValueKind.STRING or not model.text.strip():
+                message = f"argument `model` of `@embed` on {where} requires a non-empty string"
+                self._add("S-43", message, model.span)
+        value = note.value
+        if value is None or value.kind not in (ast.ValueKind.STRING, ast.ValueKind.NAME) or not value.text.strip():
+            fix = "name the String property that the vector is made from"
+            self._add("S-26", f"`@embed` on {where} requires a source property name", note.span, fix)
+            return
+        source = self._fields.get(value.text)
+        if source is None:
+            message = f"`@embed` on {where} references unknown source property `{value.text}`"
+            self._add("S-27", message, value.span, (value.text, self._fields))
+        elif source.type is not None and (source.type.scalar is not Scalar.STRING or source.type.is_list):
+            message = f"`@embed` source `{self._name}.{value.text}` must be String, not {source.type}"
+            self._add("S-28", message, value.span)
+
+    def _check_one_key(self) -> None:
+        # Repeats on one property are S-24: of each property only the first shorthand counts.
+        firsts = [[n.span for n in each.annotations if n.name == "key"][:1] for each in self._fields.values()]
+        spans = [span for first in firsts for span in first]
+        spans += [each.span for each in self._declared.constraints if each.kind is ConstraintKind.KEY]
+        for span in sorted(spans, key=lambda each: each.start)[1:]:
+            message = f"node `{self._name}` has multiple @key constraints"
+            self._add("S-30", message, span, "write one `@key(a, b)` in the body for a key of several properties")
+
+    def _check_member(self, rule: ast.Constraint, argument: ast.ArgumentValue | ast.Interval) -> None:
+        """Check one property of a key, a unique group or an index."""
+        name = self._property_name(rule, argument)
+        if name is None or (self._kind is TypeKind.EDGE and name.text in _ENDPOINTS):
+            return
+        kind = self._type_of(rule, name)
+        if kind is None:
+            return
+        where = f"`{self._name}.{name.text}`"
+        shape = {Scalar.VECTOR: "vector", Scalar.BLOB: "blob"}.get(kind.scalar)
+        code = None
+        if rule.kind is ConstraintKind.KEY:
+            shape = "list" if kind.is_list else shape
+            code = None if shape is None else "S-33"
+            if code is None and kind.nullable:
+                self._add("S-32", f"key property {where} cannot be nullable", name.span, "remove the `?`")
+        elif rule.kind is ConstraintKind.UNIQUE:
+            code = {"vector": "S-20", "blob": "S-46"}.get(shape or "")
+        elif shape == "blob":
+            code = "S-35"
+        if code is not None:
+            self._add(code, f"`@{rule.kind}` is not supported on {shape} property {where}", name.span)
+
+    def _check_bounds(self, rule: ast.Constraint) -> None:
+        """Check `@range(p, low..high)` or `@check(p, "pattern")`."""
+        name = self._property_name(rule, rule.arguments[0])
+        if name is None:
+            return
+        where = f"`{self._name}.{name.text}`"
+        bound = rule.arguments[1] if len(rule.arguments) == 2 else None  # noqa: PLR2004 - the property and its bound
+        if rule.kind is ConstraintKind.RANGE:
+            wanted, scalars = "a numeric type", NUMERIC
+            if not isinstance(bound, ast.Interval):
+                fix = f"write `@range({name.text}, 0..10)`; either end may be open"
+                self._add("S-08", f"`@range` on {where}: expected range bounds", rule.span, fix)
+                return
+            if bound.low is not None and bound.high is not None and bound.low > bound.high:
+                message = f"`@range` on {where}: expected range bounds in rising order"
+                self._add("S-08", message, bound.span, "write the lower bound first")
+        else:
+            wanted, scalars = "String type", frozenset({Scalar.STRING})
+            if not isinstance(bound, ast.ArgumentValue) or bound.kind is not ast.ValueKind.STRING:
+                fix = f'write `@check({name.text}, "pattern")`'
+                self._add("S-09", f"`@check` on {where}: expected string argument", rule.span, fix)
+                return
+        kind = self._type_of(rule, name)
+        if kind is not None and (kind.is_list or kind.scalar not in scalars):
+            self._add(_UNKNOWN[rule.kind], f"`@{rule.kind}` requires {wanted}; {where} is {kind}", name.span)
+
+    def _property_name(
+        self, rule: ast.Constraint, argument: ast.ArgumentValue | ast.Interval
+    ) -> ast.ArgumentValue | None:
+        if isinstance(argument, ast.ArgumentValue) and argument.kind is ast.ValueKind.NAME:
+            return argument
+        message = f"expected property name in constraint `@{rule.kind}`"
+        self._add(
+            "S-07", message, argument.span, f"begin with the name of a property, without quotes: @{rule.kind}(NAME)"
+        )
+        return None
+
+    def _type_of(self, rule: ast.Constraint, name: ast.ArgumentValue) -> PropType | None:
+        """The type of a named property; None if its type was refused, and, with a problem, if there is no such property."""
+        found = self._fields.get(name.text)
+        if found is not None:
+            return found.type
+        message = f"`@{rule.kind}` of {self._kind} `{self._name}` references unknown property `{name.text}`"
+        self._add(_UNKNOWN[rule.kind], message, name.span, (name.text, self._fields))
+        return None

@@ -3,6 +3,8 @@
 Declarations, properties, annotations, constraints, enum members, the columns of a group and the interfaces of a node
 are sorted and free of repeats, so that a text edit of order, layout or comments gives the same form. All annotations
 are kept, hints and shorthands too. Types and properties carry an id, FNV-1a-32 of their full name.
+
+`print_schema` writes the form as schema text, so that the compiler also reads stored forms.
 """
 
 from __future__ import annotations
@@ -13,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from gitops.core.canonical import canonical
 from gitops.database.language.record import Record
 from gitops.database.language.schema.ast import ArgumentValue, Interval
-from gitops.database.language.schema.types import ConstraintKind, TypeKind
+from gitops.database.language.schema.types import ConstraintKind, PropType, TypeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gitops.database.language.schema import ast
-    from gitops.database.language.schema.types import PropType
 
 IR_VERSION = 1
 
@@ -243,3 +244,76 @@ def _json(kind: TypeKind, declared: IrInterface | IrNode | IrEdge) -> dict[str, 
     form["annotations"] = [each.to_json() for each in declared.annotations]
     form["constraints"] = [each.to_json() for each in declared.constraints]
     return form
+
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+def print_schema(form: Mapping[str, Any]) -> str:
+    """Schema text whose canonical form is `form`.
+
+    Promised for forms that the compiler made. For anything else the text is arbitrary, or a KeyError, TypeError,
+    ValueError or AttributeError is raised: the caller compiles the text and compares.
+    """
+    parts = [f"interface {each['name']} {_body(each)}" for each in form["interfaces"]]
+    for node in form["nodes"]:
+        implements = f" implements {', '.join(node['implements'])}" if node["implements"] else ""
+        parts.append(f"node {node['name']}{_annotation_texts(node)}{implements} {_body(node)}")
+    for edge in form["edges"]:
+        low, high = edge["cardinality"]
+        # A first annotation with the name `card` would be read as the cardinality.
+        named = any(note["name"] == "card" for note in edge["annotations"])
+        card = f" @card({low}..{'' if high is None else high})" if named or (low, high) != (0, None) else ""
+        head = f"edge {edge['name']}: {edge['from']} -> {edge['to']}{card}{_annotation_texts(edge)}"
+        parts.append(f"{head} {_body(edge)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _body(owner: Mapping[str, Any]) -> str:
+    lines = [
+        f"{each['name']}: {PropType.from_json(each['type'])}{_annotation_texts(each)}" for each in owner["properties"]
+    ]
+    implied = {
+        (note["name"], each["name"])
+        for each in owner["properties"]
+        for note in each["annotations"]
+        if note["name"] in SHORTHANDS
+    }
+    for each in owner.get("constraints", ()):
+        columns = each["columns"]
+        if len(columns) != 1 or (each["kind"], columns[0]) not in implied:
+            lines.append(f"@{each['kind']}({_arguments(each)})")
+    return "{\n" + "".join(f"    {line}\n" for line in lines) + "}"
+
+
+def _annotation_texts(owner: Mapping[str, Any]) -> str:
+    found = ""
+    for note in owner["annotations"]:
+        found += f" @{note['name']}"
+        if note["value"] is not None:
+            keywords = "".join(f", {name}={_quoted(value)}" for name, value in note["keywords"].items())
+            found += f"({_quoted(note['value'])}{keywords})"
+    return found
+
+
+def _arguments(constraint: Mapping[str, Any]) -> str:
+    columns: Sequence[str] = constraint["columns"]
+    if constraint["kind"] == "range":
+        return f"{columns[0]}, {_number(constraint['low'])}..{_number(constraint['high'])}"
+    if constraint["kind"] == "check":
+        return f"{columns[0]}, {_quoted(constraint['pattern'])}"
+    return ", ".join(columns)
+
+
+def _number(value: float | None) -> str:
+    """A bound without an exponent, which the grammar does not have."""
+    if value is None:
+        return ""
+    # Few schemas are printed, and fewer have bounds.
+    from decimal import Decimal
+
+    return format(Decimal(repr(value)), "f")
+
+
+def _quoted(text: str) -> str:
+    return f'"{text.translate(_ESCAPES)}"'

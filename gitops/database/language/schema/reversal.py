@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gitops.database.language.lexer import Lexer, TokenKind
 from gitops.database.language.schema.ast import EdgeDeclaration, InterfaceDeclaration
-from gitops.database.language.schema.ir import IrAnnotation, IrEdge, IrInterface, IrNode, SchemaIR, sorted_annotations
+from gitops.database.language.schema.ir import (
+    IrAnnotation,
+    IrEdge,
+    IrInterface,
+    IrNode,
+    SchemaIR,
+    print_schema,
+    sorted_annotations,
+)
 from gitops.database.language.schema.migration import RENAME_HINT, paired, plan_migration
 from gitops.database.language.schema.parser import parse_schema
 from gitops.database.language.schema.problems import ProblemCollector
@@ -76,8 +84,6 @@ def reversing_source(target: Schema, applied: Sequence[Schema], pending: Mapping
     hints = {each: name for each, name in {**stay, **back}.items() if each in known}
     written = _write_hints(target.source, hints)
     if written is None:
-        from gitops.database.language.schema.printer import print_schema
-
         return print_schema(_hinted(target.ir, hints).to_json()).encode("utf-8")
     return written
 

@@ -8,8 +8,13 @@ import pytest
 
 from gitops.core.clock import is_ulid
 from gitops.core.errors import ConflictError, GitopsError, UsageError
-from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches
-from gitops.database.graph.history.lineage import describe_version, read_log
+from gitops.database.graph.history.branches import (
+    create_branch,
+    delete_branch,
+    describe_version,
+    list_branches,
+    read_log,
+)
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.lines import check_name, read_branches
 from gitops.database.graph.snapshot import ReadTarget, open_snapshot

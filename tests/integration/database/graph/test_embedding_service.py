@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gitops.core.errors import GitopsError
-from gitops.database.graph.search.embedding import ServiceEmbedder
+from gitops.database.graph.embedding import ServiceEmbedder
 from gitops.forge.client import Service, WebClient
 from tests.support.clock import FixedClock
 from tests.support.http_service import HttpService, Reply, Request, as_json

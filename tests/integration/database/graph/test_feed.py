@@ -10,7 +10,7 @@ import pytest
 
 from gitops.core.errors import GitopsError, UsageError
 from gitops.database.graph.history.branches import create_branch, delete_branch
-from gitops.database.graph.history.feed import FeedLimits, feed_position, parse_position, read_feed
+from gitops.database.graph.history.diff import FeedLimits, feed_position, parse_position, read_feed
 from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.merge import merge_branch
 from gitops.database.graph.results import FeedPage, FeedPosition

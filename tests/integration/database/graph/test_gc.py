@@ -12,15 +12,14 @@ from gitops.core.faults import NoFaults
 from gitops.database.graph import layout
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches, make_branch
-from gitops.database.graph.history.datasets import dataset_versions
 from gitops.database.graph.history.gc import Retention, collect_garbage
-from gitops.database.graph.history.leases import hold_lease, read_leases
 from gitops.database.graph.history.merge import merge_branch
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.lines import read_branches, read_floor, write_floor
-from gitops.database.graph.maintenance import GcResult
-from gitops.database.graph.results import MergeStatus
+from gitops.database.graph.results import GcResult, MergeStatus
 from gitops.database.graph.snapshot import ReadTarget, open_snapshot
+from gitops.database.graph.staged import hold_lease, read_leases
+from gitops.database.graph.tables import dataset_versions
 from tests.support.histories import SCHEMA, History, person, read_rows, version_numbers
 from tests.support.s3 import S3Place
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import GitopsError
-from gitops.database.graph import show
+from gitops.database.graph import read
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.load import LoadError, LoadMode, LoadRequest, load_records
 from gitops.database.graph.local_root import LocalRoot
 from gitops.database.graph.staged import WriteContext
-from gitops.database.graph.write import records
+from gitops.database.graph.write import intake
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT
@@ -54,11 +54,11 @@ def load(uri: str, *lines: object, mode: LoadMode = LoadMode.MERGE, start: int =
 
 
 def refusals(uri: str, *lines: object, mode: LoadMode = LoadMode.MERGE) -> list[str]:
-    before = show.describe_graph(uri)
+    before = read.describe_graph(uri)
     with pytest.raises(LoadError) as failure:
         load(uri, *lines, mode=mode)
     assert failure.value.code == "graph_data_invalid"
-    assert show.describe_graph(uri) == before
+    assert read.describe_graph(uri) == before
     return [problem.message for problem in failure.value.problems]
 
 
@@ -92,13 +92,13 @@ FULL = {
 def test_every_type_reads_back_as_it_was_written(uri: str) -> None:
     assert load(uri, {"type": "P", "data": FULL}, node()) == {"node:P": 2}
     empty = dict.fromkeys(FULL) | {"k": "a", "id": "a"}
-    assert sorted(show.read_rows(uri, "P", 10), key=lambda r: r["id"]) == [empty, FULL | {"id": "é"}]
+    assert sorted(read.read_rows(uri, "P", 10), key=lambda r: r["id"]) == [empty, FULL | {"id": "é"}]
 
 
 def test_other_spellings_of_times(uri: str) -> None:
     spellings = ["2026-01-02", "2026-01-02 03:04:05", "2026-01-02T03:04:05+02:00", "2026-01-02T03:04:05.123456789Z", 0]
     load(uri, node(times=spellings, days=[0, "2000-02-29"]))
-    (row,) = show.read_rows(uri, "P", 1)
+    (row,) = read.read_rows(uri, "P", 1)
     assert row["times"] == [
         "2026-01-02T00:00:00.000Z",
         "2026-01-02T03:04:05.000Z",
@@ -195,11 +195,11 @@ def test_a_line_that_is_no_record_is_refused(uri: str, line: bytes, fragment: st
 def test_punctuation_in_texts_is_no_structure(uri: str) -> None:
     text = '[,:{\\"' * 30_000
     load(uri, node(tags=[text]))
-    assert show.read_rows(uri, "P", 1)[0]["tags"] == [text]
+    assert read.read_rows(uri, "P", 1)[0]["tags"] == [text]
 
 
 def test_a_line_over_the_limit_is_refused(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MAX_LINE_BYTES", 50)
+    monkeypatch.setattr(intake, "MAX_LINE_BYTES", 50)
     assert "longer than 50 bytes" in refusals(uri, node(), node(code="x" * 50))[0]
 
 
@@ -214,7 +214,7 @@ def test_blank_lines_and_carriage_returns_are_tolerated(uri: str) -> None:
 
 def test_a_load_of_nothing_publishes_nothing(uri: str) -> None:
     assert load(uri, b"\n") == {}
-    assert show.describe_graph(uri).manifest_version == 1
+    assert read.describe_graph(uri).manifest_version == 1
 
 
 def test_ids_come_from_keys_or_are_new(uri: str) -> None:
@@ -225,15 +225,15 @@ def test_ids_come_from_keys_or_are_new(uri: str) -> None:
         {"type": "Free", "data": {"n": 1, "id": "mine"}},
         {"type": "Free", "data": {"n": 2}},
     )
-    assert [row["id"] for row in show.read_rows(uri, "Two", 9)] == ['["A","7"]']
-    assert [row["id"] for row in show.read_rows(uri, "Num", 9)] == ["5"]
-    assert sorted(len(row["id"]) for row in show.read_rows(uri, "Free", 9)) == [4, 26]
+    assert [row["id"] for row in read.read_rows(uri, "Two", 9)] == ['["A","7"]']
+    assert [row["id"] for row in read.read_rows(uri, "Num", 9)] == ["5"]
+    assert sorted(len(row["id"]) for row in read.read_rows(uri, "Free", 9)) == [4, 26]
 
 
 def test_merge_replaces_the_whole_row(uri: str) -> None:
     load(uri, node(i=1, tags=["x"]))
     load(uri, node(i=2))
-    (row,) = show.read_rows(uri, "P", 9)
+    (row,) = read.read_rows(uri, "P", 9)
     assert (row["i"], row["tags"]) == (2, None)
 
 
@@ -264,12 +264,12 @@ def test_cardinality_counts_the_resulting_edges(uri: str) -> None:
     assert "source 'a' has 3 edges (max 2)" in refusals(uri, edge("a", "b", id="3"))[0]
     load(uri, edge("b", "b", id="2"))
     load(uri, edge("a", "b", id="3"))
-    assert len(show.read_rows(uri, "E", 9)) == 3
+    assert len(read.read_rows(uri, "E", 9)) == 3
 
 
 def test_of_repeated_edge_ids_the_last_wins_in_a_merge(uri: str) -> None:
     assert load(uri, node(), edge("a", "a", id="1", w=1), edge("a", "a", id="1", w=2)) == {"edge:E": 1, "node:P": 1}
-    assert [row["w"] for row in show.read_rows(uri, "E", 9)] == [2]
+    assert [row["w"] for row in read.read_rows(uri, "E", 9)] == [2]
     assert (
         "@unique violation on E.id"
         in refusals(uri, edge("a", "a", id="9"), edge("a", "a", id="9"), mode=LoadMode.APPEND)[0]
@@ -292,10 +292,10 @@ def test_racing_loads_take_turns_and_lose_nothing(uri: str) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    assert sorted(row["n"] for row in show.read_rows(uri, "Free", 99)) == [
+    assert sorted(row["n"] for row in read.read_rows(uri, "Free", 99)) == [
         10 * n + t for n in range(4) for t in range(4)
     ]
-    assert show.describe_graph(uri).manifest_version == 17
+    assert read.describe_graph(uri).manifest_version == 17
 
 
 def test_without_turns_racing_loads_conflict_and_lose_nothing(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,8 +314,8 @@ def test_without_turns_racing_loads_conflict_and_lose_nothing(uri: str, monkeypa
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(row["n"] for row in show.read_rows(uri, "Free", 99)) == sorted(told)
-    assert show.describe_graph(uri).manifest_version == 1 + len(told)
+    assert sorted(row["n"] for row in read.read_rows(uri, "Free", 99)) == sorted(told)
+    assert read.describe_graph(uri).manifest_version == 1 + len(told)
 
 
 @pytest.mark.parametrize("name", ["industry-intel", "pharma-intel"])
@@ -328,5 +328,5 @@ def test_a_real_cluster_loads(tmp_path: Path, name: str) -> None:
     LanceEngine(CLOCK, SequentialIds()).prepare_create(uri, source, actor=None).publish()
     taken = load(uri, seed, start=9_000)
     assert sum(taken.values()) == sum(1 for line in seed.splitlines() if line.strip())
-    counts = {key: table["rows"] for key, table in show.describe_graph(uri).tables.items()}
+    counts = {key: table["rows"] for key, table in read.describe_graph(uri).tables.items()}
     assert {key: count for key, count in counts.items() if count} == taken

@@ -18,7 +18,7 @@ from gitops.database.graph.history.branches import list_branches
 from gitops.database.graph.load import LoadError, LoadMode, LoadRequest, load_records
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.database.graph.staged import WriteContext
-from gitops.database.graph.write import intake, records, spill
+from gitops.database.graph.write import intake
 from tests.support.ids import SequentialIds
 from tests.support.mutations import CLOCK, WrittenGraph, no_pause
 
@@ -119,7 +119,7 @@ def test_problems_are_counted_beyond_those_that_are_shown(graph: WrittenGraph, m
     error = problems(graph, [node(str(n), n=-1) for n in range(250)])
     assert (len(error.problems), error.total) == (100, 250)
     assert error.detail.endswith("(and 249 more)")
-    monkeypatch.setattr(records, "MAX_PROBLEMS", 120)
+    monkeypatch.setattr(intake, "MAX_PROBLEMS", 120)
     assert problems(graph, [node(str(n), n=-1) for n in range(250)]).total == 120
 
 
@@ -165,7 +165,7 @@ class Endless(io.RawIOBase):
 
 
 def test_a_line_without_end_is_not_read_to_its_end(graph: WrittenGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(intake, "MAX_LINE_BYTES", 1 << 20)
     stream = Endless()
     with pytest.raises(LoadError, match="longer than 1048576 bytes"):
         load_records(LoadRequest(graph.uri, io.BufferedReader(stream)), WriteContext(CLOCK, SequentialIds()))
@@ -174,7 +174,7 @@ def test_a_line_without_end_is_not_read_to_its_end(graph: WrittenGraph, monkeypa
 
 def test_a_line_of_exactly_the_limit_is_read(graph: WrittenGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     line = json.dumps(node("a")).encode()
-    monkeypatch.setattr(records, "MAX_LINE_BYTES", len(line))
+    monkeypatch.setattr(intake, "MAX_LINE_BYTES", len(line))
     graph.load([line + b"\r", line.replace(b'"a"', b'"b"')])
     assert keys(graph) == ["a", "b"]
     assert "longer than" in problems(graph, [line + b" "]).detail
@@ -182,7 +182,7 @@ def test_a_line_of_exactly_the_limit_is_read(graph: WrittenGraph, monkeypatch: p
 
 def test_a_load_of_many_groups_is_whole(graph: WrittenGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys on disk, many groups and many data files change nothing."""
-    monkeypatch.setattr(spill, "CHUNK", 16)
+    monkeypatch.setattr(intake, "CHUNK", 16)
     monkeypatch.setattr(intake, "GROUP_BYTES", 512)
     monkeypatch.setattr(intake, "FILE_BYTES", 2048)
     rows = [node(f"{n:03}", n=n) for n in range(200)] + [
@@ -201,7 +201,7 @@ def test_a_load_leaves_nothing_in_the_temporary_folder(
     folder = tmp_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setattr(spill, "CHUNK", 2)
+    monkeypatch.setattr(intake, "CHUNK", 2)
     graph.load(node(str(n)) for n in range(50))
     problems(graph, [*(node(str(n)) for n in range(50)), b"{"])
     assert list(folder.iterdir()) == []
@@ -327,13 +327,13 @@ def test_a_bucket_takes_loads_and_mutations(bucket_graph: WrittenGraph) -> None:
 
 
 def test_all_edges_of_one_node_are_checked_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "CHUNK", 1024)
-    hub = spill.Spill()
+    monkeypatch.setattr(intake, "CHUNK", 1024)
+    hub = intake.Spill()
     for at in range(100_000):
         hub.add("hub" + "b" * (at == 0), at)
     tracemalloc.start()
     try:
-        counted = sum(1 for number in range(spill.PARTS) for _ in hub.part(number))
+        counted = sum(1 for number in range(intake.PARTS) for _ in hub.part(number))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

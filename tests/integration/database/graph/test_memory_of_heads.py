@@ -10,10 +10,10 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.branches import create_branch, delete_branch
 from gitops.database.graph.history.gc import collect_garbage
-from gitops.database.graph.history.leases import hold_lease
 from gitops.database.graph.port import DeleteOrder
 from gitops.database.graph.query import ReadCache
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.database.graph.staged import hold_lease
 from gitops.database.storage.local import LocalStore
 from tests.integration.database.graph.test_gc import SHARP
 from tests.support.histories import History

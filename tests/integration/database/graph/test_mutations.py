@@ -16,7 +16,7 @@ from gitops.database.graph.local_root import LocalRoot
 from gitops.database.graph.manifest import read_manifest
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.database.graph.staged import ATTEMPTS, WriteContext, retry_until_published
-from gitops.database.graph.write import filters, statements
+from gitops.database.graph.write import committed, mutate
 from gitops.database.graph.write.mutate import MutationOptions, Mutator
 from tests.support.ids import SequentialIds
 from tests.support.mutations import CLOCK, NOW, WrittenGraph, no_pause
@@ -58,7 +58,7 @@ class Broken(Lengths):
 
 def test_too_many_rows_are_refused_and_nothing_is_written(graph: WrittenGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.load({"type": "P", "data": {"k": str(n), "n": n}} for n in range(5))
-    monkeypatch.setattr(statements, "MAX_ENTITIES", 3)
+    monkeypatch.setattr(mutate, "MAX_ENTITIES", 3)
     inserts = " ".join(f'insert P {{ k: "new{n}" }}' for n in range(4))
     before = graph.lines()
     assert refused(lambda: graph.mutate(inserts)).code == "resource_limit"
@@ -69,7 +69,7 @@ def test_too_many_rows_are_refused_and_nothing_is_written(graph: WrittenGraph, m
 
 
 def test_too_many_bytes_are_refused(graph: WrittenGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "MAX_BYTES", 100)
+    monkeypatch.setattr(mutate, "MAX_BYTES", 100)
     assert refused(lambda: graph.mutate(f'insert P {{ k: "a", note: "{"x" * 100}" }}')).code == "resource_limit"
     graph.mutate(f'insert P {{ k: "a", note: "{"x" * 60}" }}  insert P {{ k: "a", note: "{"y" * 60}" }}')
     assert graph.counts()["P"] == 1
@@ -78,8 +78,7 @@ def test_too_many_bytes_are_refused(graph: WrittenGraph, monkeypatch: pytest.Mon
 def test_many_touched_rows_are_found_by_reading_columns(graph: WrittenGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.load({"type": "P", "data": {"k": str(n), "n": n}} for n in range(6))
     graph.load({"edge": "E", "from": str(n), "to": str((n + 1) % 6)} for n in range(6))
-    monkeypatch.setattr(filters, "MAX_PROBES", 1)
-    monkeypatch.setattr("gitops.database.graph.write.committed.MAX_PROBES", 1)
+    monkeypatch.setattr(committed, "MAX_PROBES", 1)
     result = graph.mutate("delete P where n < 3")
     assert (result.affected_nodes, result.affected_edges) == (3, 4)
     assert [(row["from"], row["to"]) for row in graph.rows("E")] == [("3", "4"), ("4", "5")]

@@ -11,7 +11,7 @@ from gitops.core.errors import ConflictError
 from gitops.database.graph.history.branches import create_branch
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.history.verify import verify_graph
-from gitops.database.graph.search.text import TEXT_INDEX
+from gitops.database.graph.search import TEXT_INDEX
 from gitops.database.graph.staged import StagedVersion
 from gitops.database.graph.tables import TableWriter, open_table
 from tests.support.histories import History

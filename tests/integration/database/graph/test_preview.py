@@ -16,7 +16,7 @@ from gitops.database.graph.history.merge import merge_branch
 from gitops.database.graph.history.preview import preview_migration
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.lines import read_branches
-from gitops.database.graph.maintenance import PreviewReport
+from gitops.database.graph.results import PreviewReport
 from gitops.database.graph.snapshot import open_snapshot
 from tests.support.histories import History, knows, person
 from tests.support.s3 import S3Place
@@ -177,10 +177,10 @@ def test_a_hard_drop_takes_the_values_from_the_disk_and_keeps_the_rest(history: 
 
 
 def test_a_hard_drop_of_one_property_keeps_the_blobs_beside_it(local: History) -> None:
-    from gitops.database.graph import show
+    from gitops.database.graph import read
 
     migrate(local, SCHEMA.replace(b"mail: String?", b""), lossy=True)
-    photos = [row["photo"] for row in show.read_rows(local.uri, "Person", 5)]
+    photos = [row["photo"] for row in read.read_rows(local.uri, "Person", 5)]
     assert photos == ["base64:b25l", None, "base64:YSBzZWNyZXQgdGhhdCBtdXN0IGJlIGdvbmU="]
 
 

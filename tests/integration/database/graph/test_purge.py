@@ -11,8 +11,8 @@ from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.branches import create_branch
 from gitops.database.graph.history.gc import Retention, collect_garbage
-from gitops.database.graph.history.purge import purge_dropped
 from gitops.database.graph.history.verify import verify_graph
+from gitops.database.graph.migrate import purge_dropped
 from tests.support.histories import History
 from tests.support.s3 import S3Place
 
@@ -77,11 +77,11 @@ def test_dropped_types_and_properties_go_and_the_rest_stays(history: History) ->
 
 
 def test_blobs_beside_a_purged_property_stay(local: History) -> None:
-    from gitops.database.graph import show
+    from gitops.database.graph import read
 
     migrate(local, LATER)
     purge_dropped(local.uri, local.work())
-    assert [row["photo"] for row in show.read_rows(local.uri, "Human", 5)] == ["base64:b25l", None, "base64:dGhyZWU="]
+    assert [row["photo"] for row in read.read_rows(local.uri, "Human", 5)] == ["base64:b25l", None, "base64:dGhyZWU="]
 
 
 def test_a_dry_run_names_the_same_and_touches_nothing(local: History) -> None:

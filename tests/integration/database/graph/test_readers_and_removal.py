@@ -11,13 +11,12 @@ from gitops.core.errors import GitopsError
 from gitops.core.faults import NoFaults
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.branches import create_branch
-from gitops.database.graph.history.datasets import dataset_versions
 from gitops.database.graph.history.gc import Retention, collect_garbage
-from gitops.database.graph.history.leases import hold_lease, read_leases
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.port import PreparedVersion
-from gitops.database.graph.show import read_rows as show_rows
-from gitops.database.graph.staged import WriteContext
+from gitops.database.graph.read import read_rows as show_rows
+from gitops.database.graph.staged import WriteContext, hold_lease, read_leases
+from gitops.database.graph.tables import dataset_versions
 from tests.support.clock import FixedClock
 from tests.support.histories import History, person, read_rows
 from tests.support.s3 import S3Place

@@ -13,7 +13,7 @@ from gitops.database.graph.history.branches import create_branch
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.lines import read_branches
-from gitops.database.graph.maintenance import VerifyFindingCode
+from gitops.database.graph.results import VerifyFindingCode
 from gitops.database.graph.snapshot import ReadTarget
 from tests.support.histories import History, knows
 

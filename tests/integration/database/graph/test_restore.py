@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import GitopsError
-from gitops.database.graph import show
+from gitops.database.graph import read
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.verify import verify_graph
@@ -46,7 +46,7 @@ def _load(uri: str, names: str) -> None:
 
 
 def _names(uri: str, version: int | None = None) -> str:
-    return "".join(sorted(row["name"] for row in show.read_rows(uri, "City", 10, version)))
+    return "".join(sorted(row["name"] for row in read.read_rows(uri, "City", 10, version)))
 
 
 def _restore(uri: str, version: int) -> int:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gitops.core.errors import GitopsError
-from gitops.database.graph import show
+from gitops.database.graph import read
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.port import HeldData
@@ -74,7 +74,7 @@ def there_and_back(uri, desired):
 
 
 def contents(uri, version=None):
-    return {name: show.read_rows(uri, name, 100, version) for name in ("P", "Q", "E")}
+    return {name: read.read_rows(uri, name, 100, version) for name in ("P", "Q", "E")}
 
 
 @pytest.mark.parametrize("desired", REVERSIBLE.values(), ids=list(REVERSIBLE))
@@ -114,4 +114,4 @@ def test_what_is_irreversible_is_refused_on_the_way_back(uri):
     with pytest.raises(GitopsError) as refused:
         migrate(uri, down_source(before, after))
     assert refused.value.code == "graph_migration_unsupported"
-    assert show.read_rows(uri, "P", 1)[0]["tag"] == "x"
+    assert read.read_rows(uri, "P", 1)[0]["tag"] == "x"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gitops.core.errors import GitopsError
-from gitops.database.graph import read_log, show
+from gitops.database.graph import read, read_log
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.layout import ARTIFACTS
 from gitops.database.graph.load import LoadRequest, load_records
@@ -172,8 +172,8 @@ def test_a_graph_taken_out_of_a_bucket_is_a_graph_on_disk(engine: LanceEngine, s
         target = tmp_path / key.partition("/")[2]
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(store.read(key) or b"")
-    assert show.describe_graph(str(tmp_path)) == show.describe_graph(uri)
-    assert show.read_rows(str(tmp_path), "P", 9) == show.read_rows(uri, "P", 9) == [{"id": "a", "k": "a"}]
+    assert read.describe_graph(str(tmp_path)) == read.describe_graph(uri)
+    assert read.read_rows(str(tmp_path), "P", 9) == read.read_rows(uri, "P", 9) == [{"id": "a", "k": "a"}]
     assert read_log(str(tmp_path)) == read_log(uri)
     migrated = engine.prepare_migration(str(tmp_path), b"// here\n" + SCHEMA, actor=None)
     assert migrated.publish() == 3

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import GitopsError
-from gitops.database.graph import read_log, show
+from gitops.database.graph import read, read_log
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.snapshot import open_snapshot
@@ -55,8 +55,8 @@ def graph(tmp_path: Path) -> Graph:
 
 def test_a_dropped_property_is_still_read_at_the_old_version(graph: Graph) -> None:
     assert graph.migrate(BASE.replace(b"age: I32?", b"")) == 3
-    assert show.read_rows(graph.uri, "P", 10) == [{"id": "a", "k": "a"}, {"id": "b", "k": "b"}]
-    assert show.read_rows(graph.uri, "P", 10, version=2) == [
+    assert read.read_rows(graph.uri, "P", 10) == [{"id": "a", "k": "a"}, {"id": "b", "k": "b"}]
+    assert read.read_rows(graph.uri, "P", 10, version=2) == [
         {"id": "a", "age": 7, "k": "a"},
         {"id": "b", "age": None, "k": "b"},
     ]
@@ -65,8 +65,8 @@ def test_a_dropped_property_is_still_read_at_the_old_version(graph: Graph) -> No
 def test_a_property_declared_again_starts_empty(graph: Graph) -> None:
     graph.migrate(BASE.replace(b"age: I32?", b""))
     graph.migrate(BASE)
-    assert [row["age"] for row in show.read_rows(graph.uri, "P", 10)] == [None, None]
-    assert [row["age"] for row in show.read_rows(graph.uri, "P", 10, version=2)] == [7, None]
+    assert [row["age"] for row in read.read_rows(graph.uri, "P", 10)] == [None, None]
+    assert [row["age"] for row in read.read_rows(graph.uri, "P", 10, version=2)] == [7, None]
 
 
 def test_renames_keep_the_data_and_the_folder(graph: Graph) -> None:
@@ -76,32 +76,32 @@ def test_renames_keep_the_data_and_the_folder(graph: Graph) -> None:
         b"node Q { k: String @key }\nedge E: P2 -> Q { w: F32? }\n"
     )
     graph.migrate(renamed)
-    assert show.read_rows(graph.uri, "P2", 10)[0] == {"id": "a", "k": "a", "years": 7}
-    assert show.read_rows(graph.uri, "E", 10) == [{"id": "e1", "src": "a", "dst": "q", "w": 0.1}]
+    assert read.read_rows(graph.uri, "P2", 10)[0] == {"id": "a", "k": "a", "years": 7}
+    assert read.read_rows(graph.uri, "E", 10) == [{"id": "e1", "src": "a", "dst": "q", "w": 0.1}]
     assert graph.path("node:P2") == before
     graph.load({"type": "P2", "data": {"k": "c", "years": 1}})
-    assert [row["years"] for row in show.read_rows(graph.uri, "P2", 10)] == [7, None, 1]
+    assert [row["years"] for row in read.read_rows(graph.uri, "P2", 10)] == [7, None, 1]
 
 
 def test_a_type_declared_again_is_a_new_incarnation(graph: Graph) -> None:
     before = graph.path("node:P")
     graph.migrate(b"node Q { k: String @key }\n")
-    assert show.describe_graph(graph.uri).dropped == ("node:P", "edge:E")
-    assert show.read_rows(graph.uri, "P", 1, version=2)[0]["age"] == 7
+    assert read.describe_graph(graph.uri).dropped == ("node:P", "edge:E")
+    assert read.read_rows(graph.uri, "P", 1, version=2)[0]["age"] == 7
     with pytest.raises(GitopsError) as failure:
-        show.read_rows(graph.uri, "P", 1)
+        read.read_rows(graph.uri, "P", 1)
     assert failure.value.code == "graph_type_unknown"
     graph.migrate(BASE)
-    assert show.read_rows(graph.uri, "P", 10) == []
+    assert read.read_rows(graph.uri, "P", 10) == []
     assert graph.path("node:P") != before
-    assert show.read_rows(graph.uri, "Q", 10) == [{"id": "q", "k": "q"}]
+    assert read.read_rows(graph.uri, "Q", 10) == [{"id": "q", "k": "q"}]
 
 
 def test_an_abandoned_migration_is_undone_by_the_next_writer(graph: Graph) -> None:
     graph.engine.prepare_migration(graph.uri, BASE.replace(b"age: I32?", b""), actor=None).abort()
-    assert show.read_rows(graph.uri, "P", 10)[0]["age"] == 7
+    assert read.read_rows(graph.uri, "P", 10)[0]["age"] == 7
     graph.load({"type": "P", "data": {"k": "a", "age": 8}})
-    assert [row["age"] for row in show.read_rows(graph.uri, "P", 10)] == [8, None]
+    assert [row["age"] for row in read.read_rows(graph.uri, "P", 10)] == [8, None]
 
 
 def test_enum_members_can_be_used_after_widening(graph: Graph) -> None:
@@ -110,7 +110,7 @@ def test_enum_members_can_be_used_after_widening(graph: Graph) -> None:
     before = graph.path("node:C")
     graph.migrate(BASE + b"node C { k: String @key  s: enum(x, y, z)? }\n")
     graph.load({"type": "C", "data": {"k": "2", "s": "z"}})
-    assert [row["s"] for row in show.read_rows(graph.uri, "C", 10)] == ["x", "z"]
+    assert [row["s"] for row in read.read_rows(graph.uri, "C", 10)] == ["x", "z"]
     assert graph.path("node:C") == before
 
 
@@ -118,5 +118,5 @@ def test_history_names_every_version(graph: Graph) -> None:
     graph.migrate(b"// note\n" + BASE)
     told = [(v.n, v.operation, v.actor) for v in reversed(read_log(graph.uri))]
     assert told == [(1, "create", "ann"), (2, "load", "bob"), (3, "migrate", "cyd")]
-    description = show.describe_graph(graph.uri, version=2)
+    description = read.describe_graph(graph.uri, version=2)
     assert description.tables["node:P"] == {"rows": 2, "columns": {"age": "I32?", "k": "String"}}

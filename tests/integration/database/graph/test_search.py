@@ -13,10 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gitops.database.graph.embedding import HashEmbedder
 from gitops.database.graph.query.searching import fuse
-from gitops.database.graph.search.embedding import HashEmbedder
-from gitops.database.graph.search.text import TEXT_INDEX, TextColumn, edits_within, tokens
-from gitops.database.graph.search.vector import VectorColumn
+from gitops.database.graph.search import TEXT_INDEX, TextColumn, VectorColumn, edits_within, tokens
 from tests.support.effort import cases
 
 EARLIER = TEXT_INDEX | {"max_token_length": None, "stem": False, "remove_stop_words": False, "ascii_folding": False}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.database.storage.address import StorageKind, StorageRoot, StorageRootError, parse_storage
+from gitops.database.storage.port import StorageKind, StorageRoot, StorageRootError, parse_storage
 
 LOCAL, S3 = StorageKind.LOCAL, StorageKind.S3
 

@@ -46,7 +46,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.forge.refs.records.STATUS": {1: ("forge/status_1.json", "forge/status_1.described.json")},
     "gitops.cluster.approvals.pushes.PUSH_RECORD": {1: ("push_1.json", "push_1.login.json")},
     "gitops.database.graph.delete.DELETION": {1: ("graph/deletion_1.json",)},
-    "gitops.database.graph.history.leases.LEASE": {1: ("graph/lease_1.json",)},
+    "gitops.database.graph.staged.LEASE": {1: ("graph/lease_1.json",)},
     "gitops.database.graph.lines.BRANCHES": {1: ("graph/branches_1.json",)},
     "gitops.database.graph.lines.FLOOR": {1: ("graph/floor_1.json",)},
     "gitops.database.graph.manifest.IDENTITY": {1: ("graph/identity_1.json",)},

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from gitops.database.language.format import format_queries, format_schema
-from gitops.database.language.format.yaml import format_yaml
+from gitops.database.language.format import format_queries, format_schema, format_yaml
 from gitops.database.language.text import LanguageError
 from gitops.database.language.yaml import YamlError, YamlScalar, parse_yaml, to_plain
 from tests.support.cases import read_yaml

@@ -18,11 +18,11 @@ from gitops.database.graph.bulk import BulkPart, BulkPlan, BulkTask, discard_bul
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.branches import create_branch
 from gitops.database.graph.history.gc import Retention, collect_garbage
-from gitops.database.graph.history.leases import read_leases
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadError, LoadMode
 from gitops.database.graph.snapshot import ReadTarget
+from gitops.database.graph.staged import read_leases
 from tests.support.bulk import spread
 from tests.support.histories import SCHEMA, History, lives, person, town
 from tests.support.s3 import S3Place

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
-from gitops.database.graph import show
-from gitops.database.graph.bulk import input_columns, plan_bulk, publish_bulk, write_part
-from gitops.database.graph.bulk.cells import column_cells
+from gitops.database.graph import read
+from gitops.database.graph.bulk import column_cells, input_columns, plan_bulk, publish_bulk, write_part
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.load import LoadError, LoadMode, LoadRequest, load_records
 from gitops.database.graph.snapshot import open_snapshot
@@ -67,7 +66,7 @@ class Place:
         load_records(LoadRequest(self.uri, io.BytesIO(raw), LoadMode.MERGE), WriteContext(CLOCK, self.ids))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        return sorted(show.read_rows(self.uri, name, 100), key=lambda row: str(row["id"]))
+        return sorted(read.read_rows(self.uri, name, 100), key=lambda row: str(row["id"]))
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.database.graph.query import ReadCache, Strategy
-from gitops.database.graph.query.adjacency import Adjacency, NodeNumbering
-from gitops.database.graph.query.adjacency_file import AdjacencyFolder
+from gitops.database.graph.query.adjacency import Adjacency, AdjacencyFolder, NodeNumbering
 from gitops.database.graph.query.cache import adjacency_name
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.snapshot import Snapshot, open_snapshot

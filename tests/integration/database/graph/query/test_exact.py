@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.database.graph.query.conditions import Cell, Condition
 from gitops.database.graph.query.exact import (
     MOST_PUSHED,
     NEVER,
@@ -25,7 +24,8 @@ from gitops.database.graph.query.exact import (
     starts_with,
 )
 from gitops.database.graph.query.options import Budget
-from gitops.database.graph.query.order import ranks
+from gitops.database.graph.query.plan import Cell, Condition
+from gitops.database.graph.query.project import ranks
 from gitops.database.graph.query.tables import PushedFilter, ReadTable
 from gitops.database.language.query.ast import ComparisonOperator
 from gitops.database.language.query.ast import ComparisonOperator as Sign

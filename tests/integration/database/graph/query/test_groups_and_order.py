@@ -12,8 +12,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.database.graph.query.bindings import distinct_rows, equal_pairs
-from gitops.database.graph.query.order import aggregate, first_rows, group
+from gitops.database.graph.query.project import aggregate, first_rows, group
+from gitops.database.graph.query.tables import distinct_rows, equal_pairs
 from gitops.database.language.query.ast import AggregateFunction
 
 NUMBERS = st.none() | st.sampled_from([0.0, -0.0, 1.5, 1e16, -1e16, 1.0, 3.0, 1e308, 5e-324])

@@ -19,7 +19,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.database.graph.query import ReadCache, Strategy
 from gitops.database.graph.query.options import Budget
-from gitops.database.graph.search.text import TextColumn
+from gitops.database.graph.search import TextColumn
 from gitops.database.graph.snapshot import Snapshot, open_snapshot
 from gitops.database.graph.tables import open_table
 from tests.support.query_graphs import ask, towns, values

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.database.graph.query import ReadCache, resident
+from gitops.database.graph.query import ReadCache, tables
 from gitops.database.graph.query.options import Budget
-from gitops.database.graph.query.resident import ResidentColumns, SortedTexts
-from gitops.database.graph.query.tables import ReadTable
+from gitops.database.graph.query.tables import ReadTable, ResidentColumns, SortedTexts
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from tests.support.query_graphs import ask, create, put, town, towns, values
 
@@ -72,8 +71,8 @@ def cells(table: ReadTable, row_ids: list[int], budget: Budget = FREE) -> list[i
 
 
 def test_a_column_is_kept_when_it_was_asked_for_often_enough(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident, "_CALL", 0)
-    monkeypatch.setattr(resident, "_ROW", 1)
+    monkeypatch.setattr(tables, "_CALL", 0)
+    monkeypatch.setattr(tables, "_ROW", 1)
     table = ReadCache().table(open_snapshot(graph, ReadTarget(version=3)), "node:Town")
     held = []
     for _ in range(6):
@@ -149,8 +148,8 @@ def test_a_text_is_found_where_it_is(cells: list[str | None], data: st.DataObjec
 def test_a_column_is_sorted_when_texts_were_looked_for_often_enough(
     graph: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resident, "_SEARCH", 1)
-    monkeypatch.setattr(resident, "_SORT", 0.2)
+    monkeypatch.setattr(tables, "_SEARCH", 1)
+    monkeypatch.setattr(tables, "_SORT", 0.2)
     for most, expected in ((2**20, [None, None, [7], [7]]), (NODES, [None] * 4)):
         table = ReadCache(max_column_bytes=most).table(open_snapshot(graph, ReadTarget(version=3)), "node:Town")
         found = [table.equal("key", "t7", FREE) for _ in range(4)]

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.query import ReadCache, Strategy, adjacency, execute, expand, plan, tables
-from gitops.database.graph.query import strategies as rules
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.database.graph.staged import WriteContext
 from tests.support.effort import cases
@@ -118,10 +117,10 @@ def chosen(result: Any) -> list[str]:
 def test_what_is_asked_decides_how(graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, far = '$a: Town {key: "t1"}  $a road $b', "$a: Town  $a road{1,3} $b"
     cache = ReadCache()
-    monkeypatch.setattr(rules, "_ROUND", 0)
-    monkeypatch.setattr(rules, "_ASKED", 0)
+    monkeypatch.setattr(expand, "_ROUND", 0)
+    monkeypatch.setattr(expand, "_ASKED", 0)
     assert chosen(ask(graph, both(one), explain=True, cache=cache)) == ["index"], "little is asked of a small table"
-    monkeypatch.setattr(rules, "_FEW", 100)
+    monkeypatch.setattr(expand, "_FEW", 100)
     assert chosen(ask(graph, both(far), explain=True)) == ["csr"], "much is asked"
     assert chosen(ask(graph, both("$a: Town  $a road $b"), explain=True)) == ["scan"], "one step, and nothing is kept"
     assert chosen(ask(graph, both("$a: Town  $a road $b"), explain=True, cache_dir=tmp_path)) == ["csr"]
@@ -131,15 +130,15 @@ def test_what_is_asked_decides_how(graph: str, tmp_path: Path, monkeypatch: pyte
     assert chosen(ask(graph, both(one), explain=True, cache_dir=tmp_path, cache=ReadCache())) == ["csr"], (
         "but once only"
     )
-    monkeypatch.setattr(rules, "_FEW", 20)
+    monkeypatch.setattr(expand, "_FEW", 20)
     deep = '$a: Town {key: "t1"}  $a road{1,3} $b'
     assert chosen(ask(graph, both(one), explain=True)) == ["index"]
     assert chosen(ask(graph, both(deep), explain=True)) == ["csr"], "every step multiplies what is asked"
-    monkeypatch.setattr(rules, "_FEW", 100)
-    monkeypatch.setattr(rules, "_MOST", 10)
+    monkeypatch.setattr(expand, "_FEW", 100)
+    monkeypatch.setattr(expand, "_MOST_EDGES", 10)
     assert chosen(ask(graph, both(far), explain=True)) == ["scan"], "too many edges to build"
-    monkeypatch.setattr(rules, "_SMALL", 10)
-    monkeypatch.setattr(rules, "_MOST", 10**9)
+    monkeypatch.setattr(expand, "_SMALL", 10)
+    monkeypatch.setattr(expand, "_MOST_EDGES", 10**9)
     assert chosen(ask(graph, both(one), explain=True, cache_dir=tmp_path)) == ["csr"], (
         "no index, and the table is not small"
     )
@@ -147,8 +146,8 @@ def test_what_is_asked_decides_how(graph: str, tmp_path: Path, monkeypatch: pyte
 
 def test_what_is_asked_often_is_walked_in_memory(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = both('$a: Town {key: "t1"}  $a road $b')
-    monkeypatch.setattr(rules, "_ROUND", 150)
-    monkeypatch.setattr(rules, "_ASKED", 0)
+    monkeypatch.setattr(expand, "_ROUND", 150)
+    monkeypatch.setattr(expand, "_ASKED", 0)
 
     def five(**limits: Any) -> list[list[str]]:
         cache = ReadCache()
@@ -159,7 +158,7 @@ def test_what_is_asked_often_is_walked_in_memory(graph: str, monkeypatch: pytest
     assert five(memory_bytes=2**24, timeout_s=60) == [["index"]] * 3 + [["csr"]] * 2
     assert five(memory_bytes=2**14) == [["index"]] * 5, "what does not fit is done without"
     assert [chosen(ask(graph, one, explain=True)) for _ in range(5)] == [["index"]] * 5, "nothing is kept"
-    monkeypatch.setattr(rules, "_AHEAD_IN_S", 1)
+    monkeypatch.setattr(expand, "_AHEAD_IN_S", 1)
     assert five(timeout_s=60) == [["index"]] * 5, "a query with a deadline builds only what is soon done"
 
 
@@ -168,8 +167,8 @@ def test_several_steps_over_few_edges_are_walked_in_memory(graph: str, monkeypat
     assert chosen(ask(graph, both(deep), explain=True)) == ["csr"]
     assert chosen(ask(graph, both(one), explain=True)) == ["index"]
     assert chosen(ask(graph, both(deep), explain=True, memory_bytes=2**30)) == ["index"], "it takes no memory unasked"
-    monkeypatch.setattr(rules, "_ROUND", 10)
-    monkeypatch.setattr(rules, "_ASKED", 1)
+    monkeypatch.setattr(expand, "_ROUND", 10)
+    monkeypatch.setattr(expand, "_ASKED", 1)
     assert chosen(ask(graph, both(deep), explain=True)) == ["index"], "there are too many edges for that"
 
 

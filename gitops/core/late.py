@@ -1,0 +1,23 @@
+"""A stand-in for what is costly to make or to load, and often not needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Late"]
+
+
+class Late:
+    """Becomes what `make` gives when something is asked of it that is not in `known`. Two threads may both make it."""
+
+    def __init__(self, make: Callable[[], Any], **known: Any) -> None:
+        """`known` are its public members that need not be made."""
+        self._make = make
+        self.__dict__.update(known)
+
+    def __getattr__(self, name: str) -> Any:
+        """A member of what is made; from then on all public members are at hand."""
+        made = self._make()
+        self.__dict__.update({each: getattr(made, each) for each in dir(made) if not each.startswith("_")})
+        return getattr(made, name)

@@ -1,0 +1,789 @@
+"""Loads whose rows are written by many processes, on one machine or many, and published by one.
+
+1. `plan_bulk` reserves: it names the version that workers start from, and keeps gc away from what they write.
+2. `write_part` runs anywhere: it turns Arrow batches into data files of one table. It touches no manifest and no version.
+3. `publish_bulk` checks all parts together and makes one version of the graph, as a load does. `discard_bulk` gives up.
+
+What the driver and the workers exchange (plans, tasks and parts) is plain JSON:
+
+1. A plan is a lease on the version that it is made from. Until it expires, gc keeps that version, every later one of its
+   tables, and the files that workers write.
+2. A plan expires after six days. The Lance driver keeps files that belong to no version for seven: so a part with a valid plan
+   has its files, and gc removes files without a plan.
+3. None of them holds credentials: every process takes them from its own environment.
+
+A worker writes Arrow batches of one table to data files that belong to no version. Batches are strict like records of JSON, and
+checked column by column where that is possible. A value is accepted when it means the same in the column's type: a whole number
+that fits, a float of another width, a time with a zone. Texts are not parsed. Numbers that are not finite, nulls inside lists and
+invalid UTF-8 are refused.
+
+A worker has checked each row by itself. Publishing checks what needs all rows, over all parts and the current graph: ids and
+unique groups do not clash, edges have their ends, numbers of edges are in bounds. It is the second pass of a load
+(`gitops.database.graph.write.joint`), which reads only the keys back from the data files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Self
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata
+
+from gitops.core.clock import IdSource, parse_timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.core.documents.forms import BOOLEAN, OBJECT, TEXT, ULID, Form, list_of, record
+from gitops.core.documents.json_bytes import parse
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError, UsageError, system_reason
+from gitops.database.graph import layout
+from gitops.database.graph.layout import MAIN
+from gitops.database.graph.lines import read_floor
+from gitops.database.graph.load import LoadError, LoadMode, LoadPublisher, LoadRequest
+from gitops.database.graph.manifest import NAME, TIME, TableEntry, find_manifest, number, read_json
+from gitops.database.graph.results import LoadResult
+from gitops.database.graph.root import GraphFolder
+from gitops.database.graph.snapshot import ReadTarget, Snapshot, kept_versions, open_snapshot
+from gitops.database.graph.staged import (
+    WriteContext,
+    hold_lease,
+    precise_timestamp,
+    read_leases,
+    retry_until_published,
+    sleep_jittered,
+    take_lease,
+)
+from gitops.database.graph.tables import (
+    DRIVER_ERRORS,
+    arrow_field,
+    arrow_schema,
+    data_files,
+    declared_type,
+    open_table,
+    raw_columns,
+    stage_rows,
+)
+from gitops.database.graph.values import DAYS, MOMENTS, CellError
+from gitops.database.graph.write.intake import FILE_BYTES, LoadIntake, RecordProblems, group_key
+from gitops.database.graph.write.rules import cell_faults, find_mismatches, node_id, pattern_fault
+from gitops.database.language.schema import FLOATS, INTEGERS, EdgeType, NodeType, PropType, Scalar
+
+__all__ = [
+    "BulkPart",
+    "BulkPlan",
+    "BulkTask",
+    "column_cells",
+    "discard_bulk",
+    "input_columns",
+    "load_parquet",
+    "plan_bulk",
+    "publish_bulk",
+    "write_part",
+]
+
+TERM = timedelta(days=6)
+_FILE = re.compile(r"[0-9A-Za-z_-]+\.lance")
+
+_FORMS: Mapping[str, Form[Any]] = {
+    "bulk": ULID,
+    "version": number(1),
+    "tables": OBJECT,
+    "expires_at": TIME,
+    "rows": number(0),
+    "fresh": BOOLEAN,
+    "fragments": list_of(TEXT),
+}
+
+
+class _Exchanged:
+    """A dataclass with a plain JSON form: a member for each field."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The value as plain JSON."""
+        form = asdict(self)  # type: ignore[call-overload] # every subclass is a dataclass
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in form.items()}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Self:
+        """Read back what `to_json` gave. Raises IntegrityError `graph_unreadable`."""
+        declared = {each.name: _FORMS.get(each.name, NAME) for each in fields(cls)}  # type: ignore[arg-type] # as above
+        return read_json(record(cls, declared), form, f"the {cls.__name__.removeprefix('Bulk').lower()}")
+
+
+@dataclass(frozen=True, slots=True)
+class BulkTask(_Exchanged):
+    """What a worker needs to write rows of one table: where, which version, and the schema that the rows must fit."""
+
+    bulk: str
+    uri: str
+    graph_id: str
+    branch: str
+    version: int
+    schema_ir: str
+    key: str
+    path: str
+
+    def open(self) -> Snapshot:
+        """Open the version of the task.
+
+        Raises GitopsError `graph_conflict` when the root holds another graph; and as `open_snapshot`.
+        """
+        snapshot = open_snapshot(self.uri, ReadTarget(self.branch, version=self.version))
+        entry = snapshot.manifest.tables.get(self.key)
+        same = snapshot.identity.graph_id == self.graph_id and snapshot.manifest.schema_ir == self.schema_ir
+        if not same or entry is None or entry.path != self.path:
+            detail = (
+                f"version {self.version} at {snapshot.root.location} is not the version that the bulk load began with"
+            )
+            raise GitopsError(Code.GRAPH_CONFLICT, detail, path=self.uri)
+        return snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPlan(_Exchanged):
+    """A bulk load that was begun: its id, the version that it starts from, and the folder and columns of each table.
+
+    The id becomes the commit id of the published version: a plan is published once.
+    """
+
+    bulk: str
+    uri: str
+    graph_id: str
+    branch: str
+    version: int
+    schema_ir: str
+    tables: Mapping[str, Mapping[str, Any]]
+    expires_at: str
+
+    def task(self, key: str) -> BulkTask:
+        """What a worker needs for rows of a table (`node:Person`, `edge:Knows`). Raises UsageError `usage_error`."""
+        if key not in self.tables:
+            known = ", ".join(sorted(self.tables))[:300]
+            raise UsageError(Code.USAGE_ERROR, f"the graph has no table {key[:80]!r}; it has {known}")
+        shared = (self.bulk, self.uri, self.graph_id, self.branch, self.version, self.schema_ir)
+        return BulkTask(*shared, key=key, path=self.tables[key]["path"])
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPart(_Exchanged):
+    """Rows of one table in data files: `fragments` describes them in the JSON of the Lance driver.
+
+    `fresh`: all ids were generated for these rows, so they cannot clash.
+    """
+
+    bulk: str
+    key: str
+    path: str
+    rows: int
+    fresh: bool
+    fragments: tuple[str, ...]
+
+    def staged(self) -> list[FragmentMetadata]:
+        """The fragments, for the driver. Raises IntegrityError `graph_unreadable`."""
+        found = []
+        for text in self.fragments:
+            try:
+                fragment = FragmentMetadata.from_json(json.dumps(parse(text.encode())))
+                sound = all(_FILE.fullmatch(file.path) for file in fragment.files)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                sound = False
+            if not sound:
+                place = f"the part of {self.key}"
+                raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place}: a fragment is not well formed", path=place)
+            found.append(fragment)
+        return found
+
+
+def plan_bulk(uri: str, context: WriteContext, branch: str = layout.MAIN) -> BulkPlan:
+    """Begin a bulk load into a branch. Other writers are not blocked; only a change of the schema ends it.
+
+    Raises GitopsError as `open_snapshot`; `graph_version_gone` when gc has removed the version already.
+    """
+    snapshot = open_snapshot(uri, ReadTarget(branch))
+    manifest = snapshot.manifest
+    lease = take_lease(snapshot, context, TERM)
+    return BulkPlan(
+        bulk=lease.id,
+        uri=uri,
+        graph_id=snapshot.identity.graph_id,
+        branch=branch,
+        version=manifest.n,
+        schema_ir=manifest.schema_ir,
+        tables={key: table_form(entry) for key, entry in manifest.tables.items()},
+        expires_at=lease.expires_at,
+    )
+
+
+def table_form(entry: TableEntry) -> dict[str, Any]:
+    """What must not change of a table while files are written for it: its folder, and which column is which."""
+    return {"path": entry.path, "fields": dict(entry.fields)}
+
+
+_DAY_MS = 86_400_000
+_ACCEPTED: Mapping[Scalar, tuple[Callable[[pa.DataType], bool], ...]] = {
+    Scalar.STRING: (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    Scalar.BOOL: (pa.types.is_boolean,),
+    **dict.fromkeys(INTEGERS, (pa.types.is_integer,)),
+    **dict.fromkeys(FLOATS, (pa.types.is_integer, pa.types.is_floating)),
+    Scalar.DATE: (pa.types.is_date,),
+    Scalar.DATETIME: (pa.types.is_integer, pa.types.is_date64),
+    Scalar.BLOB: (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+}
+
+
+def cell_type(kind: PropType) -> pa.DataType:
+    """The type of a column of cells; that of a blob is bytes until it is stored."""
+    return pa.large_binary() if kind.scalar is Scalar.BLOB else arrow_field("cells", kind).type
+
+
+def column_cells(column: pa.Array, kind: PropType) -> pa.Array:
+    """The cells of a column, nulls left as they are; blobs are bytes. Raises CellError."""
+    try:
+        column.validate(full=True)
+        if pa.types.is_null(column.type):
+            return pa.nulls(len(column), cell_type(kind))
+        if kind.is_list:
+            return _lists(column, kind)
+        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        return _vectors(plain, kind) if kind.scalar is Scalar.VECTOR else _plain_cells(plain, kind.scalar)
+    except CellError:
+        raise
+    except (pa.ArrowException, ValueError, NotImplementedError) as error:
+        # Arrow raises any of these for a value that it cannot convert.
+        raise CellError(str(error).partition("\n")[0]) from error
+
+
+def _lists(column: pa.Array, kind: PropType) -> pa.Array:
+    items, lengths = _items(column)
+    if items.null_count:
+        raise CellError("a list holds a null")
+    cells = column_cells(items, PropType(kind.scalar, enum_values=kind.enum_values))
+    ends = pc.cumulative_sum(pc.fill_null(lengths, 0)).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.ListArray.from_arrays(offsets, cells, type=cell_type(kind), mask=lengths.is_null())
+
+
+def _items(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The items of all lists, and the length of each list, null for no list."""
+    listed = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(is_kind(column.type) for is_kind in listed):
+        raise CellError(f"got {column.type}")
+    return column.flatten(), pc.list_value_length(column).cast(pa.int32())
+
+
+def _plain_cells(column: pa.Array, scalar: Scalar) -> pa.Array:
+    """The cells of a property that is neither a list nor a vector.
+
+    A time with a zone is a moment; one without is taken for UTC. What is finer than a millisecond is cut off.
+    """
+    if scalar is Scalar.DATE and pa.types.is_integer(column.type):
+        column = column.cast(pa.int32()).cast(pa.date32())
+    elif scalar is Scalar.DATETIME and pa.types.is_timestamp(column.type):
+        floored = pc.floor_temporal(column.cast(pa.timestamp(column.type.unit)), unit="millisecond")
+        column = floored.cast(pa.timestamp("ms")).cast(pa.int64())
+    elif scalar is Scalar.DATETIME and pa.types.is_date32(column.type):
+        column = pc.multiply_checked(column.cast(pa.int32()).cast(pa.int64()), _DAY_MS)
+    if not any(accepts(column.type) for accepts in _ACCEPTED[scalar]):
+        raise CellError(f"got {column.type}")
+    if scalar is Scalar.DATETIME:
+        numbers = column.cast(pa.int64())
+        _require_between(numbers, MOMENTS)
+        return pa.Array.from_buffers(pa.date64(), len(numbers), numbers.buffers(), offset=numbers.offset)
+    cells = column.cast(cell_type(PropType(scalar)), safe=scalar not in FLOATS)
+    if scalar in FLOATS and not pc.all(pc.is_finite(cells), min_count=0).as_py():
+        raise CellError("a number is not finite, or too large")
+    if scalar is Scalar.DATE:
+        _require_between(cells.cast(pa.int32()), DAYS)
+    return cells
+
+
+def _require_between(numbers: pa.Array, bounds: tuple[int, int]) -> None:
+    low, high = bounds
+    if not pc.all(pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high)), min_count=0).as_py():
+        raise CellError("the time is not within the years 1 to 9999")
+
+
+def _vectors(column: pa.Array, kind: PropType) -> pa.Array:
+    items, lengths = _items(column)
+    dimension = kind.dimension or 0
+    if not pc.all(pc.equal(lengths, dimension), min_count=0).as_py():
+        odd = next(each for each in lengths.to_pylist() if each not in (None, dimension))
+        raise CellError(f"got {odd} dimensions")
+    if items.null_count:
+        raise CellError("a vector holds a null")
+    numbers = column_cells(items, PropType(Scalar.F32))
+    taken = pc.cumulative_sum(lengths.is_valid().cast(pa.int64()))
+    rows = pc.if_else(lengths.is_valid(), pc.subtract(taken, 1), pa.scalar(None, pa.int64()))
+    return pa.FixedSizeListArray.from_arrays(numbers, type=cell_type(kind)).take(rows)
+
+
+_BATCH_ROWS = 1 << 14
+_SHOWN = 80
+_PRESENT = object()
+
+
+def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids: IdSource) -> BulkPart:
+    """Check each row by itself and write it; the part is durable, and not visible to readers.
+
+    `batches` has a column per property, which may be missing where the property may be; `id` where the type has no key; and for
+    edges `from` and `to`, the ids of their ends (`src` and `dst` if properties have these names). `ids` makes ids that are not
+    given. Memory is bounded by the larger of a batch and a data file of 64 MiB.
+
+    Raises LoadError with the rows that do not fit, counted from 1, and nothing stays; as `BulkTask.open`; RemoteError.
+    """
+    snapshot = task.open()
+    folder, entry = snapshot.folder, snapshot.manifest.tables[task.key]
+    problems = RecordProblems()
+    declared = declared_type(snapshot.schema().catalog, task.key)
+    # The driver reads columns of a file that belongs to no version only as far as no Blob column comes before them.
+    blob = next((name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB), None)
+    for name in (name for group in declared.unique for name in group if name in declared.properties):
+        if blob is not None and blob < name:
+            detail = f"{declared.name}.{name} is unique and its column follows the Blob {blob}: use gitops graph load"
+            raise UsageError(Code.USAGE_ERROR, detail)
+    maker = _RowMaker(declared, ids, problems)
+    known = folder.begin(task.path)
+    staged: list[FragmentMetadata] = []
+    waiting: list[pa.Table] = []
+    try:
+        for batch in batches.to_batches() if isinstance(batches, pa.Table) else batches:
+            for start in range(0, batch.num_rows, _BATCH_ROWS):
+                waiting.append(maker.rows(batch.slice(start, _BATCH_ROWS)))
+                if problems.total:
+                    waiting.clear()
+                if sum(table.nbytes for table in waiting) >= FILE_BYTES:
+                    staged += stage_rows(folder, entry, pa.concat_tables(waiting))
+                    waiting.clear()
+        problems.settle()
+        if sum(table.num_rows for table in waiting):
+            staged += stage_rows(folder, entry, pa.concat_tables(waiting))
+        if staged:
+            folder.settle(task.path, known)
+    except OSError as error:
+        remove_files(folder, task.path, staged)
+        raise RemoteError(Code.STORAGE_FAILED, system_reason(error, snapshot.root.location)) from error
+    except BaseException:
+        remove_files(folder, task.path, staged)
+        raise
+    fragments = tuple(json.dumps(fragment.to_json()) for fragment in staged)
+    return BulkPart(task.bulk, task.key, task.path, maker.count, maker.fresh, fragments)
+
+
+def remove_files(folder: GraphFolder, path: str, staged: Iterable[FragmentMetadata]) -> None:
+    """Remove data files that no version names; stops at the first failure, and gc removes the rest."""
+    for file in (file for fragment in staged for file in fragment.files):
+        try:
+            folder.remove(f"{path}/data/{file.path}")
+            folder.remove(f"{path}/data/{file.path.removesuffix('.lance')}")
+        except (OSError, RemoteError):
+            return
+
+
+def input_columns(declared: NodeType | EdgeType) -> Mapping[str, bool]:
+    """The columns that batches for a table may have, and whether each must be there."""
+    ends = dict.fromkeys(_end_columns(declared), True) if isinstance(declared, EdgeType) else {}
+    return {**ends, **{name: not kind.nullable for name, kind in declared.properties.items()}, "id": False}
+
+
+def _end_columns(declared: EdgeType) -> tuple[str, str]:
+    """The columns with the ends of edges: `from` and `to`, or `src` and `dst` where a property has one of these names."""
+    return ("src", "dst") if {"from", "to"} & declared.properties.keys() else ("from", "to")
+
+
+class _RowMaker:
+    """Makes rows of one table; problems are noted with the number of the row, counted over all batches."""
+
+    def __init__(self, declared: NodeType | EdgeType, ids: IdSource, problems: RecordProblems) -> None:
+        self._declared = declared
+        self._schema = arrow_schema(declared)
+        self._columns = input_columns(declared)
+        self._ids = ids
+        self._problems = problems
+        self.count = 0
+        self.fresh = isinstance(declared, EdgeType) or declared.key is None
+        """Whether all ids were made here."""
+
+    def rows(self, batch: pa.RecordBatch) -> pa.Table:
+        """The rows of a batch, none if there is a problem with any. Raises LoadError when there are too many problems."""
+        declared, before, start = self._declared, self._problems.total, self.count
+        self.count += batch.num_rows
+        names = batch.schema.names
+        odd = next((name for name in names if name not in self._columns or names.count(name) > 1), None)
+        missing = next((name for name, needed in self._columns.items() if needed and name not in names), None)
+        if odd is not None:
+            self._problems.add(0, f"{declared.name} has no property {odd[:_SHOWN]!r}, or the column appears twice")
+        elif missing is not None:
+            self._problems.add(0, f"column {missing!r} of {declared.name} is missing")
+        self._problems.settle()
+        columns: dict[str, pa.Array] = {}
+        for name, kind in declared.properties.items():
+            columns[name] = pa.nulls(batch.num_rows, cell_type(kind))
+            if name in names:
+                expects = f"strict property {declared.name}.{name} expects {kind}"
+                columns[name] = self._column(batch.column(name), expects, kind, start)
+        if self._problems.total == before:
+            self._check_rows(columns, start)
+        if self._problems.total == before:
+            head = self._id_columns(batch, columns, start)
+        if self._problems.total > before:
+            return self._schema.empty_table()
+        for name, kind in declared.properties.items():
+            if kind.scalar is Scalar.BLOB:
+                columns[name] = lance.blob_array(columns[name].to_pylist())
+        columns = head | columns
+        return pa.Table.from_arrays([columns[field.name] for field in self._schema], schema=self._schema)
+
+    def _column(self, column: pa.Array, expects: str, kind: PropType, start: int) -> pa.Array:
+        """The cells of a column. If one does not fit, each is looked at, to say which."""
+        try:
+            return column_cells(column, kind)
+        except CellError as error:
+            fault: CellError = error
+        for at in range(len(column)):
+            try:
+                column_cells(column.slice(at, 1), kind)
+            except CellError as error:
+                self._problems.add(start + at + 1, f"{expects}: {str(error)[:_SHOWN]}")
+        if not self._problems.total:
+            self._problems.add(start + 1, f"{expects}: {str(fault)[:_SHOWN]}")
+        return pa.nulls(len(column), cell_type(kind))
+
+    def _check_rows(self, cells: Mapping[str, pa.Array], start: int) -> None:
+        """What must hold of each row by itself. Rows that may be wrong are found by columns, and looked at as records are."""
+        declared, suspects = self._declared, set[int]()
+        bounds = {bound.property_name for bound in declared.ranges} if isinstance(declared, NodeType) else set()
+        looked: dict[str, list[Any]] = {}
+        for name, kind in declared.properties.items():
+            column = cells[name]
+            if not kind.nullable and column.null_count:
+                suspects.update(pc.indices_nonzero(column.is_null()).to_pylist())
+            if kind.enum_values is not None or name in bounds:
+                looked[name] = raw_columns(pa.table({name: column}))[name]
+            if name in bounds or (kind.enum_values is not None and kind.is_list):
+                suspects.update(range(len(column)))
+            elif kind.enum_values is not None:
+                odd = pc.invert(pc.is_in(column, pa.array(kind.enum_values, pa.string())))
+                suspects.update(pc.indices_nonzero(pc.and_(column.is_valid(), odd)).to_pylist())
+        for at in sorted(suspects):
+            row = {
+                name: looked[name][at] if name in looked else _PRESENT if cells[name].is_valid()[at].as_py() else None
+                for name in declared.properties
+            }
+            for fault in cell_faults(declared, row):
+                self._problems.add(start + at + 1, fault)
+        for check in declared.checks if isinstance(declared, NodeType) else ():
+            for at in find_mismatches(check, cells[check.property_name]):
+                self._problems.add(start + at + 1, pattern_fault(declared, check))
+
+    def _id_columns(self, batch: pa.RecordBatch, cells: Mapping[str, pa.Array], start: int) -> dict[str, pa.Array]:
+        """The columns `id`, `src` and `dst`; ids that are not given are made, of the key if there is one."""
+        declared, text, given = self._declared, PropType(Scalar.STRING), None
+        if "id" in batch.schema.names:
+            given = self._column(batch.column("id"), "'id' expects a text", text, start)
+            odd = pc.or_(pc.equal(given, ""), pc.match_substring(given, "\0"))
+            for at in pc.indices_nonzero(pc.fill_null(odd, False)).to_pylist():
+                self._problems.add(start + at + 1, "'id' is not a text that can be an id")
+        head: dict[str, pa.Array] = {}
+        if isinstance(declared, EdgeType):
+            for name, member in zip(("src", "dst"), _end_columns(declared), strict=True):
+                ends = head[name] = self._column(batch.column(member), f"{member!r} expects a text", text, start)
+                for at in pc.indices_nonzero(ends.is_null()).to_pylist() if ends.null_count else ():
+                    self._problems.add(start + at + 1, f"edge missing '{member}'")
+        elif declared.key is not None:
+            own = _key_ids(declared, declared.key, cells)
+            if given is not None:
+                # A null id is not compared: the key makes the id.
+                for at in pc.indices_nonzero(pc.fill_null(pc.not_equal(given, own), False)).to_pylist():
+                    shown, made = given[at].as_py()[:_SHOWN], own[at].as_py()[:_SHOWN]
+                    fault = f"'id' is {shown!r} and the key of {declared.name} makes it {made!r}"
+                    self._problems.add(start + at + 1, fault)
+            return {"id": own}
+        if given is not None:
+            self.fresh = self.fresh and given.null_count == len(given)
+        known = [None] * batch.num_rows if given is None else given.to_pylist()
+        return {"id": pa.array([own or self._ids.ulid() for own in known], pa.string()), **head}
+
+
+def _key_ids(declared: NodeType, key: Sequence[str], cells: Mapping[str, pa.Array]) -> pa.Array:
+    """The ids that the keys make. Texts and whole numbers are their own canonical texts; others are made one by one."""
+    kind = declared.properties[key[0]]
+    if len(key) == 1 and kind.scalar is Scalar.STRING:
+        return cells[key[0]]
+    if len(key) == 1 and kind.scalar in INTEGERS:
+        return cells[key[0]].cast(pa.string())
+    columns = raw_columns(pa.table({name: cells[name] for name in key}))
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return pa.array([node_id(declared, row) for row in rows], pa.string())
+
+
+_PARQUET_ROWS = 1 << 16
+
+
+def publish_bulk(
+    plan: BulkPlan, parts: Sequence[BulkPart], context: WriteContext, mode: LoadMode = LoadMode.MERGE
+) -> LoadResult:
+    """Check the parts together and publish them as one version of the plan's branch. Parts without rows count for nothing.
+
+    May be called again after a failure or a crash: a plan is published once, and what it has become is found again.
+
+    Raises LoadError with the parts and rows that do not fit (`parts[0].rows[17]`); UsageError for parts that are not of this
+    plan, or are given twice; GitopsError `graph_version_gone` when the plan has expired or was discarded, `graph_conflict`
+    when the schema has changed since, or other writers published first 32 times; RemoteError `storage_failed`, also when a
+    file of a part is not as it was written.
+    """
+    given = [part for part in parts if part.rows]
+    staged = _read_fragments(plan, given)
+    snapshot = open_snapshot(plan.uri, ReadTarget(plan.branch))
+    manifest = snapshot.manifest
+    tables = {key: table_form(entry) for key, entry in manifest.tables.items()}
+    if snapshot.identity.graph_id != plan.graph_id or manifest.schema_ir != plan.schema_ir or tables != plan.tables:
+        detail = f"the schema of {snapshot.root.location} changed since the bulk load began"
+        raise GitopsError(Code.GRAPH_CONFLICT, detail, path=plan.uri)
+    published = _find_published(plan, snapshot, given)
+    if published is not None:
+        _end_lease(plan, snapshot)
+        return published
+    _mark_begun(plan, snapshot, context)
+    with hold_lease(snapshot, context), _PartIntake(snapshot, given) as intake:
+        for part, fragments in zip(given, staged, strict=True):
+            intake.take(part, fragments)
+        if not intake.tables:
+            _end_lease(plan, snapshot)
+            return LoadResult(manifest.n, {})
+        request = LoadRequest(plan.uri, io.BytesIO(), mode, plan.branch)
+        publisher = LoadPublisher(replace(context, ids=_CommitId(plan.bulk)), request, snapshot, intake)
+        publisher.check(snapshot)
+        result = retry_until_published(publisher.attempt, sleep_jittered)
+    _end_lease(plan, snapshot)
+    return result
+
+
+def discard_bulk(plan: BulkPlan, parts: Sequence[BulkPart]) -> None:
+    """Discard a bulk load: remove the plan and the files of the parts, except those that a version has.
+
+    Files of a worker that died before it returned its part are removed by gc after seven days. Raises as `publish_bulk`.
+    """
+    staged = _read_fragments(plan, parts)
+    snapshot = open_snapshot(plan.uri, ReadTarget())
+    if snapshot.identity.graph_id != plan.graph_id:
+        return
+    for path in sorted({part.path for part in parts}):
+        kept = data_files(snapshot.folder, path)
+        for part, fragments in zip(parts, staged, strict=True):
+            if part.path == path:
+                free = [each for each in fragments if not kept.intersection(file.path for file in each.files)]
+                remove_files(snapshot.folder, path, free)
+    _end_lease(plan, snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class _CommitId:
+    """An IdSource with one given id."""
+
+    id: str
+
+    def ulid(self) -> str:
+        return self.id
+
+
+class _PartProblems(RecordProblems):
+    """Problems whose records are named by part and row."""
+
+    def __init__(self, parts: Sequence[BulkPart]) -> None:
+        super().__init__()
+        self._starts = [sum(part.rows for part in parts[:at]) for at in range(len(parts))]
+
+    def place(self, record: int) -> tuple[str, str, SourceRef | None]:
+        at = bisect_right(self._starts, record - 1) - 1
+        row = record - self._starts[at]
+        return f"parts[{at}].rows[{row}]", f"part {at}, row {row}", None
+
+
+class _PartIntake(LoadIntake):
+    """An intake of rows that are in data files already; only their keys are read."""
+
+    def __init__(self, snapshot: Snapshot, parts: Sequence[BulkPart]) -> None:
+        super().__init__(snapshot, None)
+        self.problems = _PartProblems(parts)
+        self._record = 0
+
+    def take(self, part: BulkPart, fragments: Sequence[FragmentMetadata]) -> None:
+        """Note the keys of a part, in the order of its rows. Raises RemoteError `storage_failed`.
+
+        In a fresh part ids cannot clash and are not noted; no row is replaced, and each end is noted once.
+        """
+        table = self.tables.get(part.key) or self.open_table(part.key)
+        counted = isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None)
+        members = list(dict.fromkeys(name for group in table.groups for name in group))
+        columns = list(dict.fromkeys(("id", *table.ends, *members)))
+        for fragment in fragments:
+            keys = _read_columns(self.snapshot, part.path, fragment, columns)
+            if keys.num_rows != fragment.physical_rows:
+                detail = f"a part of {part.key} has {keys.num_rows} rows, and {fragment.physical_rows} were written"
+                raise RemoteError(Code.STORAGE_FAILED, detail)
+            first, start = self._record + 1, table.rows
+            self._record += keys.num_rows
+            table.rows += keys.num_rows
+            if not part.fresh:
+                for at, row_id in enumerate(keys.column("id").to_pylist()):
+                    table.ids.add(row_id, first + at, start + at)
+            for column, spill in table.ends.items():
+                ends = keys.column(column)
+                once = part.fresh and not counted
+                for at, end in _distinct_texts(ends) if once else enumerate(ends.to_pylist()):
+                    spill.add(end, first + at)
+            cells = raw_columns(keys.select(members))
+            for group, spill in table.groups.items():
+                for at, values in enumerate(zip(*(cells[name] for name in group), strict=True)):
+                    key = group_key(values)
+                    if key is not None:
+                        spill.add(key, first + at)
+        table.staged += fragments
+
+
+def _distinct_texts(column: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
+    """Each text once, with the place where it is first."""
+    encoded = column.combine_chunks().dictionary_encode()
+    texts, places = np.unique(encoded.indices.to_numpy(), return_index=True)
+    yield from zip(places.tolist(), encoded.dictionary.take(pa.array(texts)).to_pylist(), strict=True)
+
+
+def _read_columns(snapshot: Snapshot, path: str, fragment: FragmentMetadata, columns: list[str]) -> pa.Table:
+    """Columns of the data file of a fragment that belongs to no version. A worker writes one file for each."""
+    place = snapshot.folder.dataset(f"{path}/data/{fragment.files[0].path}")
+    try:
+        reader = LanceFileReader(place.uri, storage_options=place.driver_options(), columns=columns)
+        return reader.read_all(batch_size=_PARQUET_ROWS).to_table()
+    except DRIVER_ERRORS as error:
+        reason = str(error).partition("<")[0].partition("\n")[0][:200]
+        raise RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {reason}") from error
+
+
+def _read_fragments(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[FragmentMetadata]]:
+    """The fragments of each part. Raises UsageError for a part that is not of the plan, or is given twice."""
+    staged, seen = [], set[str]()
+    for at, part in enumerate(parts):
+        if part.bulk != plan.bulk or part.key not in plan.tables or part.path != plan.tables[part.key]["path"]:
+            raise UsageError(Code.USAGE_ERROR, f"part {at} does not belong to the bulk load {plan.bulk}")
+        fragments = part.staged()
+        names = {file.path for fragment in fragments for file in fragment.files}
+        if seen & names or sum(fragment.physical_rows for fragment in fragments) != part.rows:
+            raise UsageError(Code.USAGE_ERROR, f"part {at} is given twice, or is not as the worker returned it")
+        seen |= names
+        staged.append(fragments)
+    return staged
+
+
+def _find_published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart]) -> LoadResult | None:
+    """The result of this bulk load if it was published before: the id of the plan is the commit id of the version.
+
+    Raises UsageError for a part that is not in it.
+    """
+    store, line = snapshot.store, snapshot.line
+    for holder, n in kept_versions(store, line):
+        if n <= plan.version:
+            break
+        manifest = find_manifest(store, n, holder)
+        if manifest is not None and manifest.txn_id == plan.bulk:
+            for at, part in enumerate(parts):
+                dataset = open_table(snapshot.folder, manifest.tables[part.key])
+                held = {file.path for each in dataset.get_fragments() for file in each.metadata.files}
+                if any(file.path not in held for fragment in part.staged() for file in fragment.files):
+                    detail = f"the bulk load {plan.bulk} was published as version {n}, without part {at}"
+                    raise UsageError(Code.USAGE_ERROR, detail)
+            rows = Counter[str]()
+            for part in parts:
+                rows[part.key] += part.rows
+            return LoadResult(n, dict(rows), manifest)
+    return None
+
+
+def _mark_begun(plan: BulkPlan, snapshot: Snapshot, context: WriteContext) -> None:
+    """Mark the plan as being published, or find that it was marked before.
+
+    The mark is a lease that ends a second earlier. Raises GitopsError `graph_version_gone` when the plan has expired, or when it
+    was marked before and the versions that would show whether it was published are gone.
+    """
+    store, until = snapshot.store, parse_timestamp(plan.expires_at)
+    lease = next((each for each in read_leases(store) if each.id == plan.bulk), None)
+    if until is None or lease is None or until <= context.now():
+        detail = f"the bulk load {plan.bulk} expired at {plan.expires_at}, or was discarded: begin a new one"
+        raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=plan.uri)
+    marked = replace(lease, expires_at=precise_timestamp(until - timedelta(seconds=1)))
+    if lease != marked:
+        store.write(layout.lease_key(lease.id), marked.to_bytes())
+    elif read_floor(store, snapshot.line.id) > plan.version:
+        detail = (
+            f"it is unknown whether the bulk load {plan.bulk} was published: versions since it began are no longer kept"
+        )
+        raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=plan.uri)
+
+
+def _end_lease(plan: BulkPlan, snapshot: Snapshot) -> None:
+    """End the lease; if that fails, it expires."""
+    with contextlib.suppress(RemoteError):
+        snapshot.store.delete(layout.lease_key(plan.bulk))
+
+
+def load_parquet(
+    uri: str,
+    files: Sequence[tuple[str, Path]],
+    context: WriteContext,
+    mode: LoadMode = LoadMode.MERGE,
+    branch: str = MAIN,
+) -> LoadResult:
+    """Load files, each of rows of one type, in one publish.
+
+    Raises LoadError as `write_part` (with the name of the file) and `publish_bulk` (parts are the files, from 0); UsageError
+    for a type that the graph does not have and a file that does not read.
+    """
+    catalog = open_snapshot(uri, ReadTarget(branch)).schema().catalog
+    keys = []
+    for name, _ in files:
+        edge = catalog.edge(name)
+        if name not in catalog.nodes and edge is None:
+            raise UsageError(Code.USAGE_ERROR, f"the graph has no type {name[:80]!r}")
+        keys.append(f"node:{name}" if name in catalog.nodes or edge is None else f"edge:{edge.name}")
+    plan = plan_bulk(uri, context, branch)
+    parts: list[BulkPart] = []
+    try:
+        for key, (_, file) in zip(keys, files, strict=True):
+            try:
+                parts.append(write_part(plan.task(key), _batches(file), context.ids))
+            except LoadError as error:
+                found = Diagnostics()
+                for problem in error.problems:
+                    found.add(problem.code, problem.path, f"{file.name}, {problem.message}")
+                raise LoadError(found, error.total) from None
+        return publish_bulk(plan, parts, context, mode)
+    except BaseException:
+        discard_bulk(plan, parts)
+        raise
+
+
+def _batches(file: Path) -> Iterator[pa.RecordBatch]:
+    try:
+        with pq.ParquetFile(file) as opened:
+            yield from opened.iter_batches()
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).partition("\n")[0][:200]
+        fix = "name a Parquet file; a file of JSON lines goes without --parquet: gitops graph load GRAPH FILE"
+        detail = f"cannot read {file} as Parquet: {reason}"
+        raise UsageError(Code.USAGE_ERROR, detail, path=str(file), fix=fix) from error
