@@ -18,6 +18,7 @@ from gitops.cluster.changesets.stream import Answer, Until, answer, newest_attem
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Change, Reason, Tier
 from gitops.cluster.model.changeset import Changeset, ChangesetState
+from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Debt
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.core.canonical import canonical_digest
@@ -339,7 +340,7 @@ def _gate_states(
                 needed=need.needed,
                 count=need.words,
                 may=() if need.satisfied else need.may,
-                via_forge=need.tier in via_forge and need.resource.kind not in (Kind.TRUST, Kind.CLUSTER),
+                via_forge=need.tier in via_forge and rules_of(need.resource).in_folder,
             )
         )
     return tuple(states)

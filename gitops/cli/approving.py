@@ -32,8 +32,9 @@ from gitops.cli.shared import (
     show,
     show_form,
 )
-from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import DecisionKind
+from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.outcome import ApprovalSubject, ApproveOutcome, DecisionOutcome
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -50,9 +51,6 @@ if TYPE_CHECKING:
 
 NOT_RECORDED = 3
 """The exit code of a revocation that counts, and that no entry of the ledger records yet."""
-
-# The name of such a resource is that of its cluster.
-_NAMED_BY_CLUSTER = (Kind.TRUST, Kind.CLUSTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,7 @@ def _named(options: argparse.Namespace, local: LocalProject) -> list[_Chosen]:
         if cluster and options.cluster not in (None, cluster):
             fix = f"leave out --cluster {options.cluster}"
             raise UsageError(Code.USAGE_ERROR, f"{word} is not of --cluster {options.cluster}", fix=fix)
-        if not cluster and options.cluster is None and address.kind in _NAMED_BY_CLUSTER and address.name in known:
+        if not cluster and options.cluster is None and not rules_of(address).in_folder and address.name in known:
             cluster = address.name
         rule = local.rule(cluster or options.cluster, options.config)
         found.setdefault((rule.name, address), _Chosen(word, rule.name, _change_of(options, local, rule, address)))
@@ -196,8 +194,8 @@ def _missing(options: argparse.Namespace, local: LocalProject) -> tuple[list[_Ch
         missing = missing_approvals(_workspace(options, local, rule), public_key)
 
         def name(address: Address, cluster: str = rule.name) -> str:
-            """How a command names a resource: with its cluster, where it is one of several."""
-            alone = len(rules) == 1 or (address.kind in _NAMED_BY_CLUSTER and address.name == cluster)
+            """How a command names a resource: with its cluster, where it is one of several and the name is not that of it."""
+            alone = len(rules) == 1 or (not rules_of(address).in_folder and address.name == cluster)
             return address if alone else f"{cluster}/{address}"
 
         others.extend(replace(each, path=name(Address(each.path))) for each in missing.diagnostics)

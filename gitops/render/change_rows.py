@@ -17,6 +17,7 @@ from typing import Any
 from gitops.cluster.model.address import Address, Kind, policy_address
 from gitops.cluster.model.change import NOT_KNOWN_HERE, Action, Change, Disposition, Reason, Tier
 from gitops.cluster.model.contract import BreakKind, ContractBreak
+from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.plan import Plan, TextChange
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
@@ -264,7 +265,7 @@ def effect_of(change: Change, words: Mapping[Disposition, str]) -> str:
 
 def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Address]) -> Badge:
     kind = change.address.kind
-    if kind in (Kind.TRUST, Kind.CLUSTER):
+    if not rules_of(change.address).in_folder:
         # Keys, rules and places are gated whatever they change; what counts for a reader is whether they permit more.
         if change.address in widening:
             return Badge.WIDENS

@@ -20,6 +20,7 @@ from gitops.cluster.changesets.lifecycle import unfinished
 from gitops.cluster.model.address import Address, Kind, is_name
 from gitops.cluster.model.change import Reason
 from gitops.cluster.model.changeset import BLOCKING, ENDED, Changeset, ChangesetState, RuntimeState
+from gitops.cluster.model.kinds import KINDS
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
 from gitops.cluster.model.plan import NodeOutcome, NodeResult, Plan
 from gitops.cluster.model.resource import edges_near
@@ -31,6 +32,7 @@ from gitops.render.change_rows import (
     DONE,
     LISTED,
     PLANNED,
+    TextDiff,
     action_of,
     broken_queries,
     change_rows,
@@ -69,7 +71,6 @@ from gitops.render.text import apply_counts, count
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DOCUMENT_VERSION = 1
-_WITH_TEXT = (Kind.SCHEMA, Kind.POLICY, Kind.STRATEGY, Kind.QUERY)
 # Boxes of the picture of the execution graph: what one can take in, and what still fits a page of its own.
 _NODES_IN_COMMENT, _NODES_IN_SUMMARY = 20, 60
 # Forgejo draws no picture of more than 5,000 characters, and shows an error instead.
@@ -283,7 +284,9 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     digest = None if view is None else view.plan.digest
     gates = () if view is None else approval_states(view.plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
-    diffs = tuple(map(text_diff, outcome.texts))
+    diffs: dict[str, list[TextDiff]] = {kind.value: [] for kind, rules in KINDS.items() if rules.has_text}
+    for each in map(text_diff, outcome.texts):
+        diffs[each.kind.value].append(each)
     values = {
         "verdict": plan_verdict(comment, view, gates),
         "checks": plan_checks(comment, gates),
@@ -299,7 +302,12 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         ),
         **_debts(comment),
         "what_if": what_if_views(outcome.what_if),
-        **{f"{kind.value}_diffs": tuple(d for d in diffs if d.kind is kind) for kind in _WITH_TEXT},
+        **{f"{kind}_diffs": found for kind, found in diffs.items()},
+        "text_diffs": tuple(
+            {"title": f"{kind.capitalize()} diff", "priority": 8 if kind == Kind.POLICY else 9, "diffs": found}
+            for kind, found in diffs.items()
+            if found and kind != Kind.SCHEMA
+        ),
         "explained": explanations(outcome, view, comment.explained, gates),
         "others": comment.others,
         "lands_whole": f"{LANDS_WHOLE[0].upper()}{LANDS_WHOLE[1:]}.",

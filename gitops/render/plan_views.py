@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from gitops.cluster.model.access import AccessDiff, Actors, place_of
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.plan import Effect, ExecutionGraph, Plan
+from gitops.cluster.model.change import Effect
+from gitops.cluster.model.kinds import Classified
+from gitops.cluster.model.plan import ExecutionGraph, Plan
 from gitops.cluster.model.undo import Undo
-from gitops.cluster.plan.classes import Classified, atomic_graph, classes_of, pivots
+from gitops.cluster.plan.classes import atomic_graph, classes_of, pivots
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 

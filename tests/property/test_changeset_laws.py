@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gitops.cluster.changesets.lifecycle import follow, follow_all, pivot_done, replay
 from gitops.cluster.ledger.changesets import read_events, read_record, write_events, write_record
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.change import Action
+from gitops.cluster.model.change import Action, Effect
 from gitops.cluster.model.changeset import (
     BLOCKING,
     ENDED,
@@ -40,7 +40,6 @@ from gitops.cluster.model.changeset import (
     RuntimeUpdated,
     Staged,
 )
-from gitops.cluster.model.plan import Effect
 from gitops.core.errors import ConflictError, IntegrityError
 from tests.support.changeset_stories import AT, DIGEST, created
 from tests.support.effort import cases as tries

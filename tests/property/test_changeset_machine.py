@@ -34,6 +34,7 @@ from ledger_samples import CONTENT, QUERY, entry, state, together, write
 from gitops.cluster.changesets.lifecycle import follow
 from gitops.cluster.ledger.folder import FolderLedger
 from gitops.cluster.ledger.port import BlobCondition, LedgerStore, LedgerView
+from gitops.cluster.model.change import Effect
 from gitops.cluster.model.changeset import (
     BLOCKING,
     Changeset,
@@ -52,7 +53,6 @@ from gitops.cluster.model.changeset import (
     RuntimeUpdated,
 )
 from gitops.cluster.model.ledger import AppliedResource, EntryKind, LedgerState
-from gitops.cluster.model.plan import Effect
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.database.storage.local import LocalStore

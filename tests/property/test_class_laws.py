@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.cluster.model.change import Action
-from gitops.cluster.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph
+from gitops.cluster.model.change import Action, Effect
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph
 from gitops.cluster.plan.classes import BARRIERS, COMMITTED, DRAINED, PREPARED, atomic_graph
 from gitops.cluster.plan.layers import serial_order, validate
 

@@ -12,8 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.change import Action, Change
-from gitops.cluster.model.plan import Effect
+from gitops.cluster.model.change import Action, Change, Effect
 from gitops.cluster.plan.classes import effects_of
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.load import LoadMode

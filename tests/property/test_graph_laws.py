@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.cluster.model.address import Address, Kind
-from gitops.cluster.model.change import Action, Change
-from gitops.cluster.model.plan import Effect, ExecutionGraph, LockClaim, NodeOutcome
+from gitops.cluster.model.change import Action, Change, Effect
+from gitops.cluster.model.plan import ExecutionGraph, LockClaim, NodeOutcome
 from gitops.cluster.model.resource import Dependency
 from gitops.cluster.plan.classes import BARRIERS, atomic_graph, effects_of, with_effects
 from gitops.cluster.plan.graph import BARRIER, build_graph

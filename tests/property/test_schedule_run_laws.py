@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.cluster.model.change import Action
-from gitops.cluster.model.plan import Effect, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome
+from gitops.cluster.model.change import Action, Effect
+from gitops.cluster.model.plan import ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome
 from gitops.cluster.plan.classes import COMMITTED, DRAINED, atomic_graph
 from gitops.cluster.plan.layers import neighbours
 from gitops.cluster.plan.schedule import Schedule, SkipReason

@@ -16,17 +16,8 @@ from hypothesis import strategies as st
 
 from gitops.cluster.apply.runner import Limits, run_graph
 from gitops.cluster.model.address import Address, strategy_address
-from gitops.cluster.model.change import Action, Change
-from gitops.cluster.model.plan import (
-    Effect,
-    ExecEdge,
-    ExecNode,
-    ExecutionGraph,
-    LockClaim,
-    LockMode,
-    NodeOutcome,
-    NodeResult,
-)
+from gitops.cluster.model.change import Action, Change, Effect
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
 from gitops.cluster.model.resource import Dependency
 from gitops.cluster.model.strategy import StrategyType
 from gitops.cluster.plan.classes import PREPARED, atomic_graph, effects_of, with_effects

@@ -14,7 +14,7 @@ from gitops.cluster.ledger.folder import FolderChangesets, FolderLedger
 from gitops.cluster.ledger.layout import INDEX
 from gitops.cluster.ledger.port import LedgerReader, LedgerStore
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.change import Action
+from gitops.cluster.model.change import Action, Effect
 from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetState,
@@ -28,7 +28,6 @@ from gitops.cluster.model.changeset import (
     RuntimeUpdated,
 )
 from gitops.cluster.model.ledger import EntryKind, Intent, IntentKind, LockInfo
-from gitops.cluster.model.plan import Effect
 from gitops.cluster.session.changesets import (
     BringsNothing,
     Pacing,

@@ -9,9 +9,8 @@ import pytest
 from gitops.cluster.changesets.lifecycle import replay
 from gitops.cluster.ledger.layout import LOCK
 from gitops.cluster.model.address import graph_address
-from gitops.cluster.model.change import Action
+from gitops.cluster.model.change import Action, Effect
 from gitops.cluster.model.changeset import Changeset, ChangesetState, RuntimeState
-from gitops.cluster.model.plan import Effect
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError, RemoteError
 from tests.scenario.test_changeset_deaths import Dying, copy_of, die

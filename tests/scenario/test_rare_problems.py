@@ -45,6 +45,7 @@ def test_a_gated_change_that_slips_through_the_rules_is_stopped_before_anything_
     cluster.save()
     before, roots = cluster.state_bytes, cluster.twin.read(cluster.uri("legacy"))
     monkeypatch.setattr("gitops.cluster.model.kinds.KINDS", {**KINDS, Kind.GRAPH: CarelessGraphs()})
+    monkeypatch.setattr(Situation, "is_shut", lambda *_: False)
     outcome = apply(cluster.workspace("sam"))
     assert not outcome.ok
     assert found(outcome, "apply_approval_invariant_violation").path == "graph.legacy"

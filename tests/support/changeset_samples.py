@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.change import Action
+from gitops.cluster.model.change import Action, Effect
 from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetBase,
@@ -28,7 +28,7 @@ from gitops.cluster.model.changeset import (
     RuntimeUpdated,
 )
 from gitops.cluster.model.ledger import changeset_key
-from gitops.cluster.model.plan import Effect, NodeOutcome
+from gitops.cluster.model.plan import NodeOutcome
 from gitops.cluster.model.run_record import RunNode, RunRecord
 
 AT = "2026-07-02T09:00:00Z"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gitops.cluster.changesets.lifecycle import replay
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.change import Action
+from gitops.cluster.model.change import Action, Effect
 from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetBase,
@@ -36,7 +36,6 @@ from gitops.cluster.model.changeset import (
     Staged,
 )
 from gitops.cluster.model.ledger import EntryKind, changeset_key
-from gitops.cluster.model.plan import Effect
 
 if TYPE_CHECKING:
     from tests.support.loop import Loop

@@ -17,7 +17,7 @@ from gitops.cluster.apply.serving import drain
 from gitops.cluster.apply.settle import Settlement, with_seen
 from gitops.cluster.changesets.runs import RunLog
 from gitops.cluster.model.address import Address, Kind
-from gitops.cluster.model.change import Action, Disposition
+from gitops.cluster.model.change import Action, Disposition, Effect
 from gitops.cluster.model.changeset import (
     BLOCKING,
     ChangesetState,
@@ -32,7 +32,7 @@ from gitops.cluster.model.changeset import (
 )
 from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.node_kind import BARRIER_KIND, TARGET
-from gitops.cluster.model.plan import Effect, ExecNode, NodeOutcome, NodeResult, first_failure
+from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult, first_failure
 from gitops.cluster.model.run_event import to_all
 from gitops.cluster.plan.changeset import (
     add_failure,

@@ -31,11 +31,11 @@ from gitops.cluster.apply.apply import (
 from gitops.cluster.apply.carry_out import Ended, carry_out
 from gitops.cluster.apply.land import settle_run
 from gitops.cluster.apply.run import Run
-from gitops.cluster.model.address import Kind
-from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.change import Change, Disposition, Effect
+from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.node_kind import BARRIER_KIND
 from gitops.cluster.model.outcome import ApplyOutcome
-from gitops.cluster.model.plan import Effect, ExecNode, NodeOutcome, NodeResult, Plan
+from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult, Plan
 from gitops.cluster.model.run_event import RunEvent, to_all
 from gitops.cluster.plan.classes import COMMITTED
 from gitops.cluster.plan.landing import graph_refusals
@@ -45,18 +45,11 @@ from gitops.cluster.plan.recovery_rules import Sweep
 from gitops.cluster.session.gate import AcceptedApprovals
 from gitops.cluster.session.session import Session, StateNeed, looking, warn_of_intents
 from gitops.cluster.session.workspace import Workspace
-from gitops.core.codes import Code, remedy
+from gitops.core.codes import remedy
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 
 __all__ = ["dry_run"]
-
-_FAILING_AS = {
-    (Kind.GRAPH, Action.CREATE): Code.GRAPH_CREATE_FAILED,
-    (Kind.SCHEMA, Action.UPDATE): Code.SCHEMA_APPLY_FAILED,
-    (Kind.GRAPH, Action.DELETE): Code.GRAPH_DELETE_FAILED,
-}
-"""The codes with which an apply reports what a graph refuses; a restore keeps that of the graph."""
 
 
 def dry_run(workspace: Workspace) -> ApplyOutcome:
@@ -138,7 +131,9 @@ class _Looking:
         if refusal is None:
             return NodeResult(node.id, NodeOutcome.DRY_RUN)
         problems = Diagnostics()
-        code = _FAILING_AS.get((change.address.kind, change.action), refusal.code)
+        # A restore keeps the code of the graph.
+        operation = rules_of(change.address).operation(change.action)
+        code = (operation and operation.refused) or refusal.code
         problems.add(code, node.address, refusal.detail, fix=refusal.fix or remedy(refusal.code, node.address))
         return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems))
 

@@ -11,10 +11,11 @@ from types import MappingProxyType
 from gitops.cluster.apply.entries import Facts, make_entry, origins_of
 from gitops.cluster.changesets.lifecycle import Journal
 from gitops.cluster.ledger.port import LedgerWrite
-from gitops.cluster.model.address import Kind, schema_address
+from gitops.cluster.model.address import schema_address
 from gitops.cluster.model.approval import Approval
-from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.change import Change, Disposition
 from gitops.cluster.model.changeset import ChangesetBase, ChangesetKind, ChangesetState, Created
+from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import (
     Debt,
     EntryKind,
@@ -213,15 +214,6 @@ def _identify(run: Run, facts: ChangesetFacts, cluster: str, part: str) -> Chang
 # -- The intents of a run: one for each node that moves a graph, announced before its first side effect ----------------
 
 
-_INTENTS = {
-    (Kind.GRAPH, Action.CREATE): IntentKind.GRAPH_CREATE,
-    (Kind.SCHEMA, Action.UPDATE): IntentKind.SCHEMA_APPLY,
-    (Kind.RESTORE, Action.CREATE): IntentKind.GRAPH_RESTORE,
-    (Kind.RESTORE, Action.UPDATE): IntentKind.GRAPH_RESTORE,
-    (Kind.GRAPH, Action.DELETE): IntentKind.GRAPH_DELETE,
-}
-
-
 def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int, *, atomic: bool) -> dict[str, Intent]:
     """The intents of the graph that carries a plan out by node id, in its order, so that their ids sort like their operations."""
     workspace, stores = current.workspace, current.opened
@@ -231,9 +223,10 @@ def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int
     found = {}
     for node in sorted(graph.nodes, key=lambda n: n.position):
         change = changes.get(node.address)
-        kind = None if change is None else _INTENTS.get((change.address.kind, change.action))
-        if change is None or kind is None:
+        operation = None if change is None else rules_of(change.address).operation(change.action)
+        if change is None or operation is None:
             continue
+        kind = operation.intent
         name = change.address.name
         schema = current.desired.resources.get(schema_address(name))
         leaves_schema = kind in (IntentKind.GRAPH_DELETE, IntentKind.GRAPH_RESTORE)

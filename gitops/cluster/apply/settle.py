@@ -16,16 +16,8 @@ from gitops.cluster.model.resource import DesiredState, edges_near
 from gitops.cluster.plan.draft import StateDraft
 from gitops.cluster.plan.landing import BLOCKED_MESSAGES, PENDING, left_out
 from gitops.cluster.plan.planner import diff
-from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
-
-# Per change that moves a graph: the reason to record if it is not done, and the code if it was not even tried.
-_MOVING = {
-    (Kind.GRAPH, Action.CREATE): (Reason.GRAPH_CREATE_FAILED, Code.GRAPH_CREATE_SKIPPED),
-    (Kind.SCHEMA, Action.UPDATE): (Reason.SCHEMA_APPLY_FAILED, Code.SCHEMA_APPLY_SKIPPED),
-    (Kind.GRAPH, Action.DELETE): (Reason.GRAPH_DELETE_FAILED, Code.GRAPH_DELETE_SKIPPED),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +51,13 @@ def settle(
             diagnostics.extend(by_node[node.id].diagnostics)
     failures: dict[Address, Reason] = {}
     for change in plan.changes:
-        moving, result = _MOVING.get((change.address.kind, change.action)), by_node.get(change.address)
-        if moving is not None and result is not None and not result.outcome.succeeded:
-            failures[change.address], skipped = moving
-            if result.outcome in (NodeOutcome.SKIPPED, NodeOutcome.BLOCKED):
-                why = f"because of {result.blocked_by}" if result.blocked_by else "because the run was stopped before"
-                diagnostics.add(skipped, change.address, f"not tried {why}")
+        moving, result = rules_of(change.address).operation(change.action), by_node.get(change.address)
+        if moving is None or moving.failed is None or result is None or result.outcome.succeeded:
+            continue
+        failures[change.address] = moving.failed
+        if moving.skipped is not None and result.outcome in (NodeOutcome.SKIPPED, NodeOutcome.BLOCKED):
+            why = f"because of {result.blocked_by}" if result.blocked_by else "because the run was stopped before"
+            diagnostics.add(moving.skipped, change.address, f"not tried {why}")
     changes = _demote(plan.changes, failures, by_node, desired)
     for change in changes:
         if (left := left_out(change)) is not None:

@@ -18,12 +18,11 @@ from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
 from gitops.cluster.config.source import SourceTree
 from gitops.cluster.config.trust_root import trust_paths
 from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.kinds import rules_of
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.git.port import Commit, GitReader
 
-# These are declared by `gitops.yaml` and its files, and by `cluster.yaml` itself; every other kind is a resource of the folder.
-_NOT_OF_THE_FOLDER = frozenset({Kind.TRUST, Kind.CLUSTER})
 _CLUSTER_FILE = "cluster.yaml"
 _MOST_EFFORT = 3000
 _MOST_PATHS = 2000
@@ -45,7 +44,8 @@ class Touched:
 
     def counts(self, address: Address) -> bool:
         """Whether this is a difference at an address."""
-        if self.everything or address.kind not in _NOT_OF_THE_FOLDER:
+        # The others are declared by `gitops.yaml` and its files, and by `cluster.yaml` itself.
+        if self.everything or rules_of(address).in_folder:
             return self.everything or address in self.addresses
         return self.rules or (self.scope and address.kind is not Kind.TRUST)
 

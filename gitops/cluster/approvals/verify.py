@@ -11,7 +11,6 @@ from dataclasses import field, fields
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from gitops.cluster.model.address import Kind
 from gitops.cluster.model.approval import (
     APPROVAL_NAMESPACE,
     STATEMENT_VERSION,
@@ -228,7 +227,7 @@ def _permission(case: _Case) -> _Refusal | None:
     """
     principal, trust, change = case.approval.approved_by, case.trust, case.need.change
     via = case.statement.via
-    if via is not Via.SIGNATURE and change.address.kind in (Kind.TRUST, Kind.CLUSTER):
+    if via is not Via.SIGNATURE and not rules_of(change.address).in_folder:
         return Code.APPROVAL_VIA_REFUSED, "keys, rules, and where a cluster is are approved by signature alone"
     if via is Via.BREAK_GLASS:
         if not trust.may_act_alone(principal):

@@ -35,7 +35,7 @@ from gitops.cluster.ledger.layout import blob_key
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.approval import DecisionEvidence, DecisionKind
 from gitops.cluster.model.change import Action, Disposition, GateName, Tier
-from gitops.cluster.model.kinds import rules_of
+from gitops.cluster.model.kinds import Situation, rules_of
 from gitops.cluster.model.ledger import (
     RULES_OF_0_2_1,
     WITH_ORIGINS,
@@ -71,11 +71,13 @@ __all__ = [
 def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
     """Parts 1 to 5: the addresses whose change is approved. Raises IntegrityError for the first part that fails."""
     approved = approved_addresses(walk, found)
-    gone = {c.resource for c in found.entry.changes if c.operation == Action.DELETE}
+    situation = _situation(found)
     for listed in found.entry.changes:
         if not _is_applied(listed) or listed.resource in approved:
             continue
-        if _is_gated(listed, gone):
+        # Which migrations need one depends on the graph and the rules; their entry lists it as gated.
+        change = change_of(listed)
+        if change.tier is not None or rules_of(change.address).gate(change, situation) is not None:
             detail = f"{listed.operation} {listed.resource} has no valid approval, or too few"
             raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, f"{detail}: {asked(found, _met(found, listed))}")
     _check_settlements(walk, found)
@@ -129,10 +131,15 @@ def asked(found: VerifiedEntry, met: Collection[GateName]) -> str:
     return f"gate {gate} asks for {people} in environment {quorum.environment}"
 
 
+def _situation(found: VerifiedEntry) -> Situation:
+    """What the entry lists of the plan."""
+    return survey([change_of(each) for each in found.entry.changes], (), ())
+
+
 def _met(found: VerifiedEntry, listed: EntryChange) -> tuple[GateName, ...]:
     """The gates that a change meets, by what the entry lists of it; the texts of a migration may say more (step 9)."""
     change = change_of(listed)
-    gate = rules_of(change.address).gate(change, survey([change_of(each) for each in found.entry.changes], (), ()))
+    gate = rules_of(change.address).gate(change, _situation(found))
     if gate is not None:
         return gate.met
     lossy = GateName.WIDENING if change.address.kind is Kind.POLICY else GateName.LOSSY
@@ -164,25 +171,6 @@ def check_debt_records(walk: Walk, found: VerifiedEntry, state: LedgerState) -> 
 
 def _is_applied(listed: EntryChange) -> bool:
     return listed.disposition == Disposition.APPLIED
-
-
-def _is_gated(listed: EntryChange, gone: set[Address]) -> bool:
-    """Whether a change needs an approval: keys and rules, where a cluster is, a restore, deleting a graph, or a schema alone.
-
-    Which migrations need one depends on the graph and the rules; their entry lists it as gated.
-    """
-    change = change_of(listed)
-    if change.tier is not None:
-        return True
-    if change.action is Action.CREATE and change.before is not None:
-        return change.address.kind is Kind.GRAPH
-    deleted = change.action is Action.DELETE
-    schema_alone = change.address.kind is Kind.SCHEMA and change.address.graph_address not in gone
-    whole = change.address.kind is Kind.TRUST or (
-        change.address.kind is Kind.CLUSTER and change.action is not Action.CREATE
-    )
-    whole = whole or (change.address.kind is Kind.RESTORE and change.action is not Action.DELETE)
-    return whole or (deleted and (change.address.kind is Kind.GRAPH or schema_alone))
 
 
 def _check_revocation(walk: Walk, found: VerifiedEntry, consumed: ConsumedApproval, evidence: DecisionEvidence) -> None:

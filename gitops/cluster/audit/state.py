@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from gitops.cluster.model.address import Address, Kind, graph_address, schema_address
 from gitops.cluster.model.change import Action, Disposition
+from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import (
     AppliedResource,
     EntryChange,
@@ -164,7 +165,7 @@ def _check_listed(transition: StateTransition, start: LedgerState, listed: Mappi
         raise _mismatch(f"a {transition.entry.kind} changes nothing by itself")
     for text, change in listed.items():
         kind = text.kind
-        if kind in (Kind.TRUST, Kind.CLUSTER):
+        if not rules_of(text).in_folder:
             continue
         was, now = start.resources.get(text), transition.after.resources.get(text)
         if change.before != (None if was is None else was.digest):

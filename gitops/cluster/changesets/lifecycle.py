@@ -28,6 +28,7 @@ from itertools import groupby, takewhile
 from types import MappingProxyType
 
 from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Effect
 from gitops.cluster.model.changeset import (
     BLOCKING,
     Changeset,
@@ -51,7 +52,6 @@ from gitops.cluster.model.changeset import (
     RuntimeUpdated,
     Staged,
 )
-from gitops.cluster.model.plan import Effect
 from gitops.cluster.model.run_record import RunRecord
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code

@@ -25,12 +25,15 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from gitops.cluster.config.declaration import CONFIG_FILE
 from gitops.cluster.config.source import SourceError, SourceLimits, StampedTree, checked_listing, normalize, parents
 from gitops.cluster.model.address import Address, Kind, graph_address, schema_address
+from gitops.cluster.model.kinds import KINDS, rules_of
 from gitops.cluster.model.resource import graph_composite
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.git.port import EntryType, GitReader
+
+_BESIDE = tuple(kind.value for kind, rules in KINDS.items() if not rules.with_graph)
 
 Digests: TypeAlias = Mapping[Address, str]
 """The digests of resources, in the order of their addresses."""
@@ -137,7 +140,7 @@ class LedgerGraphs:
         found: dict[str, dict[Address, str]] = {}
         for address, value in self.recorded.items():
             graph = address.graph
-            if graph is not None and not (address.startswith(Kind.RESTORE) and address.kind is Kind.RESTORE):
+            if graph is not None and not (address.startswith(_BESIDE) and not rules_of(address).with_graph):
                 found.setdefault(graph, {})[address] = value
         return found
 

@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 
 from gitops.cluster.model import changeset as model
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.change import Action
+from gitops.cluster.model.change import Action, Effect
 from gitops.cluster.model.ledger import is_changeset_key
-from gitops.cluster.model.plan import Effect
 from gitops.core.canonical import canonical
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

@@ -40,6 +40,24 @@ class Reason(StrEnum):
     CHANGESET_FAILED = "changeset_failed"
 
 
+class Effect(StrEnum):
+    """When a change has its effect, and whether it can be taken back; each is later than the one before it.
+
+    STAGE prepares what nothing refers to yet, and is compensated. PIVOT changes what is in use and cannot be taken back. COMMIT
+    moves the applied state. FINISH comes after that: what follows from it, and what is deleted for good.
+    """
+
+    STAGE = "stage"
+    PIVOT = "pivot"
+    COMMIT = "commit"
+    FINISH = "finish"
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order; along a dependency it never decreases."""
+        return tuple(Effect).index(self)
+
+
 class Tier(StrEnum):
     """How the rules classify a gated change: whether a later plan can undo it."""
 

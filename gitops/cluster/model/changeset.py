@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.change import Action
-from gitops.cluster.model.plan import Effect
+from gitops.cluster.model.change import Action, Effect
 from gitops.cluster.model.run_record import RunRecord
 from gitops.core.dataclass import dataclass
 

@@ -1,4 +1,20 @@
-"""Kinds of resources: the rules of each, in one table. `docs/extending.md` shows how to add a kind."""
+"""Kinds of resources: the rules of each, in one table. `docs/extending.md` shows how to add a kind.
+
+What the rest of the program has to know of a kind is an attribute or a method of its rules, so no other table lists kinds.
+
+A change has its effect at one of four times (`Effect`):
+
+| change | class |
+| --- | --- |
+| a graph is created, with its schema | stage: nothing refers to it, and an empty graph can be removed again |
+| a text is published | stage: it is found by its digest, and the commit binds it |
+| a migration only adds what a later one can take out | stage: the recorded schema is a part of the new one |
+| a migration only drops | finish: readers let go of what it drops with the commit |
+| a migration adds what a later one can take out, and drops | stage what it adds, finish what it drops |
+| any other migration, a restore | pivot: it changes what is in use, and cannot be taken back |
+| a text, a schema or keys and rules leave or change in the ledger alone | commit |
+| a graph is deleted | finish: it destroys data |
+"""
 
 from __future__ import annotations
 
@@ -8,10 +24,14 @@ from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from gitops.cluster.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, schema_address
-from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason, Tier
+from gitops.cluster.model.change import Action, Change, Disposition, Effect, GateName, Reason, Tier
+from gitops.cluster.model.ledger import IntentKind
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
+from gitops.database.graph.port import MigrationPreview
 
-__all__ = ["KINDS", "LOSES_DATA", "Gate", "ResourceKind", "Ruling", "Situation", "rules_of"]
+__all__ = ["KINDS", "LOSES_DATA", "Classified", "Gate", "Operation", "ResourceKind", "Ruling", "Situation", "rules_of"]
 
 Ruling = tuple[Disposition, Reason | None]
 
@@ -31,6 +51,41 @@ class Gate(NamedTuple):
         """Whether a later plan can undo the change."""
         return Tier.IRREVERSIBLE if GateName.IRREVERSIBLE in self.met else Tier.REVERSIBLE
 
+
+class Classified(NamedTuple):
+    """The class of a change, and the reason for it, for people.
+
+    `expanded` is the digest of the schema to which a staged migration leads before the commit, if it has a rest to finish.
+    """
+
+    effect: Effect
+    reason: str
+    expanded: str | None = None
+
+
+class Operation(NamedTuple):
+    """What a change does to a graph: the intent that announces it, and how it is reported if it is not done.
+
+    `failed` is what the state records then, `refused` and `skipped` are codes: of what a graph refuses, and what was not tried;
+    None where the graph's own code stands.
+    """
+
+    intent: IntentKind
+    failed: Reason | None = None
+    refused: Code | None = None
+    skipped: Code | None = None
+
+
+_CREATES = Operation(
+    IntentKind.GRAPH_CREATE, Reason.GRAPH_CREATE_FAILED, Code.GRAPH_CREATE_FAILED, Code.GRAPH_CREATE_SKIPPED
+)
+_MIGRATES = Operation(
+    IntentKind.SCHEMA_APPLY, Reason.SCHEMA_APPLY_FAILED, Code.SCHEMA_APPLY_FAILED, Code.SCHEMA_APPLY_SKIPPED
+)
+_DELETES = Operation(
+    IntentKind.GRAPH_DELETE, Reason.GRAPH_DELETE_FAILED, Code.GRAPH_DELETE_FAILED, Code.GRAPH_DELETE_SKIPPED
+)
+_RESTORES = Operation(IntentKind.GRAPH_RESTORE)
 
 _APPLIED: Ruling = (Disposition.APPLIED, None)
 _DEFERRED: Ruling = (Disposition.DEFERRED, Reason.UNSUPPORTED_KIND)
@@ -120,14 +175,41 @@ class Situation:
 class ResourceKind:
     """The rules of one kind; each method is a pure function. These are those of a text that may change at any time.
 
-    `catalog_suffix` ends the file names of its texts in the ledger's catalog; a kind without one keeps no text there.
+    `catalog_suffix` ends the file names of its texts in the ledger's catalog; a kind without one keeps no text there. `in_folder`
+    says that cluster folders declare it, as they do with all but keys, rules and the place of the cluster, and `with_graph` that
+    what belongs to a graph is declared with it. `guards` says that it guards the graphs that it needs, until they are gone.
+    `uses_graph` says that its graph must not move while it is applied. `edge_reasons` name the edges to the kinds that it needs.
     """
 
     catalog_suffix: ClassVar[str] = ""
+    in_folder: ClassVar[bool] = True
+    with_graph: ClassVar[bool] = True
+    guards: ClassVar[bool] = False
+    uses_graph: ClassVar[bool] = False
+    edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType({})
+
+    @property
+    def has_text(self) -> bool:
+        """Whether people can compare the texts of a change."""
+        return bool(self.catalog_suffix)
 
     def classify(self, change: Change, situation: Situation) -> Ruling:  # noqa: ARG002 - for kinds with conditions
-        """What apply does with the change, and the reason if it does not carry it out."""
+        """What apply does with the change, and the reason if it does not carry it out.
+
+        What has a gate of its own and no approval is blocked by the planner. A kind says so itself only where that goes before
+        another reason.
+        """
         return _APPLIED
+
+    def effect(self, change: Change, *, restored: bool) -> Classified:  # noqa: ARG002 - for migrations
+        """When the change has its effect. `restored`: rows of its graph are restored by the same plan."""
+        if change.action is Action.DELETE:
+            return Classified(Effect.COMMIT, "it only leaves what is recorded")
+        return Classified(Effect.STAGE, "its text is published, and nothing refers to it yet")
+
+    def operation(self, action: Action) -> Operation | None:  # noqa: ARG002 - for kinds that touch graphs
+        """What such a change does to a live graph, None if nothing: the texts of catalogs are no part of one."""
+        return None
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - for kinds with gates
         """Why the change needs an approval, or None if it needs none."""
@@ -150,18 +232,24 @@ class GraphKind(ResourceKind):
     """Created and deleted as a whole; an update only follows from changes of schema and queries. Rows 1 to 7."""
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Creates are applied, updates are derived, deletes need an approval."""
+        """Creates and deletes are applied, updates are derived."""
         graph = change.address.name
         if change.action is Action.UPDATE:
             return _DEFERRED if graph in situation.schema_unsettled else (Disposition.DERIVED, None)
         if graph in situation.pending:
             return _RECOVERY_PENDING
-        if change.action is Action.CREATE and situation.unguarded(graph):
-            return _DEPENDENCY_WAITS
-        new = change.action is Action.CREATE and change.before is None
-        if new or change.address in situation.approved:
-            return _APPLIED
-        return _NEEDS_APPROVAL
+        waits = change.action is Action.CREATE and situation.unguarded(graph)
+        return _DEPENDENCY_WAITS if waits else _APPLIED
+
+    def effect(self, change: Change, *, restored: bool) -> Classified:  # noqa: ARG002 - the rule is about the graph itself
+        """A delete is last."""
+        if change.action is Action.DELETE:
+            return Classified(Effect.FINISH, "it destroys data, so it waits until nothing reads it")
+        return Classified(Effect.STAGE, "nothing refers to a new graph, and it is removed again while it is empty")
+
+    def operation(self, action: Action) -> Operation | None:
+        """Creates and deletes move it; an update only follows from them."""
+        return {Action.CREATE: _CREATES, Action.DELETE: _DELETES}.get(action)
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
         """Every delete is gated, and the creation of a graph in place of one that vanished."""
@@ -177,6 +265,13 @@ class GraphKind(ResourceKind):
 class SchemaKind(ResourceKind):
     """Created and deleted with its graph, updated in place by a migration. Rows 8 to 15."""
 
+    edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType({Kind.GRAPH: "graph_schema"})
+
+    @property
+    def has_text(self) -> bool:
+        """Its text is in git and in the graph, not in the catalog."""
+        return True
+
     def classify(self, change: Change, situation: Situation) -> Ruling:
         """A create is part of the graph's create, a delete part of its delete; alone, neither is applied."""
         graph = change.address.name
@@ -188,9 +283,7 @@ class SchemaKind(ResourceKind):
                 return _DEPENDENCY_WAITS
             return _NEEDS_APPROVAL if situation.is_shut(self.gated_at(change)) else _APPLIED
         if change.action is Action.UPDATE:
-            if pending:
-                return _RECOVERY_PENDING
-            return _NEEDS_APPROVAL if situation.is_shut(self.gated_at(change)) else _APPLIED
+            return _RECOVERY_PENDING if pending else _APPLIED
         if graph not in situation.deleted:
             return _DEFERRED
         if pending:
@@ -200,6 +293,18 @@ class SchemaKind(ResourceKind):
     def gated_at(self, change: Change) -> Address:
         """A migration has a gate of its own; a create and a delete go with the graph."""
         return change.address if change.action is Action.UPDATE else graph_address(change.address.name)
+
+    def effect(self, change: Change, *, restored: bool) -> Classified:
+        """A migration by its steps."""
+        if change.action is Action.UPDATE:
+            return _effect_of_migration(change.migration, restored=restored)
+        if change.action is Action.DELETE:
+            return super().effect(change, restored=restored)
+        return Classified(Effect.STAGE, "it is created with its graph")
+
+    def operation(self, action: Action) -> Operation | None:
+        """It is created and deleted by its graph, which does the moving."""
+        return _MIGRATES if action is Action.UPDATE else None
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:
         """A delete is gated unless the graph's own gate covers it, a migration by what its steps do."""
@@ -243,10 +348,36 @@ class SchemaKind(ResourceKind):
         return () if address.graph is None else (graph_address(address.graph),)
 
 
+_ADDS = frozenset({"add_property", "add_type", "update_property_metadata", "update_type_metadata"})
+_DROPS = frozenset({"drop_property", "drop_type"})
+
+
+def _effect_of_migration(migration: MigrationPreview | None, *, restored: bool) -> Classified:
+    """The class of a migration; one in halves is staged and finished, unless rows need its types as they will be."""
+    if migration is None or not migration.supported:
+        return Classified(Effect.PIVOT, "its steps are not known")
+    steps = set()
+    for step in migration.steps:
+        # A new interface is a step of its own kind, since no later migration can remove it.
+        interface = step.get("kind") == "add_type" and step.get("type_kind") == "interface"
+        steps.add("add_interface" if interface else str(step.get("kind")))
+    if steps <= _ADDS:
+        return Classified(Effect.STAGE, "it only adds, so that the applied schema stays a part of the new one")
+    if steps <= _DROPS:
+        return Classified(Effect.FINISH, "it only drops, so it waits until nothing reads what goes")
+    if steps <= _ADDS | _DROPS and migration.expanded is not None and not restored:
+        return Classified(Effect.STAGE, "it adds before the commit, and drops after it", digest(migration.expanded))
+    return Classified(Effect.PIVOT, f"a run cannot take it back: {', '.join(sorted(steps - _ADDS))}")
+
+
 class QueryKind(ResourceKind):
     """Stored queries: texts in the catalog, published by digest. Rows 16 to 21."""
 
     catalog_suffix = ".gq"
+    uses_graph = True
+    edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType(
+        {Kind.SCHEMA: "schema_query", Kind.GRAPH: "graph_query"}
+    )
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
         """Published unless its graph waits or is in trouble; removed with its graph only when that is approved."""
@@ -277,13 +408,14 @@ class PolicyKind(ResourceKind):
     """Access policies: texts in the catalog, in force where they are bound. Rows 22 to 24."""
 
     catalog_suffix = ".yaml"
+    guards = True
+    edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType({Kind.GRAPH: "policy_target"})
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
         """Published unless a graph that it is bound to waits for recovery, or for the approval of its creation.
 
         A graph whose delete waits keeps its policy: what the change declares no longer guards it. A graph and the cluster have
-        one policy, so who takes one of them waits with the policy that does not let go of it. One that widens access waits for
-        its approval, where the rules ask for one.
+        one policy, so who takes one of them waits with the policy that does not let go of it. Its own approval comes first.
         """
         bound = () if change.action is Action.DELETE else situation.policy_graphs.get(change.address, ())
         if any(graph in situation.pending for graph in bound):
@@ -308,16 +440,30 @@ class PolicyKind(ResourceKind):
 class RestoreKind(ResourceKind):
     """Rows that come back from an earlier version of a graph, once; a declaration that goes changes nothing in the graph."""
 
+    with_graph = False
+    edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType(
+        {Kind.GRAPH: "graph_restore", Kind.SCHEMA: "schema_restore"}
+    )
+
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Applied when approved, once the schema of its graph is."""
+        """Applied once the schema of its graph is."""
         graph = change.address.name
         if change.action is Action.DELETE:
             return _APPLIED
         if graph in situation.pending:
             return _RECOVERY_PENDING
-        if graph in situation.schema_unsettled or situation.waits(graph):
-            return _DEPENDENCY_WAITS
-        return _APPLIED if change.address in situation.approved else _NEEDS_APPROVAL
+        waits = graph in situation.schema_unsettled or situation.waits(graph)
+        return _DEPENDENCY_WAITS if waits else _APPLIED
+
+    def effect(self, change: Change, *, restored: bool) -> Classified:
+        """It cannot be taken back."""
+        if change.action is Action.DELETE:
+            return super().effect(change, restored=restored)
+        return Classified(Effect.PIVOT, "it replaces rows that are in use, and a run cannot take that back")
+
+    def operation(self, action: Action) -> Operation | None:
+        """A declaration that goes moves nothing."""
+        return None if action is Action.DELETE else _RESTORES
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - always gated
         """Every restore is gated."""
@@ -352,24 +498,32 @@ class StrategyKind(ResourceKind):
         return Gate("it drops the replica of a compute cluster before the new one is created", (GateName.LOSSY,))
 
 
-class TrustKind(ResourceKind):
-    """The keys and rules of a branch ledger: people who may change them may approve anything, so they meet every gate."""
+class _RuleKind(ResourceKind):
+    """What no folder declares: in force as soon as it is recorded."""
 
-    def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Applied when approved under the keys and rules in force, else those stay in force."""
-        return _APPLIED if change.address in situation.approved else _NEEDS_APPROVAL
+    in_folder = False
+
+    def effect(self, change: Change, *, restored: bool) -> Classified:  # noqa: ARG002 - one class for all
+        """With the commit."""
+        return Classified(Effect.COMMIT, "it is in force as soon as it is recorded")
+
+
+class TrustKind(_RuleKind):
+    """The keys and rules of a branch ledger: people who may change them may approve anything, so they meet every gate.
+
+    Until a change is approved under the keys and rules in force, those stay in force.
+    """
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - always gated
         """Every change is gated."""
         return Gate("changing keys or rules changes who may approve", tuple(GateName))
 
 
-class ClusterKind(ResourceKind):
-    """Where a cluster is. A new one is applied by the start of its ledger; every other change decides what approvals are for."""
+class ClusterKind(_RuleKind):
+    """Where a cluster is. A new one is applied by the start of its ledger; every other change decides what approvals are for.
 
-    def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Applied when approved under the keys and rules in force, else the cluster stays where it is."""
-        return _APPLIED if change.action is Action.CREATE or change.address in situation.approved else _NEEDS_APPROVAL
+    Until it is approved under the keys and rules in force, the cluster stays where it is.
+    """
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
         """Everything but a new cluster is gated."""
@@ -395,16 +549,16 @@ KINDS: Mapping[Kind, ResourceKind] = MappingProxyType(
     {
         Kind.GRAPH: GraphKind(),
         Kind.SCHEMA: SchemaKind(),
-        Kind.QUERY: QueryKind(),
         Kind.POLICY: PolicyKind(),
         Kind.RESTORE: RestoreKind(),
         Kind.STRATEGY: StrategyKind(),
+        Kind.QUERY: QueryKind(),
         Kind.TRUST: TrustKind(),
         Kind.CLUSTER: ClusterKind(),
         Kind.UNKNOWN: UnknownKind(),
     }
 )
-"""Every kind with its rules."""
+"""Every kind with its rules, in the order in which people read what changed."""
 
 
 def rules_of(address: Address) -> ResourceKind:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gitops.cluster.model.access import AccessDiff
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import Approval
-from gitops.cluster.model.change import Action, Change, Disposition, GateName, Seen, Tier
+from gitops.cluster.model.change import Action, Change, Disposition, Effect, GateName, Seen, Tier
 from gitops.cluster.model.contract import ContractBreak
 from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.node_kind import BARRIER_KIND, CHANGE_NOTHING, CHECK
@@ -41,24 +41,6 @@ class LockClaim:
 
     key: str
     mode: LockMode = LockMode.EXCLUSIVE
-
-
-class Effect(StrEnum):
-    """When a change has its effect, and whether it can be taken back; each is later than the one before it.
-
-    STAGE prepares what nothing refers to yet, and is compensated. PIVOT changes what is in use and cannot be taken back. COMMIT
-    moves the applied state. FINISH comes after that: what follows from it, and what is deleted for good.
-    """
-
-    STAGE = "stage"
-    PIVOT = "pivot"
-    COMMIT = "commit"
-    FINISH = "finish"
-
-    @property
-    def rank(self) -> int:
-        """Its place in the order; along a dependency it never decreases."""
-        return tuple(Effect).index(self)
 
 
 @dataclass(frozen=True, slots=True)

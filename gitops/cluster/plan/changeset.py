@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from gitops.cluster.changesets.lifecycle import Journal
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.change import Action, Change, Disposition, Reason
+from gitops.cluster.model.change import Action, Change, Disposition, Effect, Reason
 from gitops.cluster.model.changeset import (
     ApprovalConsumed,
     ApprovalRequired,
@@ -39,7 +39,7 @@ from gitops.cluster.model.changeset import (
     Staged,
 )
 from gitops.cluster.model.kinds import rules_of
-from gitops.cluster.model.plan import ApprovalRequirement, Effect, ExecutionGraph, NodeOutcome, NodeResult, Plan
+from gitops.cluster.model.plan import ApprovalRequirement, ExecutionGraph, NodeOutcome, NodeResult, Plan
 from gitops.cluster.plan.classes import effects_of
 from gitops.cluster.plan.layers import layers
 from gitops.core.clock import parse_timestamp

@@ -1,15 +1,4 @@
-"""When each change has its effect, and the execution graph of an atomic run.
-
-| change | class |
-| --- | --- |
-| a graph is created, with its schema | stage: nothing refers to it, and an empty graph can be removed again |
-| a text is published | stage: it is found by its digest, and the commit binds it |
-| a migration only adds what a later one can take out | stage: the recorded schema is a part of the new one |
-| a migration only drops | finish: readers let go of what it drops with the commit |
-| a migration adds what a later one can take out, and drops | stage what it adds, finish what it drops |
-| any other migration, a restore | pivot: it changes what is in use, and cannot be taken back |
-| a text, a schema or keys and rules leave or change in the ledger alone | commit |
-| a graph is deleted | finish: it destroys data |
+"""The execution graph of an atomic run. When each change has its effect is said by the rules of its kind.
 
 An atomic run passes four barriers: everything staged is done before `prepared`, the pivot before `committed`, and what finishes
 comes after `drained`, when nothing reads what was taken out of the applied state:
@@ -32,17 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
 
 from gitops.cluster.model.address import Address, Kind
-from gitops.cluster.model.change import Action, Change, Disposition
-from gitops.cluster.model.kinds import KINDS
+from gitops.cluster.model.change import Action, Change, Disposition, Effect
+from gitops.cluster.model.kinds import KINDS, Classified, rules_of
 from gitops.cluster.model.node_kind import BARRIER_KIND
-from gitops.cluster.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph
 from gitops.cluster.plan.layers import neighbours, restricted, serial_order
 from gitops.cluster.plan.locks import LEDGER, approvals_of
-from gitops.core.canonical import digest
-from gitops.database.graph.port import MigrationPreview
 
 PREPARED, COMMITTED, DRAINED, FINALIZED = (
     Address(f"barrier.{name}") for name in ("prepared", "committed", "drained", "finalized")
@@ -62,26 +48,13 @@ _REASONS = {
     DRAINED: "drain_barrier",
     FINALIZED: "finish_barrier",
 }
-_ADDS = frozenset({"add_property", "add_type", "update_property_metadata", "update_type_metadata"})
-_DROPS = frozenset({"drop_property", "drop_type"})
-
-
-class Classified(NamedTuple):
-    """The class of a change, and the reason for it, for people.
-
-    `expanded` is the digest of the schema to which a staged migration leads before the commit, if it has a rest to finish.
-    """
-
-    effect: Effect
-    reason: str
-    expanded: str | None = None
 
 
 def effects_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
-    """The class of each change, by the table of this module."""
+    """The class of each change, by the rules of its kind."""
     known = tuple(changes)
     restored = {c.address.graph for c in known if c.address.kind is Kind.RESTORE and c.action is not Action.DELETE}
-    return {change.address: _classify(change, restored=change.address.graph in restored) for change in known}
+    return {c.address: rules_of(c.address).effect(c, restored=c.address.graph in restored) for c in known}
 
 
 def classes_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
@@ -93,46 +66,6 @@ def classes_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
     now = [c for c in able if c.disposition is Disposition.APPLIED]
     waiting = [c for c in able if c.disposition is Disposition.BLOCKED]
     return {**effects_of((*now, *waiting)), **effects_of(now)}
-
-
-def _classify(change: Change, *, restored: bool) -> Classified:
-    deleted = change.action is Action.DELETE
-    match change.address.kind:
-        case Kind.GRAPH if deleted:
-            return Classified(Effect.FINISH, "it destroys data, so it waits until nothing reads it")
-        case Kind.GRAPH:
-            return Classified(Effect.STAGE, "nothing refers to a new graph, and it is removed again while it is empty")
-        case Kind.SCHEMA if change.action is Action.UPDATE:
-            return _classify_migration(change.migration, restored=restored)
-        case Kind.SCHEMA if not deleted:
-            return Classified(Effect.STAGE, "it is created with its graph")
-        case Kind.RESTORE if not deleted:
-            return Classified(Effect.PIVOT, "it replaces rows that are in use, and a run cannot take that back")
-        case Kind.TRUST | Kind.CLUSTER:
-            return Classified(Effect.COMMIT, "it is in force as soon as it is recorded")
-        case _ if deleted:
-            return Classified(Effect.COMMIT, "it only leaves what is recorded")
-        case _:
-            return Classified(Effect.STAGE, "its text is published, and nothing refers to it yet")
-
-
-def _classify_migration(migration: MigrationPreview | None, *, restored: bool) -> Classified:
-    if migration is None or not migration.supported:
-        return Classified(Effect.PIVOT, "its steps are not known")
-    steps = {_kind_of(step) for step in migration.steps}
-    if steps <= _ADDS:
-        return Classified(Effect.STAGE, "it only adds, so that the applied schema stays a part of the new one")
-    if steps <= _DROPS:
-        return Classified(Effect.FINISH, "it only drops, so it waits until nothing reads what goes")
-    if steps <= _ADDS | _DROPS and migration.expanded is not None and not restored:
-        return Classified(Effect.STAGE, "it adds before the commit, and drops after it", digest(migration.expanded))
-    return Classified(Effect.PIVOT, f"a run cannot take it back: {', '.join(sorted(steps - _ADDS))}")
-
-
-def _kind_of(step: Mapping[str, object]) -> str:
-    """The kind of a step; a new interface is one of its own, since no later migration can remove it."""
-    interface = step.get("kind") == "add_type" and step.get("type_kind") == "interface"
-    return "add_interface" if interface else str(step.get("kind"))
 
 
 def with_effects(graph: ExecutionGraph, effects: Mapping[Address, Classified]) -> ExecutionGraph:

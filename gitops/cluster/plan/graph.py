@@ -36,6 +36,7 @@ from types import MappingProxyType
 
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.node_kind import BARRIER_KIND
 from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.cluster.model.resource import Dependency
@@ -49,15 +50,6 @@ from gitops.core.errors import BugError
 BARRIER = Address("barrier.catalog")
 GRAPH_MOVING = "graph-moving"
 
-_REASONS = {
-    (Kind.SCHEMA, Kind.GRAPH): "graph_schema",
-    (Kind.QUERY, Kind.SCHEMA): "schema_query",
-    (Kind.QUERY, Kind.GRAPH): "graph_query",
-    (Kind.POLICY, Kind.GRAPH): "policy_target",
-    (Kind.RESTORE, Kind.GRAPH): "graph_restore",
-    (Kind.RESTORE, Kind.SCHEMA): "schema_restore",
-}
-_GUARD = (Kind.POLICY, Kind.GRAPH)
 _NO_LOCKS: Mapping[Address, tuple[LockClaim, ...]] = MappingProxyType({})
 _EMPTY = ExecutionGraph()
 
@@ -152,7 +144,7 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
         other = plan.active.get(target)
         if other is None or _by_schema(name, other.address, plan):
             continue
-        if other.action is Action.DELETE and (name.kind, other.address.kind) == _GUARD:
+        if other.action is Action.DELETE and rules_of(name).guards and other.address.kind is Kind.GRAPH:
             edges.append(ExecEdge(other.address, name, "policy_guard", other.address.name))
         elif other.action is Action.DELETE:
             edges.append(_edge(change, other, (name, other.address), found))
@@ -170,7 +162,7 @@ def _edge(
     if way:
         reason, detail = VIA_UNCHANGED, " > ".join(way)
     else:
-        reason = _REASONS.get((source.kind, target.kind), "explicit_dependency")
+        reason = rules_of(source).edge_reasons.get(target.kind, "explicit_dependency")
         detail = target if target.graph is None else target.graph
     return ExecEdge(before.address, after.address, reason, detail)
 
@@ -251,4 +243,4 @@ def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
         return 0, graph, 1, address
     if address.kind is Kind.SCHEMA and change.action is not Action.DELETE:
         return 1, graph, 0, address
-    return (3 if address.kind in (Kind.TRUST, Kind.CLUSTER) else 2), "", 0, address
+    return (2 if rules_of(address).in_folder else 3), "", 0, address

@@ -26,7 +26,7 @@ from gitops.cluster.approvals.decisions import recorded_revocations
 from gitops.cluster.changesets.lifecycle import unfinished
 from gitops.cluster.ledger.port import ChangesetListing
 from gitops.cluster.model.address import Address, Kind, schema_address
-from gitops.cluster.model.change import Action, Disposition
+from gitops.cluster.model.change import Action, Disposition, Effect
 from gitops.cluster.model.changeset import (
     BLOCKING,
     Changeset,
@@ -37,7 +37,7 @@ from gitops.cluster.model.changeset import (
 )
 from gitops.cluster.model.ledger import Intent
 from gitops.cluster.model.outcome import Course, OpenChangeset
-from gitops.cluster.model.plan import Effect, Plan
+from gitops.cluster.model.plan import Plan
 from gitops.cluster.plan.draft import StateDraft
 from gitops.cluster.plan.parts import part_of
 from gitops.cluster.plan.probe import GraphProbe, probe_operation, seen_facts, was_restored

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gitops.cluster.model.address import CLUSTER_SCOPE, Address, Kind, of_kind
-from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.change import Change
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.plan import ExecNode, LockClaim, LockMode
@@ -87,10 +87,8 @@ def approvals_of(nodes: Iterable[ExecNode]) -> list[str]:
 
 
 def moves_graph(change: Change) -> bool:
-    """Whether the change touches a live graph; a schema is created and deleted by its graph, which does the moving."""
-    kind = change.address.kind
-    restores = kind is Kind.RESTORE and change.action is not Action.DELETE
-    return restores or kind is Kind.GRAPH or (kind is Kind.SCHEMA and change.action is Action.UPDATE)
+    """Whether the change touches a live graph: a derived update of a graph has no node that could."""
+    return change.address.kind is Kind.GRAPH or rules_of(change.address).operation(change.action) is not None
 
 
 def lock_claims(
@@ -123,12 +121,9 @@ def _graph_claims(change: Change, bound: Bindings) -> set[LockClaim]:
     address = change.address
     if moves_graph(change):
         return {LockClaim(f"graph:{address.graph}")}
-    if address.kind is Kind.QUERY:
-        return {LockClaim(f"graph:{address.graph}", LockMode.SHARED)}
-    if address.kind is not Kind.POLICY:
-        return set()
-    read = (Address(scope).graph for scope in bound.declared if scope != CLUSTER_SCOPE)
+    used = [address.graph] if rules_of(address).uses_graph else []
+    used += (Address(scope).graph for scope in bound.declared if scope != CLUSTER_SCOPE)
     return {
         *(LockClaim(f"policy-scope:{scope}") for scope in (*bound.recorded, *bound.declared)),
-        *(LockClaim(f"graph:{graph}", LockMode.SHARED) for graph in read),
+        *(LockClaim(f"graph:{graph}", LockMode.SHARED) for graph in used),
     }

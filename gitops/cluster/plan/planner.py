@@ -10,7 +10,7 @@ from gitops.cluster.approvals.verify import change_digest, change_form, covers_c
 from gitops.cluster.model.access import AccessDiff, AccessRow, widening_words
 from gitops.cluster.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.cluster.model.approval import Approval
-from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.change import Action, Change, Disposition, Reason
 from gitops.cluster.model.contract import BreakKind, ContractBreak
 from gitops.cluster.model.kinds import Gate, Situation, rules_of
 from gitops.cluster.model.ledger import AppliedResource, LedgerState
@@ -34,26 +34,28 @@ from gitops.cluster.plan.locks import bindings_of, givers_of, lock_claims
 from gitops.cluster.plan.undo import undo_graph, undoings
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 
 _NOTHING: Mapping[Address, AppliedResource] = MappingProxyType({})
 _STALE = "an approval exists, but the configuration or the recorded state has changed since it was given"
 
 
-def make_plan(inputs: PlanInputs) -> Plan:
-    """What an apply of these inputs would do.
+def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
+    """What an apply of these inputs would do. `described` are its changes, where the caller has described them already.
 
     Diagnostics of the plan: `approval_stale`, or why the data is not covered, per gated change that has approvals of which none
     matches, `approval_quorum` where some approvals are there but not enough, and those of the execution graph.
     """
     desired, problems = inputs.desired, Diagnostics()
-    changes, gates, situation, edges = _describe(inputs)
-    required = _requirements(changes, gates, inputs)
+    described = described or describe(inputs)
+    changes, edges = described.changes, described.edges
+    required = _requirements(changes, described.gates, inputs)
     if inputs.access is not None:
         _report_access(inputs.access, problems)
-    _report_approvals(changes, gates, required, inputs, problems)
+    _report_approvals(changes, described.gates, required, inputs, problems)
     approved = frozenset(r.resource for r in required if r.satisfied)
-    changes = classify(changes, replace(situation, approved=approved))
+    changes = classify(changes, replace(described.situation, approved=approved))
     graph, graph_problems = _execution_graph(changes, edges, required, inputs)
     problems.extend(graph_problems)
     undone, back = _way_back(changes, edges, inputs, problems)
@@ -169,50 +171,56 @@ def _removed_queries(changes: Sequence[Change]) -> tuple[ContractBreak, ...]:
     return tuple(ContractBreak(address, BreakKind.REMOVED) for address in left)
 
 
-def describe(inputs: PlanInputs) -> tuple[Change, ...]:
-    """The changes with all that their approvals are compared with: migration, data and tier. Approvals play no part."""
-    return _describe(inputs)[0]
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The changes of a plan with all that their approvals are compared with: migration, data and tier.
+
+    No approval plays a part yet: `situation` has none, and `gates` are those of all gated changes, by address. `edges` are the
+    dependencies near the changes.
+    """
+
+    changes: tuple[Change, ...]
+    gates: Mapping[Address, Gate]
+    situation: Situation
+    edges: Collection[Dependency]
 
 
-def _describe(
-    inputs: PlanInputs,
-) -> tuple[tuple[Change, ...], dict[Address, Gate], Situation, Collection[Dependency]]:
-    """The changes of `describe`, the gates by address, the situation, and the dependencies near the changes."""
+def describe(inputs: PlanInputs) -> Described:
+    """Describe the changes, once for the approvals and for the plan."""
     differences = inputs.differences
     if differences is None:
         differences = diff(inputs.desired, inputs.state, inputs.trust_change, inputs.scope_change)
-    changes = tuple(
-        # Only updates of schemas have a preview.
-        replace(
-            change,
-            migration=inputs.previews.get(change.address),
-            seen=inputs.seen.get(change.address),
-            at_hand=inputs.at_hand or not rules_of(change.address).is_about_data(change),
-        )
-        if change.address.kind in (Kind.GRAPH, Kind.SCHEMA, Kind.RESTORE)
-        else change
-        for change in differences
-    )
-    restored = {c.address for c in changes if c.address.kind is Kind.RESTORE and c.action is not Action.DELETE}
-    changes = tuple(
-        replace(c, details=(restore_words(inputs.desired.resources[c.address]),)) if c.address in restored else c
-        for c in changes
-    )
+    changes = tuple(_with_data(change, inputs) for change in differences)
     edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
-    situation = survey(changes, edges, inputs.pending, inputs.state.resources)
-    givers = givers_of(bindings_of(changes, inputs.desired, inputs.state))
-    widened = widened_policies(changes, inputs.access, inputs.widening)
-    situation = replace(situation, gates=frozenset(inputs.quorum.numbers), givers=givers, widened=widened)
+    gapped = frozenset[Address]()
     if strategies := of_kind((c.address for c in changes if c.after), Kind.STRATEGY):
         from gitops.cluster.model.compute import drops_first  # late, since few plans change strategies
 
-        situation = replace(situation, gapped=drops_first(inputs.desired.resources[each] for each in strategies))
+        gapped = drops_first(inputs.desired.resources[each] for each in strategies)
+    situation = replace(
+        survey(changes, edges, inputs.pending, inputs.state.resources),
+        gates=frozenset(inputs.quorum.numbers),
+        gapped=gapped,
+        givers=givers_of(bindings_of(changes, inputs.desired, inputs.state)),
+        widened=widened_policies(changes, inputs.access, inputs.widening),
+    )
     found = {change.address: rules_of(change.address).gate(change, situation) for change in changes}
     gates = {address: gate for address, gate in found.items() if gate is not None}
     tiered = tuple(
         replace(c, tier=gates[c.address].tier, gates=gates[c.address].met) if c.address in gates else c for c in changes
     )
-    return tiered, gates, replace(situation, gated=frozenset(gates)), edges
+    return Described(tiered, gates, replace(situation, gated=frozenset(gates)), edges)
+
+
+def _with_data(change: Change, inputs: PlanInputs) -> Change:
+    """A change with the graph that it is about, as it was seen, and what is done to that."""
+    address = change.address
+    if not rules_of(address).is_about_data(change):
+        return change
+    details = (restore_words(inputs.desired.resources[address]),) if address.kind is Kind.RESTORE else change.details
+    seen, at_hand = inputs.seen.get(address), inputs.at_hand
+    # Only updates of schemas have a preview.
+    return replace(change, migration=inputs.previews.get(address), seen=seen, at_hand=at_hand, details=details)
 
 
 def widened_policies(
@@ -310,10 +318,12 @@ def _guarded(policy: AppliedResource) -> tuple[str, ...] | None:
 
 
 def classify(changes: Sequence[Change], situation: Situation) -> tuple[Change, ...]:
-    """The changes with the disposition and reason that the rules of their kinds give them."""
+    """The changes with the disposition and reason that the rules of their kinds give them; none has its gate open by itself."""
     ruled = []
     for change in changes:
         disposition, reason = rules_of(change.address).classify(change, situation)
+        if disposition is Disposition.APPLIED and situation.is_shut(change.address):
+            disposition, reason = Disposition.BLOCKED, Reason.APPROVAL_REQUIRED
         ruled.append(replace(change, disposition=disposition, reason=reason))
     return tuple(ruled)
 

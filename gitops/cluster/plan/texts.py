@@ -11,17 +11,18 @@ from contextlib import suppress
 
 from gitops.cluster.model.address import Kind
 from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.kinds import KINDS
 from gitops.cluster.model.plan import Plan, TextChange
 from gitops.cluster.session.session import Session
 from gitops.core.errors import GitopsError
 
-_KINDS = (Kind.SCHEMA, Kind.POLICY, Kind.STRATEGY, Kind.QUERY)
+_KINDS = [kind for kind, rules in KINDS.items() if rules.has_text]
 _MOST = 50
 """Texts that people can take in, and that a bucket far away gives in time."""
 
 
 def changed_texts(current: Session, plan: Plan) -> tuple[TextChange, ...]:
-    """The first fifty texts that a plan changes: schemas, policies, strategies, then files of queries; each in address order.
+    """The first fifty texts that a plan changes: schemas, policies, strategies, files of queries; each in address order.
 
     A file of queries is named by those whose own text changes, or by all if none does.
     """

@@ -24,6 +24,7 @@ from gitops.cluster.changesets.stream import (
 )
 from gitops.cluster.ledger.files import following
 from gitops.cluster.ledger.port import ChangesetListing, LedgerReader, LedgerStore, LedgerView
+from gitops.cluster.model.change import Effect
 from gitops.cluster.model.changeset import (
     BLOCKING,
     ENDED,
@@ -38,7 +39,6 @@ from gitops.cluster.model.changeset import (
     RuntimeUpdated,
 )
 from gitops.cluster.model.ledger import EntryKind, Intent, LedgerEntry, LedgerState, LockInfo
-from gitops.cluster.model.plan import Effect
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gitops.cluster.model.address import Address, replica_address
-from gitops.cluster.model.change import Action
+from gitops.cluster.model.change import Action, Effect
 from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetBase,
@@ -38,7 +38,7 @@ from gitops.cluster.model.changeset import (
 )
 from gitops.cluster.model.compute import ComputeRules
 from gitops.cluster.model.node_kind import DECISION, READINESS, REPLICA
-from gitops.cluster.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
 from gitops.cluster.model.strategy import StrategyType
 from gitops.cluster.plan.layers import layers
 from gitops.cluster.targets.port import AuditRow, ReplicaOutcome, ReplicaResult, StrategyTarget, TargetReader

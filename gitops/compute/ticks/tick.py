@@ -26,6 +26,7 @@ from gitops.cluster.changesets.lifecycle import Journal
 from gitops.cluster.changesets.runs import RunLog
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.config.load import Loaded
+from gitops.cluster.model.change import Effect
 from gitops.cluster.model.changeset import (
     BLOCKING,
     Changeset,
@@ -39,7 +40,7 @@ from gitops.cluster.model.changeset import (
 from gitops.cluster.model.compute import ComputeRules
 from gitops.cluster.model.ledger import changeset_key
 from gitops.cluster.model.outcome import VerbOutcome
-from gitops.cluster.model.plan import Effect, NodeOutcome, NodeResult, first_failure
+from gitops.cluster.model.plan import NodeOutcome, NodeResult, first_failure
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.run_event import to_all
 from gitops.cluster.model.strategy import StrategyType

@@ -15,6 +15,7 @@ from gitops.cli.main import main, parse_options
 from gitops.cluster.ledger.folder import FolderLedger
 from gitops.cluster.ledger.layout import INDEX
 from gitops.cluster.ledger.port import LedgerWrite
+from gitops.cluster.model.change import Effect
 from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetState,
@@ -26,7 +27,6 @@ from gitops.cluster.model.changeset import (
     RuntimeUpdated,
 )
 from gitops.cluster.model.ledger import LedgerState, LockInfo
-from gitops.cluster.model.plan import Effect
 from gitops.cluster.session.changesets import Pacing
 from gitops.core.faults import NoFaults
 from gitops.database.storage.local import LocalStore

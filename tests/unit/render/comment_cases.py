@@ -10,7 +10,7 @@ from render_cases import VERBS
 
 from gitops.cluster.apply.drift import DriftItem, DriftKind, DriftOutcome
 from gitops.cluster.model.address import Address, graph_address, query_address, schema_address, strategy_address
-from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason, Seen, Tier
+from gitops.cluster.model.change import Action, Change, Disposition, Effect, GateName, Reason, Seen, Tier
 from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetState,
@@ -27,7 +27,6 @@ from gitops.cluster.model.ledger import Debt
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.cluster.model.plan import (
     ApprovalRequirement,
-    Effect,
     ExecEdge,
     ExecNode,
     ExecutionGraph,

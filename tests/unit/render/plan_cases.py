@@ -14,7 +14,7 @@ from gitops.cluster.model.address import (
     schema_address,
 )
 from gitops.cluster.model.approval import Approval, ClusterTarget
-from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason, Tier
+from gitops.cluster.model.change import Action, Change, Disposition, Effect, GateName, Reason, Tier
 from gitops.cluster.model.ledger import (
     LockInfo,
     LockObservation,
@@ -26,7 +26,6 @@ from gitops.cluster.model.outcome import (
 from gitops.cluster.model.plan import (
     AffectedQuery,
     ApprovalRequirement,
-    Effect,
     ExecNode,
     ExecutionGraph,
     Impact,

@@ -33,7 +33,7 @@ from plan_cases import (
 )
 
 from gitops.cluster.model.address import Address, graph_address, schema_address
-from gitops.cluster.model.change import Action, Disposition, Reason
+from gitops.cluster.model.change import Action, Disposition, Effect, Reason
 from gitops.cluster.model.ledger import (
     AppliedResource,
     LedgerState,
@@ -57,12 +57,7 @@ from gitops.cluster.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.cluster.model.plan import (
-    Effect,
-    ExecNode,
-    NodeOutcome,
-    NodeResult,
-)
+from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.cluster.model.resource import Resource
 from gitops.render import json, text
 from gitops.render.audit import audit_form, audit_text, log_form, log_text

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.cluster.model.change import Action
-from gitops.cluster.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.cluster.model.change import Action, Effect
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.cluster.plan.classes import atomic_graph
 from gitops.render.graph import ARROW, to_mermaid, to_text
 

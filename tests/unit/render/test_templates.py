@@ -155,7 +155,7 @@ def test_every_value_of_a_plan_is_there_for_a_template():
     names = [
         "cluster", "environment", "place", "request", "verdict", "checks", "since", "approvals", "missing", "commands",
         "approve_all", "forge_commands", "refusals", "debts", "countersign", "rules", "rows", "listed", "counted", "migrations",
-        "breaks", "schema_diffs", "policy_diffs", "strategy_diffs", "query_diffs", "explained", "others",
+        "breaks", "schema_diffs", "policy_diffs", "strategy_diffs", "query_diffs", "text_diffs", "explained", "others",
         "impact", "graph",
         "errors", "warnings",
     ]  # fmt: skip

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gitops.cluster.apply.runner import Limits, run_graph
-from gitops.cluster.model.change import Action
-from gitops.cluster.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
+from gitops.cluster.model.change import Action, Effect
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
 from gitops.cluster.model.run_event import RunEvent
 from gitops.cluster.plan.schedule import SkipReason
 from gitops.core.errors import BugError, GitopsError, RemoteError, UsageError

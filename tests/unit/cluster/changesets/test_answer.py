@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gitops.cluster.changesets.stream import Answer, Until, answer, answer_of_merge, newest_attempt
+from gitops.cluster.model.change import Effect
 from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetKind,
@@ -16,7 +17,6 @@ from gitops.cluster.model.changeset import (
     RuntimeState,
     RuntimeUpdated,
 )
-from gitops.cluster.model.plan import Effect
 from tests.support.changeset_stories import AT, GONE, MERGES, after, created, failed, landed
 
 FIRST = created()

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.change import Action, Change
-from gitops.cluster.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim
+from gitops.cluster.model.change import Action, Change, Effect
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.cluster.model.resource import Dependency
 from gitops.cluster.plan.classes import BARRIERS, atomic_graph, effects_of, pivots, with_effects
 from gitops.cluster.plan.graph import build_graph

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change
-from gitops.cluster.model.kinds import Situation
+from gitops.cluster.model.kinds import Situation, rules_of
 from gitops.cluster.plan.planner import classify, survey
 from tests.support.planning import change, desired, rows
 
 CASES = rows("dispositions.tsv")
 
 
-def situation(flags: str) -> Situation:
+def situation(flags: str, of: Change) -> Situation:
     def graph(flag: str) -> frozenset[str]:
         return frozenset({"g"} if flag in flags.split() else ())
 
-    return Situation(
+    found = Situation(
         pending=graph("P"),
         created=graph("GC"),
         deleted=graph("GD"),
@@ -25,6 +27,8 @@ def situation(flags: str) -> Situation:
         approved=frozenset({Address("graph.g")} if "A" in flags.split() else ()),
         policy_graphs={Address("policy.p"): ("f", "g"), Address("policy.elsewhere"): ("f",)},
     )
+    gated = rules_of(of.address).gate(of, found) is not None
+    return replace(found, gated=frozenset({of.address} if gated else ()))
 
 
 def ruling(ruled: Change) -> str:
@@ -33,7 +37,8 @@ def ruling(ruled: Change) -> str:
 
 @pytest.mark.parametrize(("row", "flags", "address", "action", "wanted"), CASES, ids=[" ".join(c[:4]) for c in CASES])
 def test_disposition(row, flags, address, action, wanted):
-    (ruled,) = classify([change(address, action)], situation(flags))
+    asked = change(address, action)
+    (ruled,) = classify([asked], situation(flags, asked))
     assert ruling(ruled) == wanted
     assert (ruled.address, ruled.action) == (change(address, action).address, Action(action))
 

@@ -6,17 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.cluster.model.change import Action
-from gitops.cluster.model.plan import (
-    Effect,
-    ExecEdge,
-    ExecNode,
-    ExecutionGraph,
-    LockClaim,
-    LockMode,
-    NodeOutcome,
-    NodeResult,
-)
+from gitops.cluster.model.change import Action, Effect
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
 from gitops.cluster.plan.schedule import LockWait, Progress, Schedule, SkipReason
 from gitops.core.errors import BugError, UsageError
 
