@@ -221,11 +221,6 @@ def test_no_fact_of_a_changeset_is_declared_that_no_run_makes() -> None:
     assert names & {"RecoverySwept", "pending_approvals"} == set()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a plan describes its changes for the approvals, and once more for itself",
-)
 def test_a_plan_describes_each_change_once(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a change is gated is asked of the rules of its kind, once a description."""
     loop.store.update_refs([RefUpdate(MAIN, loop.tip(), loop.commit("alice", DELETE_LEGACY))])

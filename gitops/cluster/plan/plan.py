@@ -20,9 +20,10 @@ from gitops.cluster.model.change import Action, Change, Seen
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Debt, Intent, LedgerState
 from gitops.cluster.model.outcome import PlanOutcome
-from gitops.cluster.model.plan import Plan, PlanInputs, TextChange, TrustChange
+from gitops.cluster.model.plan import Plan, PlanInputs, RecordedGraph, TextChange, TrustChange
 from gitops.cluster.model.restore import restore_order
 from gitops.cluster.model.scope import ScopeChange
+from gitops.cluster.model.trust import DataGrowth, Quorum
 from gitops.cluster.plan.access import access_of_plan
 from gitops.cluster.plan.adoption import pending_adoption
 from gitops.cluster.plan.draft import recorded_data
@@ -217,34 +218,13 @@ def plan_session(
     apply: the data of a change is what is in its graph now, never what was recorded. `shown` are the rows of a graph that an
     approver was shown where it is at hand: they count where it is not.
     """
-    desired, governance = current.desired, current.workspace.governance
-    rules = current.view.trust or (None if governance is None else governance.trust)
-    trust, scope = _governed_changes(current)
-    adoption = None if governance is None else pending_adoption(current.view)
-    changes = diff(desired, state, trust, scope) if adoption is None else (adoption,)
-    migrations = _preview_migrations(current, changes, report=not live)
-    inputs = PlanInputs(
-        desired=desired,
-        state=state,
-        pending=pending,
-        previews={schema: preview for schema, (preview, _) in migrations.items()},
-        trust_change=trust,
-        scope_change=scope,
-        differences=changes,
-        seen=_seen_data(current, changes, state, shown or {}, live=live),
-        at_hand=live or current.opened.data_at_hand,
-    )
-    if rules is not None:
-        quorum = rules.quorum(_environment(current))
-        inputs = replace(inputs, quorum=quorum, data_growth=rules.data_growth, widening=rules.widening)
-    if explain or inputs.widening:
-        inputs = replace(inputs, access=access_of_plan(current, changes, state))
-    if explain:
-        inputs = _explained(current, inputs, {s: known for s, (_, known) in migrations.items()})
+    governance = current.workspace.governance
+    inputs = _inputs(current, state, pending, shown or {}, explain=explain, live=live)
+    described = describe(inputs)
     approvals = accept_approvals(
         current.opened.ledger,
-        changes=[c for c in describe(inputs) if not (in_place and c.address.kind is Kind.CLUSTER)],
-        desired=desired,
+        changes=[c for c in described.changes if not (in_place and c.address.kind is Kind.CLUSTER)],
+        desired=current.desired,
         view=current.view,
         state=state,
         at=current.at,
@@ -259,7 +239,49 @@ def plan_session(
         alone=approvals.emergencies,
         may_approve=approvals.may_approve,
     )
-    return make_plan(inputs), approvals
+    return make_plan(inputs, described), approvals
+
+
+def _inputs(
+    current: Session,
+    state: LedgerState,
+    pending: frozenset[str],
+    shown: Mapping[Address, int],
+    *,
+    explain: bool,
+    live: bool,
+) -> PlanInputs:
+    """What the changes are described from: all but the approvals. An adoption that waits is the only change."""
+    desired, governance = current.desired, current.workspace.governance
+    rules = current.view.trust or (None if governance is None else governance.trust)
+    trust, scope = _governed_changes(current)
+    adoption = None if governance is None else pending_adoption(current.view)
+    changes = diff(desired, state, trust, scope) if adoption is None else (adoption,)
+    migrations = _preview_migrations(current, changes, report=not live)
+    previews = {schema: preview for schema, (preview, _) in migrations.items()}
+    quorum, widening = Quorum(), frozenset[str]()
+    if rules is not None:
+        quorum, widening = rules.quorum(_environment(current)), rules.widening
+    recorded: Mapping[Address, RecordedGraph] = {}
+    if explain:
+        recorded = recorded_graphs(current, changes, {schema: known for schema, (_, known) in migrations.items()})
+    return PlanInputs(
+        desired=desired,
+        state=state,
+        pending=pending,
+        previews=previews,
+        recorded=recorded,
+        trust_change=trust,
+        scope_change=scope,
+        differences=changes,
+        quorum=quorum,
+        seen=_seen_data(current, changes, state, shown, live=live),
+        at_hand=live or current.opened.data_at_hand,
+        data_growth=DataGrowth() if rules is None else rules.data_growth,
+        kept=kept_data(current, previews) if explain and current.workspace.undoes else None,
+        access=access_of_plan(current, changes, state) if explain or widening else None,
+        widening=widening,
+    )
 
 
 def _environment(current: Session) -> str:
@@ -268,13 +290,6 @@ def _environment(current: Session) -> str:
     if governance is not None or entry is None:
         return "" if governance is None else governance.target.environment
     return (entry.target if entry.scope is None else entry.scope.target).environment
-
-
-def _explained(current: Session, inputs: PlanInputs, migrated: Mapping[Address, Schema | None]) -> PlanInputs:
-    """The inputs with what only explains a plan: what is recorded of graphs, and what their versions keep."""
-    recorded = recorded_graphs(current, inputs.differences or (), migrated)
-    kept = kept_data(current, inputs.previews) if current.workspace.undoes else None
-    return replace(inputs, recorded=recorded, kept=kept)
 
 
 def _governed_changes(current: Session) -> tuple[TrustChange | None, ScopeChange | None]:
