@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from gitops.database.language.text import Span
@@ -131,22 +131,6 @@ def read_cluster_text(data: bytes) -> ClusterView:
             entries.append(ClusterEntry(path, key, tuple(scalars), indent, at + len(line), bool(found["dashes"])))
         at += len(line) + 1
     return ClusterView(tuple(entries))
-
-
-def documentation_path(path: tuple[str, ...], keys: Mapping[str, str]) -> str:
-    """The path with `*` for the names that users choose, as the documentation of keys spells it."""
-    shape = ""
-    for name in path:
-        exact, chosen = f"{shape}{name}", f"{shape}*"
-        shape = f"{chosen if exact not in keys and chosen in keys else exact}."
-    return shape.removesuffix(".")
-
-
-def keys_below(path: tuple[str, ...], keys: Mapping[str, str]) -> dict[str, str]:
-    """The keys that may stand below a path, with their documentation."""
-    prefix = f"{documentation_path(path, keys)}." if path else ""
-    found = {key[len(prefix) :]: words for key, words in keys.items() if key.startswith(prefix)}
-    return {key: words for key, words in found.items() if "." not in key and key != "*"}
 
 
 def _read_scalar(text: bytes, at: int) -> ClusterScalar:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from gitops.cluster.config.keys import LISTS, documentation_path, keys_below
 from gitops.database.language.lexer import Token
 from gitops.database.language.text import Span
-from gitops.editor.cluster import documentation_path, keys_below
 from gitops.editor.complete_text import KEY, CompletionItem, complete_query, complete_schema, unique_items
-from gitops.editor.documentation import LISTS
 from gitops.editor.navigate import keys_of
 from gitops.editor.project import QUERIES, SCHEMA
 from gitops.editor.query import read_query

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from gitops.cluster.config.keys import documentation_path
 from gitops.database.language.schema import TypeKind
 from gitops.database.language.text import Span
-from gitops.editor.cluster import documentation_path
 from gitops.editor.documentation import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, SCHEMA_WORDS, TYPE_WORDS
 from gitops.editor.navigate import FileOccurrence, find_occurrence, keys_of
 from gitops.editor.schema import TYPE_KINDS, Declaration, SchemaView

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from gitops.cluster.config.declaration import CONFIG_FILE
+from gitops.cluster.config.keys import CLUSTER_KEYS, GITOPS_KEYS
 from gitops.cluster.config.named_clusters import CONFIG_FILE as GITOPS_FILE
 from gitops.cluster.config.source import EntryKind, SourceError
 from gitops.database.language.schema import TypeKind
 from gitops.database.language.text import Span
-from gitops.editor.documentation import CLUSTER_KEYS, GITOPS_KEYS
 from gitops.editor.project import QUERIES, SCHEMA, GraphUse, folder_of, graph_files, join_path
 from gitops.editor.query import ANONYMOUS
 from gitops.editor.symbols import FileSpan, Occurrence, Symbol, SymbolKind, is_local, occurrence_at

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from gitops.cluster.config.declaration import CONFIG_FILE
+from gitops.cluster.config.keys import CLUSTER_KEYS, GITOPS_KEYS, documentation_path, keys_below
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.named_clusters import CONFIG_FILE as GITOPS_FILE
 from gitops.cluster.config.rule_forms import BotConfigError
@@ -22,8 +23,6 @@ from gitops.database.language.query.codes import QUERY_CODES
 from gitops.database.language.schema import MAX_PROBLEMS, TypeKind
 from gitops.database.language.suggest import Suggestion, did_you_mean
 from gitops.database.language.text import LanguageError, LanguageProblem, Span, Stage
-from gitops.editor.cluster import documentation_path, keys_below
-from gitops.editor.documentation import CLUSTER_KEYS, GITOPS_KEYS
 from gitops.editor.navigate import FileOccurrence, declared_at, is_cluster_file
 from gitops.editor.positions import Encoding, Lines
 from gitops.editor.project import QUERIES, SCHEMA, Subtree, folder_of

@@ -21,13 +21,13 @@ from gitops import __version__
 from gitops.cli.main import build_parser
 from gitops.cluster.approvals.verify import STEPS
 from gitops.cluster.config.gitops_yaml import BotConfig, parse_bot_config
+from gitops.cluster.config.keys import GITOPS_KEYS
 from gitops.cluster.ledger.chain import ledger_ref
 from gitops.cluster.ledger.documents import read_entry
 from gitops.cluster.ledger.trailers import trailers
 from gitops.cluster.model.approval import ApprovalStatement
 from gitops.cluster.model.ledger import EntryKind, LedgerEntry
 from gitops.core.codes import REGISTRY, Code
-from gitops.editor.documentation import GITOPS_KEYS
 from gitops.git.hooks import _NAMES
 from tests.support import cli_page, codes_page
 from tests.support.pages import ROOT, read_page

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from gitops.cluster.config.reader import SourceFile, SourceReader
 from gitops.cluster.config.source import EntryKind, SourceError, StampedTree, listing_digest, parents
 from gitops.cluster.model.address import Address, graph_address, query_address, schema_address
+from gitops.cluster.model.kinds import SECTIONS
 from gitops.core.canonical import digest
 from gitops.core.dataclass import dataclass
 
@@ -259,8 +260,9 @@ def _is_consistent(index: Index) -> bool:
             for form in index.form["graphs"].values()
         )
         and all(
-            _all(list, (form["applies_to"],)) and _all(str, (form["file"], *form["applies_to"]))
-            for form in index.form["policies"].values()
+            _all(list, (bound := form.get("applies_to", []),)) and _all(str, (form["file"], *bound))
+            for section in SECTIONS
+            for form in index.form.get(section, {}).values()
         )
         and all(_is_graph(index, graph, record) for graph, record in index.graphs.items())
         and len(index.digests) == sum(2 + len(record.queries) for record in index.graphs.values())

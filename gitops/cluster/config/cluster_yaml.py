@@ -17,16 +17,18 @@ from gitops.cluster.config.declaration import (
     DeclaredCluster,
     DeclaredCompute,
     DeclaredGraph,
-    DeclaredPolicy,
     DeclaredQuery,
     DeclaredRestore,
+    DeclaredText,
     Header,
     QueryRegistry,
     QuerySources,
     Text,
     read_config,
 )
+from gitops.cluster.config.keys import CLUSTER_KEYS, keys_below
 from gitops.cluster.config.source import SourceTree
+from gitops.cluster.model.kinds import SECTIONS
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.database.language.suggest import did_you_mean
@@ -135,6 +137,12 @@ def _parsed(data: bytes) -> tuple[DeclaredCluster | None, tuple[Diagnostic, ...]
     return cluster, tuple(found)
 
 
+@lru_cache
+def _keys(shape: str) -> tuple[str, ...]:
+    """The keys that may stand below one of the table."""
+    return tuple(keys_below(tuple(filter(None, shape.split("."))), CLUSTER_KEYS))
+
+
 def _is_null(node: YamlNode) -> bool:
     return isinstance(node, YamlScalar) and node.type is ScalarType.NULL
 
@@ -159,10 +167,9 @@ class _ClusterReader:
 
     def cluster(self, root: YamlNode) -> DeclaredCluster | None:
         """The document, None if a problem was reported."""
-        allowed = ("version", "metadata", "storage", "state", "graphs", "policies", "restores", "compute")
-        top = self._fields(root, "", allowed, required=("version",))
-        metadata = self._fields(top.get("metadata"), "metadata", ("name",))
-        state = self._fields(top.get("state"), "state", ("backend", "lock"))
+        top = self._fields(root, "", "", required=("version",))
+        metadata = self._fields(top.get("metadata"), "metadata", "metadata")
+        state = self._fields(top.get("state"), "state", "state")
         version = top.get("version", root)
         cluster = DeclaredCluster(
             version=self._version(version) if "version" in top else 0,
@@ -172,7 +179,12 @@ class _ClusterReader:
             backend=self._optional_text(state.get("backend"), "state.backend"),
             lock=self._lock(state.get("lock")),
             graphs=tuple(self._graph(key, node) for key, node in self._named(top.get("graphs"), "graphs")),
-            policies=tuple(self._policy(key, node) for key, node in self._named(top.get("policies"), "policies")),
+            texts={
+                section: tuple(
+                    self._declared(section, key, node) for key, node in self._named(top.get(section), section)
+                )
+                for section in SECTIONS
+            },
             restores=tuple(self._restore(key, node, top) for key, node in self._named(top.get("restores"), "restores")),
             compute=self._compute(top.get("compute")),
         )
@@ -180,7 +192,7 @@ class _ClusterReader:
 
     def _graph(self, key: YamlScalar, node: YamlNode) -> DeclaredGraph:
         path = f"graphs.{shown(key.text)}"
-        fields = self._fields(node, path, ("schema", "queries"), required=("schema",), name=key)
+        fields = self._fields(node, path, "graphs.*", required=("schema",), name=key)
         schema = self._text(fields.get("schema"), f"{path}.schema")
         queries = fields.get("queries")
         return DeclaredGraph(
@@ -200,15 +212,14 @@ class _ClusterReader:
         for key, value in self._named(node, path):
             below = f"{path}.{shown(key.text)}"
             name = self._strict_text(key, below)
-            fields = self._fields(value, below, ("file",), required=("file",), name=key)
+            fields = self._fields(value, below, "graphs.*.queries.*", required=("file",), name=key)
             if "file" in fields:
                 entries.append(DeclaredQuery(name, self._strict_text(fields["file"], f"{below}.file")))
         return QueryRegistry(tuple(entries))
 
-    def _policy(self, key: YamlScalar, node: YamlNode) -> DeclaredPolicy:
-        path = f"policies.{shown(key.text)}"
-        required = ("file", "applies_to")
-        fields = self._fields(node, path, required, required=required, name=key)
+    def _declared(self, section: str, key: YamlScalar, node: YamlNode) -> DeclaredText:
+        path = f"{section}.{shown(key.text)}"
+        fields = self._fields(node, path, f"{section}.*", required=tuple(_keys(f"{section}.*")), name=key)
         file = self._text(fields.get("file"), f"{path}.file")
         targets: tuple[Text, ...] = ()
         listed = fields.get("applies_to")
@@ -217,14 +228,14 @@ class _ClusterReader:
         elif listed is not None and not is_absent(listed):
             message = f"expected a list of graph references, got {_what(listed)}"
             self._wrong(listed, f"{path}.applies_to", message, fix="write a list, such as [cluster] or [GRAPH]")
-        return DeclaredPolicy(_text(key), file, targets)
+        return DeclaredText(_text(key), file, targets)
 
     def _restore(self, key: YamlScalar, node: YamlNode, top: dict[str, YamlNode]) -> DeclaredRestore:
         path = f"restores.{shown(key.text)}"
         graphs = top.get("graphs")
         if not isinstance(graphs, YamlMap) or key.text not in {graph.text for graph, _ in graphs.entries}:
             self._wrong(key, path, "no such graph is declared", fix="write the id of a graph of this file")
-        fields = self._fields(node, path, ("version", "types"), required=("version", "types"), name=key)
+        fields = self._fields(node, path, "restores.*", required=("version", "types"), name=key)
         version, types = fields.get("version"), fields.get("types")
         number = 0
         if (
@@ -302,12 +313,16 @@ class _ClusterReader:
         self,
         node: YamlNode | None,
         path: str,
-        allowed: tuple[str, ...],
+        shape: str,
         *,
         required: tuple[str, ...] = (),
         name: YamlScalar | None = None,
     ) -> dict[str, YamlNode]:
-        """The known fields of a mapping. One that is nothing at all is reported at the `name` that it stands under."""
+        """The known fields of a mapping: those below `shape` in the table of keys.
+
+        One that is nothing at all is reported at the `name` that it stands under.
+        """
+        allowed = _keys(shape)
         entries = self._entries(node, path, allowed[0])
         prefix = f"{path}." if path else ""
         fields: dict[str, YamlNode] = {}
@@ -366,13 +381,13 @@ def _text(node: YamlScalar) -> Text:
 
 # -- promotion ---------------------------------------------------------------------------------------------------------
 # `cluster.yaml` of a cluster with the graphs and policies of another one; what belongs to the place of the cluster stays.
-# 1. `graphs` and `policies` are what is promoted. All other top-level keys (`metadata`, `state`, `storage`, `compute`) say
+# 1. `graphs`, `policies` and such sections are promoted. All other top-level keys (`metadata`, `state`, `storage`, `compute`) say
 #    which cluster it is, where it keeps its data, and which targets it has.
 # 2. The text is cut at its top-level keys, each with the comments above it, so that layout and comments survive.
 # 3. The result is read again: it must say exactly what step 1 asks for.
 
 
-_PROMOTED = ("graphs", "policies")
+_PROMOTED = ("graphs", *SECTIONS)
 
 
 def promoted_config(source: bytes, target: bytes) -> bytes | None:

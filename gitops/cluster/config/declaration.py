@@ -6,11 +6,14 @@ The same content has a plain JSON form, which the configuration digest covers an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from itertools import chain, count
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from gitops.cluster.config.source import EntryKind, SourceError, SourceMovedError, SourceTree
 from gitops.cluster.model.address import Address
+from gitops.cluster.model.kinds import KINDS, SECTIONS
 from gitops.core.canonical import compact, digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -77,8 +80,8 @@ class DeclaredGraph(NamedTuple):
     queries: QueryRegistry | QuerySources
 
 
-class DeclaredPolicy(NamedTuple):
-    """One entry of `policies`; `applies_to` as written."""
+class DeclaredText(NamedTuple):
+    """One entry of a section of texts, such as `policies`; `applies_to` as written, empty for kinds that are bound to nothing."""
 
     name: Text
     file: Text
@@ -102,7 +105,7 @@ class DeclaredCompute(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeclaredCluster:
-    """The whole document. `graphs`, `policies` and `restores` are in order of their names, by code point."""
+    """The whole document. `graphs`, `restores` and the `texts` of each section are in order of their names, by code point."""
 
     version: int
     version_source: SourceRef
@@ -111,7 +114,7 @@ class DeclaredCluster:
     backend: Text | None = None
     lock: bool | None = None
     graphs: tuple[DeclaredGraph, ...] = ()
-    policies: tuple[DeclaredPolicy, ...] = ()
+    texts: Mapping[str, tuple[DeclaredText, ...]] = field(default_factory=lambda: MappingProxyType({}))
     restores: tuple[DeclaredRestore, ...] = ()
     compute: DeclaredCompute | None = None
 
@@ -144,7 +147,7 @@ def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
 def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
     """The configuration as JSON values, keys in declaration order, every key present, absent values null or `{}`.
 
-    Only `restores` and `compute` are left out where there are none: the digest of a folder without them is what it always was.
+    All after `policies` is left out where there is none: the digest of a folder without it is what it always was.
     """
 
     def value(text: Text | None) -> str | None:
@@ -161,11 +164,14 @@ def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
         "storage": value(cluster.storage),
         "state": {"backend": value(cluster.backend), "lock": cluster.lock},
         "graphs": {g.id.value: {"schema": g.schema.value, "queries": queries(g.queries)} for g in cluster.graphs},
-        "policies": {
-            p.name.value: {"file": p.file.value, "applies_to": [t.value for t in p.applies_to]}
-            for p in cluster.policies
-        },
+        "policies": {},
     }
+    for section, texts in cluster.texts.items():
+        entries: dict[str, Any] = {text.name.value: {"file": text.file.value} for text in texts}
+        for text in texts if KINDS[SECTIONS[section]].binds else ():
+            entries[text.name.value]["applies_to"] = [item.value for item in text.applies_to]
+        if entries:
+            form[section] = entries
     if cluster.restores:
         form["restores"] = {
             r.graph.value: {"version": r.version, "types": sorted(t.value for t in r.types)} for r in cluster.restores
@@ -203,11 +209,11 @@ class _TextOfForm(Text):
         return found
 
 
-def texts_of(declared: DeclaredGraph | DeclaredPolicy | None) -> Sequence[Text]:
+def texts_of(declared: DeclaredGraph | DeclaredText | None) -> Sequence[Text]:
     """All texts of a declaration, in the order of the document as it is sorted; none where there is no declaration."""
     if declared is None:
         return ()
-    if isinstance(declared, DeclaredPolicy):
+    if isinstance(declared, DeclaredText):
         return (declared.name, declared.file, *declared.applies_to)
     queries = declared.queries
     below = chain.from_iterable(queries.entries) if isinstance(queries, QueryRegistry) else queries.items
@@ -233,7 +239,8 @@ def graph_from_form(name: str, form: Mapping[str, Any], document: Callable[[], S
     return DeclaredGraph(graph, schema, QuerySources(items, single=single))
 
 
-def policy_from_form(name: str, form: Mapping[str, Any], document: Callable[[], Sequence[Text]]) -> DeclaredPolicy:
-    """The declaration of a policy from its JSON form; the rest is as in `graph_from_form`."""
-    texts = [_TextOfForm(value, n, document) for n, value in enumerate((name, form["file"], *form["applies_to"]))]
-    return DeclaredPolicy(texts[0], texts[1], tuple(texts[2:]))
+def text_from_form(name: str, form: Mapping[str, Any], document: Callable[[], Sequence[Text]]) -> DeclaredText:
+    """The declaration of a text from its JSON form; the rest is as in `graph_from_form`."""
+    written = name, form["file"], *form.get("applies_to", ())
+    texts = [_TextOfForm(value, n, document) for n, value in enumerate(written)]
+    return DeclaredText(texts[0], texts[1], tuple(texts[2:]))

@@ -1,6 +1,6 @@
 """What two states of a cluster folder declare differently, at the cost of what differs.
 
-Only graphs and policies are loaded that are declared differently, or of which a file differs. All others have the same digests in
+Only graphs and texts are loaded that are declared differently, or of which a file differs. All others have the same digests in
 both, so they need not be read. Strategies have no files: where the section differs, all of them are compared.
 """
 
@@ -15,6 +15,7 @@ from gitops.cluster.config.loader import ResourceLoader
 from gitops.cluster.config.reader import SourceReader
 from gitops.cluster.config.source import SourceError, SourceTree, normalize, parents
 from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.kinds import SECTIONS
 from gitops.cluster.model.resource import Resource
 from gitops.cluster.model.restore import restore_resources
 from gitops.core.diagnostics import Diagnostics
@@ -92,13 +93,16 @@ class Differences:
 
 
 def _forms(cluster: DeclaredCluster) -> Mapping[tuple[str, str], object]:
-    """Every declaration by kind and name, without places."""
+    """Every declaration by kind or section and name, without places."""
     form = config_form(cluster)
     forms: dict[tuple[str, str], object] = {("graph", name): graph for name, graph in form["graphs"].items()}
-    for name, policy in form["policies"].items():
-        # What a policy is bound to also depends on which graphs there are.
-        bound: set[Any] = form["graphs"].keys() & {text.removeprefix("graph.") for text in policy["applies_to"]}
-        forms["policy", name] = policy, bound
+    for section in SECTIONS:
+        for name, text in form.get(section, {}).items():
+            # What a policy is bound to also depends on which graphs there are.
+            bound: set[Any] = form["graphs"].keys() & {
+                each.removeprefix("graph.") for each in text.get("applies_to", ())
+            }
+            forms[section, name] = text, bound
     for name, restore in form.get("restores", {}).items():
         forms["restore", name] = restore
     if "compute" in form:
@@ -121,9 +125,10 @@ def _contents(
         if ("graph", graph.id.value) in differing or _are_touched([graph.schema, *files], touched):
             loader.graph(graph)
     declared = {graph.id.value for graph in cluster.graphs}
-    for policy in cluster.policies:
-        if ("policy", policy.name.value) in differing or _are_touched([policy.file], touched):
-            loader.policy(policy, declared)
+    for section, texts in cluster.texts.items():
+        for text in texts:
+            if (section, text.name.value) in differing or _are_touched([text.file], touched):
+                loader.text(section, text, declared)
     strategies = {}
     if cluster.compute is not None and ("compute", "") in differing:
         from gitops.cluster.config.compute import compute_resources, read_compute

@@ -28,6 +28,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,13 +45,13 @@ from gitops.cluster.config.cache import (
 from gitops.cluster.config.declaration import (
     DeclaredCluster,
     DeclaredGraph,
-    DeclaredPolicy,
+    DeclaredText,
     Header,
     config_digest,
     config_form,
     graph_from_form,
-    policy_from_form,
     read_config,
+    text_from_form,
     texts_of,
 )
 from gitops.cluster.config.loader import LoadedPolicy, ResourceLoader
@@ -58,7 +59,7 @@ from gitops.cluster.config.reader import MAX_QUERIES, MAX_QUERY_BYTES, SourceFil
 from gitops.cluster.config.sound import SoundGraph, VouchedGraph, VouchedGraphs
 from gitops.cluster.config.source import SourceError, SourceLimits, SourceMovedError, SourceTree, StampedTree, parents
 from gitops.cluster.model.address import Address, Kind, graph_address, is_name, is_servable
-from gitops.cluster.model.kinds import rules_of
+from gitops.cluster.model.kinds import SECTIONS, rules_of
 from gitops.cluster.model.resource import (
     Dependencies,
     Dependency,
@@ -229,8 +230,8 @@ class Configuration:
         return {graph.id.value: graph for graph in self.parsed.graphs}
 
     @functools.cached_property
-    def _policies(self) -> Mapping[str, DeclaredPolicy]:
-        return {policy.name.value: policy for policy in self.parsed.policies}
+    def _texts(self) -> Mapping[tuple[str, str], DeclaredText]:
+        return {(section, text.name.value): text for section, texts in self.parsed.texts.items() for text in texts}
 
     @property
     def compute(self) -> YamlNode:
@@ -245,11 +246,11 @@ class Configuration:
             return self._graphs[name]
         return graph_from_form(name, self.form["graphs"][name], lambda: texts_of(self._graphs.get(name)))
 
-    def policy(self, name: str) -> DeclaredPolicy:
-        """The declaration of a policy."""
+    def text(self, section: str, name: str) -> DeclaredText:
+        """The declaration of a text in a section."""
         if not self.is_recorded:
-            return self._policies[name]
-        return policy_from_form(name, self.form["policies"][name], lambda: texts_of(self._policies.get(name)))
+            return self._texts[section, name]
+        return text_from_form(name, self.form[section][name], lambda: texts_of(self._texts.get((section, name))))
 
 
 # -- steps 6 and 7 -----------------------------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ class _Load:
         self._judgement = Judgement()
 
     def resolve(self) -> None:
-        """Steps 6 and 7: all graphs, then all policies, in the order of their names: that of the problems."""
+        """Steps 6 and 7: all graphs, then all texts, in the order of their names: that of the problems."""
         if self._recorded is not None:
             self._recorded.compare_files(self._reader)
         form = self._config.form
@@ -303,16 +304,17 @@ class _Load:
                 self._vouched[graph] = known
             else:
                 self._loader.graph(self._config.graph(graph))
-        for policy in form["policies"]:
-            self._loader.policy(self._config.policy(policy), form["graphs"])
+        for section in SECTIONS:
+            for name in form.get(section, ()):
+                self._loader.text(section, self._config.text(section, name), form["graphs"])
         self._loader.resources |= restore_resources(form.get("restores", {}))
         if "compute" in form:
             # Most folders have no compute clusters, and need none of this.
             from gitops.cluster.config.compute import check_compute, compute_resources, read_compute
 
-            section = read_compute(form["compute"])
-            check_compute(section, lambda: self._config.compute, self._found)
-            self._loader.resources |= compute_resources(section)
+            compute = read_compute(form["compute"])
+            check_compute(compute, lambda: self._config.compute, self._found)
+            self._loader.resources |= compute_resources(compute)
         digests = dict(self._index.digests)
         for graph in self._index.graphs.keys() - self._kept.keys():
             for address in addresses_of(graph, self._index.graphs[graph].queries):
@@ -376,8 +378,8 @@ class _Load:
             passed = {above: "" for place in loaded.files for above in parents(place)}
             made_of = [(file.path, file.digest, file.size) for file in loaded.files.values()]
             graphs[graph] = columns.add(made_of, {**passed, **loaded.listings}, loaded.queries)
-        for policy in form["policies"].values():
-            file = self._reader.read(policy["file"])
+        for text in chain.from_iterable(form.get(section, {}).values() for section in SECTIONS):
+            file = self._reader.read(text["file"])
             if isinstance(file, SourceFile):
                 columns.add([(file.path, file.digest, file.size)], dict.fromkeys(parents(file.path), ""), {})
         digests = {
@@ -430,9 +432,9 @@ class _Load:
         return dict(sorted(found.items()))
 
     def _near(self, graphs: Collection[str]) -> Iterator[Address]:
-        """The addresses of all policies, and of what belongs to the graphs."""
+        """The addresses of all that is bound to graphs, and of what belongs to the graphs."""
         for address in self._loader.resources:
-            if address.kind is Kind.POLICY or address.graph in graphs:
+            if rules_of(address).binds or address.graph in graphs:
                 yield address
         for graph in graphs:
             if graph in self._kept:

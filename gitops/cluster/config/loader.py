@@ -1,4 +1,4 @@
-"""Steps 6 and 7 of a load: graphs with schema and queries, and policies, from their declarations to resources.
+"""Steps 6 and 7 of a load: graphs with schema and queries, and texts, from their declarations to resources.
 
 With `sound`, the pairs that earlier loads found sound, a text is compiled only if its pair is not among them, or to report a
 problem. Everything else is the same without: which files are read, in which order, and which problems are reported.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gitops.cluster.config.cache import SoundPairs
 from gitops.cluster.config.declaration import (
     DeclaredGraph,
-    DeclaredPolicy,
+    DeclaredText,
     Placed,
     QueryRegistry,
     QuerySources,
@@ -35,12 +35,14 @@ from gitops.cluster.config.source import (
 from gitops.cluster.model.address import (
     CLUSTER_SCOPE,
     Address,
+    Kind,
     graph_address,
     is_name,
-    policy_address,
+    named_address,
     query_address,
     schema_address,
 )
+from gitops.cluster.model.kinds import KINDS, SECTIONS
 from gitops.cluster.model.resource import GraphDeclaration, Resource, graph_composite
 from gitops.core.codes import Code
 from gitops.core.diagnostics import SourceRef
@@ -73,7 +75,7 @@ class LoadedGraph(NamedTuple):
 class LoadedPolicy(NamedTuple):
     """A policy with its file and the scopes that it is bound to, normalized."""
 
-    declared: DeclaredPolicy
+    declared: DeclaredText
     file: SourceFile
     scopes: tuple[str, ...]
 
@@ -84,7 +86,7 @@ class LoadedPolicy(NamedTuple):
 
 
 class ResourceLoader:
-    """Loads graphs and policies one by one.
+    """Loads graphs and texts one by one.
 
     `resources` has everything that could be loaded, by address; what has an invalid name has no address. `compiled` has
     the graphs of which every text was compiled, and `without_problems` those of which nothing was reported. `policies` are not
@@ -139,12 +141,23 @@ class ResourceLoader:
             paths = {query.name: query.path for query, _ in queries}
             self.without_problems[graph] = LoadedGraph(loading.files, loading.listings, paths)
 
-    def policy(self, declared: DeclaredPolicy, graphs: Collection[str]) -> None:
-        """Load one policy with its bindings; `graphs` are the declared ids. Invalid bindings are reported and left out."""
-        name, at, found = declared.name.value, f"policies.{shown(declared.name.value)}", self.reader.found
+    def text(self, section: str, declared: DeclaredText, graphs: Collection[str]) -> None:
+        """Load one text of a section; `graphs` are the declared ids."""
+        kind = SECTIONS[section]
+        name, at = declared.name.value, f"{section}.{shown(declared.name.value)}"
         named = self.check_name(name, at, declared.name)
         path = declared.file.value
-        file = self.reader.file(path, f"{at}.file", declared.file, missing=Code.POLICY_FILE_MISSING)
+        file = self.reader.file(path, f"{at}.file", declared.file, missing=KINDS[kind].file_missing)
+        scopes = self._bindings(declared, at, graphs) if KINDS[kind].binds else None
+        if named and file is not None:
+            address = named_address(kind, name)
+            self.resources[address] = Resource(address, file.digest, path, file.content, scopes)
+            if kind is Kind.POLICY:
+                self.policies[name] = LoadedPolicy(declared, file, scopes or ())
+
+    def _bindings(self, declared: DeclaredText, at: str, graphs: Collection[str]) -> tuple[str, ...]:
+        """What a policy is bound to, sorted. Invalid bindings are reported and left out."""
+        name, found = declared.name.value, self.reader.found
         if not declared.applies_to:
             message = f"the policy {shown(name)} is not bound to anything"
             found.add(Code.POLICY_MISSING_APPLIES_TO, f"{at}.applies_to", message, source=declared.name.source)
@@ -162,10 +175,7 @@ class ResourceLoader:
                 found.add(Code.DANGLING_GRAPH_REFERENCE, place, message, source=item.source)
             else:
                 bindings.add(f"{_GRAPH_PREFIX}{graph}")
-        if named and file is not None:
-            address, scopes = policy_address(name), tuple(sorted(bindings))
-            self.resources[address] = Resource(address, file.digest, path, file.content, scopes)
-            self.policies[name] = LoadedPolicy(declared, file, scopes)
+        return tuple(sorted(bindings))
 
     def check_name(self, name: str, at: str, place: Placed | SourceRef, *, most: int | None = None) -> bool:
         """Whether a text is a valid name, of at most so many characters; reported if not."""

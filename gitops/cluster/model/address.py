@@ -132,6 +132,11 @@ def policy_address(name: str) -> Address:
     return Address(f"policy.{name}")
 
 
+def named_address(kind: Kind, name: str) -> Address:
+    """`<kind>.<name>`, of a kind whose resources belong to no graph."""
+    return Address(f"{kind.value}.{name}")
+
+
 def restore_address(graph: str) -> Address:
     """`restore.<id>`: rows of a graph that come back from an earlier version of it."""
     return Address(f"restore.{graph}")

@@ -31,7 +31,18 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.port import MigrationPreview
 
-__all__ = ["KINDS", "LOSES_DATA", "Classified", "Gate", "Operation", "ResourceKind", "Ruling", "Situation", "rules_of"]
+__all__ = [
+    "KINDS",
+    "LOSES_DATA",
+    "SECTIONS",
+    "Classified",
+    "Gate",
+    "Operation",
+    "ResourceKind",
+    "Ruling",
+    "Situation",
+    "rules_of",
+]
 
 Ruling = tuple[Disposition, Reason | None]
 
@@ -173,20 +184,24 @@ class Situation:
 
 
 class ResourceKind:
-    """The rules of one kind; each method is a pure function. These are those of a text that may change at any time.
-
-    `catalog_suffix` ends the file names of its texts in the ledger's catalog; a kind without one keeps no text there. `in_folder`
-    says that cluster folders declare it, as they do with all but keys, rules and the place of the cluster, and `with_graph` that
-    what belongs to a graph is declared with it. `guards` says that it guards the graphs that it needs, until they are gone.
-    `uses_graph` says that its graph must not move while it is applied. `edge_reasons` name the edges to the kinds that it needs.
-    """
+    """The rules of one kind; each method is a pure function. These are those of a text that may change at any time."""
 
     catalog_suffix: ClassVar[str] = ""
+    """Ends the file names of its texts in the ledger's catalog; a kind without one keeps no text there."""
+    section: ClassVar[str] = ""
+    """The key of `cluster.yaml` under which each one is declared by name, with its file."""
+    file_missing: ClassVar[Code] = Code.SOURCE_MISSING
+    """How it is reported that such a file cannot be read."""
+    binds: ClassVar[bool] = False
+    """Whether it is bound to graphs or the cluster, by `applies_to`, and guards those graphs until they are gone."""
     in_folder: ClassVar[bool] = True
+    """Whether cluster folders declare it, as they do with all but keys, rules and the place of a cluster."""
     with_graph: ClassVar[bool] = True
-    guards: ClassVar[bool] = False
+    """Whether what belongs to a graph is declared with it."""
     uses_graph: ClassVar[bool] = False
+    """Whether its graph must not move while it is applied."""
     edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType({})
+    """Why it comes after what it needs, by the kind of that: labels of edges."""
 
     @property
     def has_text(self) -> bool:
@@ -208,7 +223,7 @@ class ResourceKind:
         return Classified(Effect.STAGE, "its text is published, and nothing refers to it yet")
 
     def operation(self, action: Action) -> Operation | None:  # noqa: ARG002 - for kinds that touch graphs
-        """What such a change does to a live graph, None if nothing: the texts of catalogs are no part of one."""
+        """What such a change does to a live graph, None if nothing, as of a text in the catalog."""
         return None
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - for kinds with gates
@@ -408,7 +423,9 @@ class PolicyKind(ResourceKind):
     """Access policies: texts in the catalog, in force where they are bound. Rows 22 to 24."""
 
     catalog_suffix = ".yaml"
-    guards = True
+    section = "policies"
+    file_missing = Code.POLICY_FILE_MISSING
+    binds = True
     edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType({Kind.GRAPH: "policy_target"})
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
@@ -559,6 +576,9 @@ KINDS: Mapping[Kind, ResourceKind] = MappingProxyType(
     }
 )
 """Every kind with its rules, in the order in which people read what changed."""
+
+SECTIONS: Mapping[str, Kind] = MappingProxyType({rules.section: kind for kind, rules in KINDS.items() if rules.section})
+"""The kinds whose resources are declared by name with a file, by the key of `cluster.yaml`."""
 
 
 def rules_of(address: Address) -> ResourceKind:

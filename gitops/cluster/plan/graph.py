@@ -144,7 +144,7 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
         other = plan.active.get(target)
         if other is None or _by_schema(name, other.address, plan):
             continue
-        if other.action is Action.DELETE and rules_of(name).guards and other.address.kind is Kind.GRAPH:
+        if other.action is Action.DELETE and rules_of(name).binds and other.address.kind is Kind.GRAPH:
             edges.append(ExecEdge(other.address, name, "policy_guard", other.address.name))
         elif other.action is Action.DELETE:
             edges.append(_edge(change, other, (name, other.address), found))

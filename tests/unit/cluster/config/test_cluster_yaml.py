@@ -28,7 +28,7 @@ def test_the_smallest_cluster() -> None:
         None,
         None,
     )
-    assert (cluster.graphs, cluster.policies) == ((), ())
+    assert (cluster.graphs, cluster.texts) == ((), {"policies": ()})
 
 
 @pytest.mark.parametrize("section", ["metadata", "state", "graphs", "policies"])
@@ -85,7 +85,7 @@ def test_plain_scalars_count_as_their_text_outside_queries() -> None:
     )
     texts = [cluster.name, cluster.storage, cluster.backend, cluster.graphs[0].id, cluster.graphs[0].schema]
     assert [t.value for t in texts if t] == ["12", "1.50", "true", "no", "010"]
-    (policy,) = cluster.policies
+    (policy,) = cluster.texts["policies"]
     assert [policy.name.value, policy.file.value, *(t.value for t in policy.applies_to)] == ["true", "1e3", "no", "7"]
 
 
