@@ -17,8 +17,7 @@ from gitops.cluster.config.difference import Differences
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change
-from gitops.cluster.model.plan import Plan
-from gitops.cluster.model.run_event import Observer
+from gitops.cluster.model.plan import Observer, Plan
 from gitops.cluster.plan.plan import plan
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.cancel import Cancellation

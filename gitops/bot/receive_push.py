@@ -15,7 +15,7 @@ from gitops.bot.dispatch import handle_signed_ref
 from gitops.bot.plan_requests import plan_request
 from gitops.bot.request_keeper import RequestKeeper, heads_that_touch, is_topic, open_or_update, take_in
 from gitops.cluster.ledger.chain import SIGNED
-from gitops.cluster.model.run_event import Observer
+from gitops.cluster.model.plan import Observer
 from gitops.forge.people import COMMENTS
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.repository.changes import is_merged_by

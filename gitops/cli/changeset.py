@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
     from gitops.cluster.ledger.port import LedgerStore
     from gitops.cluster.model.changeset import Changeset
-    from gitops.cluster.model.run_record import RunRecord
+    from gitops.cluster.model.plan import RunRecord
 
 _NOT_ENDED, _NOT_FOUND, _UNREADABLE = 3, 4, 5
 _ANSWERS = {Answer.DONE: OK, Answer.NO_CHANGE: OK, Answer.FAILED: FAILED, Answer.WAITING: _NOT_ENDED}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ClusterRule
     from gitops.cluster.model.changeset import Changeset
     from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome, StatusOutcome, VerbOutcome
-    from gitops.cluster.model.run_event import Observer
+    from gitops.cluster.model.plan import Observer
     from gitops.core.cancel import Cancellation
     from gitops.repository.project import Project
     from gitops.repository.wiring.project import LocalProject

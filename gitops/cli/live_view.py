@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gitops.cluster.model.run_event import RunEvent
+from gitops.cluster.model.plan import RunEvent
 from gitops.render.progress import RunProgress, RunView
 from gitops.repository.wiring.system import SystemClock
 

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gitops.cli.shared import UNWRITTEN, complain, lasting, shows_progress
-from gitops.cluster.model.run_event import Observer, RunEvent, to_all
+from gitops.cluster.model.plan import Observer, RunEvent, to_all
 from gitops.core.cancel import Cancellation
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.render.progress import RunProgress, event_form
 
 if TYPE_CHECKING:
-    from gitops.cluster.model.run_record import RunRecord
+    from gitops.cluster.model.plan import RunRecord
 
 PATIENCE = timedelta(seconds=2)
 """How long a run may take without a line: of a shorter one the report says everything."""

@@ -16,9 +16,8 @@ from typing import Any
 
 from gitops.cluster.model.address import Address, Kind, policy_address
 from gitops.cluster.model.change import NOT_KNOWN_HERE, Action, Change, Disposition, Reason, Tier
-from gitops.cluster.model.contract import BreakKind, ContractBreak
 from gitops.cluster.model.kinds import rules_of
-from gitops.cluster.model.plan import Plan, TextChange
+from gitops.cluster.model.plan import BreakKind, ContractBreak, Plan, TextChange
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
 from gitops.database.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of

@@ -13,8 +13,7 @@ from gitops.cluster.ledger.changesets import CHANGESET, EVENT
 from gitops.cluster.ledger.records import RUN
 from gitops.cluster.model import changeset as model
 from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetEvent, ChangesetState, RuntimeState
-from gitops.cluster.model.plan import NodeOutcome
-from gitops.cluster.model.run_record import RunRecord
+from gitops.cluster.model.plan import NodeOutcome, RunRecord
 from gitops.core.clock import parse_timestamp
 from gitops.render.characters import visible
 from gitops.render.json import Form, present

@@ -14,8 +14,18 @@ from typing import Any
 
 from gitops.cluster.model.address import Kind
 from gitops.cluster.model.change import Action, Effect
-from gitops.cluster.model.node_kind import BARRIER_KIND, CHECK, DECISION, READINESS, REPLICA
-from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.cluster.model.plan import (
+    BARRIER_KIND,
+    CHECK,
+    DECISION,
+    READINESS,
+    REPLICA,
+    ExecEdge,
+    ExecNode,
+    ExecutionGraph,
+    LockClaim,
+    LockMode,
+)
 from gitops.cluster.plan.layers import cycles, layers, neighbours, order_test, restricted
 from gitops.core.dataclass import dataclass
 from gitops.render.characters import visible

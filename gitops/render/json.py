@@ -36,8 +36,8 @@ from gitops.render.characters import visible_json
 
 if TYPE_CHECKING:
     from gitops.cluster.model.access import AccessDiff, AccessRow
+    from gitops.cluster.model.compute import Usage, WhatIf
     from gitops.cluster.model.kinds import Classified
-    from gitops.cluster.model.what_if import Usage, WhatIf
 
 Form = dict[str, Any]
 

@@ -14,14 +14,13 @@ from gitops.cluster.model.access import AccessDiff, Actors, place_of
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Effect
 from gitops.cluster.model.kinds import Classified
-from gitops.cluster.model.plan import ExecutionGraph, Plan
-from gitops.cluster.model.undo import Undo
+from gitops.cluster.model.plan import ExecutionGraph, Plan, Undo
 from gitops.cluster.plan.classes import atomic_graph, classes_of, pivots
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from gitops.cluster.model.what_if import WhatIf, WhatIfAction
+    from gitops.cluster.model.compute import WhatIf, WhatIfAction
     from gitops.render.change_rows import ChangeRow
     from gitops.render.migrations import MigrationView
 

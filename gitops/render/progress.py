@@ -9,9 +9,7 @@ from enum import Enum
 from itertools import islice
 from typing import Any
 
-from gitops.cluster.model.node_kind import BARRIER_KIND, CHECK, LOOKS
-from gitops.cluster.model.plan import LockClaim, NodeOutcome
-from gitops.cluster.model.run_event import RunEvent
+from gitops.cluster.model.plan import BARRIER_KIND, CHECK, LOOKS, LockClaim, NodeOutcome, RunEvent
 from gitops.core.clock import timestamp
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic

@@ -24,7 +24,7 @@ from gitops.cluster.approvals.origins import MOST_COMMITS, KnownOrigins, Pushed,
 from gitops.cluster.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
 from gitops.cluster.approvals.verify import HOSTED
 from gitops.cluster.config.gitops_yaml import ClusterRule
-from gitops.cluster.model.origin import How
+from gitops.cluster.model.ledger import How
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

@@ -17,8 +17,7 @@ from gitops.cluster.config.gitops_yaml import BotConfig, ClusterRule
 from gitops.cluster.config.sound import ComparedFolder, ContentTree, LedgerGraphs, PlainFolder, VouchedGraphs
 from gitops.cluster.model.approval import ClusterTarget
 from gitops.cluster.model.change import Tier
-from gitops.cluster.model.ledger import Debt, LedgerEntry
-from gitops.cluster.model.origin import Origin
+from gitops.cluster.model.ledger import Debt, LedgerEntry, Origin
 from gitops.cluster.model.scope import ClusterScope
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.dataclass import dataclass

@@ -26,8 +26,7 @@ from gitops.cluster.ledger.sources import declared_storage, recorded_scope, trus
 from gitops.cluster.model.address import Address, Kind, cluster_address
 from gitops.cluster.model.approval import ClusterTarget
 from gitops.cluster.model.change import Change, Seen
-from gitops.cluster.model.ledger import SourceRevision
-from gitops.cluster.model.origin import Authors, Origin
+from gitops.cluster.model.ledger import Authors, Origin, SourceRevision
 from gitops.cluster.model.scope import UNKNOWN_STORAGE, ClusterScope
 from gitops.cluster.model.trust import TrustRoot
 from gitops.cluster.session.workspace import OpenTarget, ProviderFactory, Stores, Workspace, by_rule

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.cluster.model.change import Action
-from gitops.cluster.model.node_kind import DECISION, READINESS, REPLICA
-from gitops.cluster.model.plan import ExecNode, NodeOutcome
+from gitops.cluster.model.plan import DECISION, READINESS, REPLICA, ExecNode, NodeOutcome
 from gitops.cluster.model.strategy import StrategyType
 from gitops.cluster.plan.layers import serial_order, validate
 from gitops.compute.strategies.decision import ActionKind

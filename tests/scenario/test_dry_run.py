@@ -12,8 +12,7 @@ import pytest
 from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.dry_run import dry_run
 from gitops.cluster.model.outcome import ApplyOutcome
-from gitops.cluster.model.plan import NodeOutcome
-from gitops.cluster.model.run_event import RunEvent
+from gitops.cluster.model.plan import NodeOutcome, RunEvent
 from gitops.cluster.session.workspace import Stores, Workspace
 from tests.support.audited import WIDER as WIDER_NOTES
 from tests.support.audited import Life

@@ -13,9 +13,8 @@ from gitops.cluster.apply.runner import Limits, run_graph
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.outcome import PlanOutcome
-from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, NodeOutcome, NodeResult
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, NodeOutcome, NodeResult, RunEvent
 from gitops.cluster.model.resource import Dependency
-from gitops.cluster.model.run_event import RunEvent
 from gitops.cluster.plan.classes import atomic_graph
 from gitops.cluster.plan.graph import build_graph
 from gitops.cluster.plan.layers import cycles, layers

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gitops.cluster.model.changeset import ChangesetState
-from gitops.cluster.model.plan import NodeOutcome
-from gitops.cluster.model.run_event import RunEvent
+from gitops.cluster.model.plan import NodeOutcome, RunEvent
 from gitops.compute.ticks.tick import TickOutcome, tick
 from tests.support.target_world import Fault
 from tests.support.ticks import Ticks, codes

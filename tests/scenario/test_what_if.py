@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gitops.cli.main import main
+from gitops.cluster.model.compute import WhatIf
 from gitops.cluster.model.outcome import PlanOutcome
-from gitops.cluster.model.what_if import WhatIf
 from gitops.cluster.targets.port import AuditRow
 from gitops.compute.strategies.statements import create_replica
 from gitops.compute.ticks.targets import Selection

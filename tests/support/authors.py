@@ -13,7 +13,7 @@ from gitops.cluster.approvals.origins import KnownOrigins, Origins, Pushed, Unap
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model.address import Address, graph_address
-from gitops.cluster.model.origin import Authors, Origin
+from gitops.cluster.model.ledger import Authors, Origin
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import Repository
 from gitops.repository.wiring.local import open_commit_tree

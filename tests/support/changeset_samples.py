@@ -28,8 +28,7 @@ from gitops.cluster.model.changeset import (
     RuntimeUpdated,
 )
 from gitops.cluster.model.ledger import changeset_key
-from gitops.cluster.model.plan import NodeOutcome
-from gitops.cluster.model.run_record import RunNode, RunRecord
+from gitops.cluster.model.plan import NodeOutcome, RunNode, RunRecord
 
 AT = "2026-07-02T09:00:00Z"
 D = "ab" * 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gitops.cluster.ledger.documents import read_entry
-from gitops.cluster.model.origin import How
+from gitops.cluster.model.ledger import How
 from gitops.cluster.model.outcome import ApproveOutcome
 from tests.support.loop import LEDGER, Done, Loop
 

@@ -31,9 +31,7 @@ from gitops.cluster.model.changeset import (
     RuntimeUpdated,
 )
 from gitops.cluster.model.ledger import LedgerState
-from gitops.cluster.model.node_kind import BARRIER_KIND, TARGET
-from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult, first_failure
-from gitops.cluster.model.run_event import to_all
+from gitops.cluster.model.plan import BARRIER_KIND, TARGET, ExecNode, NodeOutcome, NodeResult, first_failure, to_all
 from gitops.cluster.plan.changeset import (
     add_failure,
     add_landing,

@@ -33,10 +33,8 @@ from gitops.cluster.apply.land import settle_run
 from gitops.cluster.apply.run import Run
 from gitops.cluster.model.change import Change, Disposition, Effect
 from gitops.cluster.model.kinds import rules_of
-from gitops.cluster.model.node_kind import BARRIER_KIND
 from gitops.cluster.model.outcome import ApplyOutcome
-from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult, Plan
-from gitops.cluster.model.run_event import RunEvent, to_all
+from gitops.cluster.model.plan import BARRIER_KIND, ExecNode, NodeOutcome, NodeResult, Plan, RunEvent, to_all
 from gitops.cluster.plan.classes import COMMITTED
 from gitops.cluster.plan.landing import graph_refusals
 from gitops.cluster.plan.leftovers import Foreseen, foresee, graphs_of_changesets, warn_of_changesets

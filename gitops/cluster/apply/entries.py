@@ -25,10 +25,10 @@ from gitops.cluster.model.ledger import (
     EntryKind,
     LedgerEntry,
     LedgerState,
+    Origin,
     SourceRevision,
     changeset_key,
 )
-from gitops.cluster.model.origin import Origin
 from gitops.cluster.model.plan import ApprovalRequirement, Plan
 from gitops.cluster.model.scope import ClusterScope
 from gitops.cluster.plan.draft import StateDraft

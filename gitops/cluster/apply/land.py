@@ -12,8 +12,7 @@ from gitops.cluster.approvals.decisions import with_debts
 from gitops.cluster.config.sound import sound_record
 from gitops.cluster.ledger.port import LedgerWrite
 from gitops.cluster.model.approval import Approval
-from gitops.cluster.model.ledger import EntryKind, LedgerEntry, LedgerState
-from gitops.cluster.model.origin import Origin
+from gitops.cluster.model.ledger import EntryKind, LedgerEntry, LedgerState, Origin
 from gitops.cluster.model.plan import NodeResult
 from gitops.cluster.session.workspace import DISARMED, Governance
 from gitops.core.dataclass import dataclass

@@ -19,9 +19,8 @@ from gitops.cluster.ledger.port import LedgerWrite
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget, OwnedRow, new_sizes, observed_rows, owned_rows
 from gitops.cluster.model.ledger import EntryKind
-from gitops.cluster.model.node_kind import TARGET
 from gitops.cluster.model.outcome import ApplyOutcome
-from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
+from gitops.cluster.model.plan import TARGET, ExecNode, NodeOutcome, NodeResult
 from gitops.cluster.plan.strategies import applied_rules, folder_owner
 from gitops.cluster.session.session import Session
 from gitops.cluster.targets.claims import claimed_message

@@ -15,7 +15,7 @@ from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Intent
 from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
-from gitops.cluster.model.restore import restore_order
+from gitops.cluster.model.resource import restore_order
 from gitops.cluster.plan.probe import seen_facts
 from gitops.cluster.session.session import RECORD_LIVE
 from gitops.cluster.session.workspace import CRASHED, DISARMED, ClusterWork

@@ -22,11 +22,11 @@ from gitops.cluster.model.ledger import (
     Intent,
     IntentKind,
     LedgerState,
+    Origin,
     changeset_key,
 )
-from gitops.cluster.model.origin import Origin
 from gitops.cluster.model.plan import ExecutionGraph, Plan
-from gitops.cluster.model.restore import restore_order
+from gitops.cluster.model.resource import restore_order
 from gitops.cluster.plan.changeset import ChangesetIdentity, approvals_required, first_record
 from gitops.cluster.plan.leftovers import facts_of
 from gitops.cluster.plan.recovery_rules import Sweep

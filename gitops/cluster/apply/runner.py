@@ -35,9 +35,16 @@ from traceback import walk_tb
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from gitops.cluster.model.node_kind import BARRIER_KIND, TARGET
-from gitops.cluster.model.plan import ExecNode, ExecutionGraph, NodeOutcome, NodeResult
-from gitops.cluster.model.run_event import Observer, RunEvent
+from gitops.cluster.model.plan import (
+    BARRIER_KIND,
+    TARGET,
+    ExecNode,
+    ExecutionGraph,
+    NodeOutcome,
+    NodeResult,
+    Observer,
+    RunEvent,
+)
 from gitops.cluster.plan.layers import layers
 from gitops.cluster.plan.schedule import ENDINGS, Progress, Schedule
 from gitops.core.cancel import Cancellation, CancelledError

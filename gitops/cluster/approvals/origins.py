@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change
-from gitops.cluster.model.ledger import UNKNOWN_AUTHOR, WITH_ORIGINS, EntryKind, LedgerEntry
-from gitops.cluster.model.origin import Authors, How, Origin
+from gitops.cluster.model.ledger import UNKNOWN_AUTHOR, WITH_ORIGINS, Authors, EntryKind, How, LedgerEntry, Origin
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.dataclass import dataclass
 from gitops.core.documents.forms import is_line

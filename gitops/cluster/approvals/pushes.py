@@ -18,7 +18,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 
 from gitops.cluster.approvals.origins import Pushed, names_of_accounts, person_of_account, person_of_key
-from gitops.cluster.model.origin import How
+from gitops.cluster.model.ledger import How
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code

@@ -27,11 +27,12 @@ from gitops.cluster.model.ledger import (
     RULES_OF_0_2_1,
     WITH_ORIGINS,
     EntryKind,
+    How,
     LedgerState,
+    Origin,
     SourceRevision,
     changeset_key,
 )
-from gitops.cluster.model.origin import How, Origin
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.plan.planner import diff
 from gitops.core.codes import Code

@@ -27,7 +27,7 @@ from gitops.cluster.model.ledger import (
     LedgerEntry,
     LedgerState,
 )
-from gitops.cluster.model.restore import restore_digest
+from gitops.cluster.model.resource import restore_digest
 from gitops.cluster.plan.draft import StateDraft
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

@@ -24,13 +24,13 @@ from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.ledger import (
     WITH_ORIGINS,
     ApprovalUse,
+    Authors,
     Debt,
     DebtSettlement,
     EntryChange,
     LedgerEntry,
     LedgerState,
 )
-from gitops.cluster.model.origin import Authors
 from gitops.cluster.plan.republished import republished_queries
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code

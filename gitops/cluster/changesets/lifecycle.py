@@ -52,7 +52,7 @@ from gitops.cluster.model.changeset import (
     RuntimeUpdated,
     Staged,
 )
-from gitops.cluster.model.run_record import RunRecord
+from gitops.cluster.model.plan import RunRecord
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import BugError, ConflictError

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gitops.cluster.model.changeset import Changeset, RemovalState, RuntimeState
-from gitops.cluster.model.node_kind import BARRIER_KIND, LOOKS
-from gitops.cluster.model.plan import NodeOutcome
-from gitops.cluster.model.run_event import RunEvent
-from gitops.cluster.model.run_record import RunNode, RunRecord
+from gitops.cluster.model.plan import BARRIER_KIND, LOOKS, NodeOutcome, RunEvent, RunNode, RunRecord
 
 _ENDS = frozenset(f"node_{how}" for how in ("finished", "failed", "cancelled", "indeterminate"))
 _NO_CHANGES = tuple(f"{kind}." for kind in (BARRIER_KIND, *LOOKS))

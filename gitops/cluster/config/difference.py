@@ -16,8 +16,7 @@ from gitops.cluster.config.reader import SourceReader
 from gitops.cluster.config.source import SourceError, SourceTree, normalize, parents
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.kinds import SECTIONS
-from gitops.cluster.model.resource import Resource
-from gitops.cluster.model.restore import restore_resources
+from gitops.cluster.model.resource import Resource, restore_resources
 from gitops.core.diagnostics import Diagnostics
 from gitops.database.language.query import query_texts
 

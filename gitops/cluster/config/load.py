@@ -68,8 +68,8 @@ from gitops.cluster.model.resource import (
     OnDemand,
     Resource,
     digests_of,
+    restore_resources,
 )
-from gitops.cluster.model.restore import restore_resources
 from gitops.cluster.policy.bind import BoundBundle, Enforced, bind, check_kinds, conflicts, kind_of
 from gitops.cluster.policy.bundle import Bundle
 from gitops.core.canonical import digest

@@ -36,17 +36,18 @@ from gitops.cluster.model.ledger import (
     EntryChange,
     EntryKind,
     FormerLedger,
+    How,
     Intent,
     IntentKind,
     LedgerEntry,
     LedgerState,
     LockInfo,
+    Origin,
     RecordedRevocation,
     SourceRevision,
     Status,
     StatusRecord,
 )
-from gitops.cluster.model.origin import How, Origin
 from gitops.cluster.model.scope import ClusterScope
 from gitops.core.codes import Code
 from gitops.core.documents.codec import Document

@@ -28,7 +28,7 @@ from gitops.cluster.model.ledger import (
     UnreadableDocument,
 )
 from gitops.cluster.model.outcome import ChangesetStanding
-from gitops.cluster.model.run_record import RunRecord
+from gitops.cluster.model.plan import RunRecord
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code

@@ -49,8 +49,7 @@ from gitops.cluster.model.changeset import (
 )
 from gitops.cluster.model.ledger import is_changeset_key
 from gitops.cluster.model.outcome import ChangesetStanding
-from gitops.cluster.model.plan import NodeOutcome
-from gitops.cluster.model.run_record import RunNode, RunRecord
+from gitops.cluster.model.plan import NodeOutcome, RunNode, RunRecord
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

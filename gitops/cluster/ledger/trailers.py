@@ -23,7 +23,7 @@ from gitops.cluster.ledger.records import ChangesetRecords, Recording, read_run
 from gitops.cluster.model.change import Disposition
 from gitops.cluster.model.changeset import ChangesetEvent, Created, EventDraft
 from gitops.cluster.model.ledger import EntryKind, LedgerEntry
-from gitops.cluster.model.run_record import RunRecord
+from gitops.cluster.model.plan import RunRecord
 from gitops.core.codes import Code
 from gitops.core.documents.forms import is_line
 from gitops.core.errors import ConflictError, IntegrityError

@@ -14,7 +14,7 @@ from typing import Any
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Effect
-from gitops.cluster.model.run_record import RunRecord
+from gitops.cluster.model.plan import RunRecord
 from gitops.core.dataclass import dataclass
 
 

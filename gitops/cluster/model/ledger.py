@@ -14,7 +14,6 @@ from typing import Any
 from gitops.cluster.model.address import Address, graph_address, restore_address, schema_address
 from gitops.cluster.model.approval import ClusterTarget, Via
 from gitops.cluster.model.change import Disposition, Seen, Tier
-from gitops.cluster.model.origin import Origin
 from gitops.cluster.model.scope import ClusterScope
 from gitops.core.canonical import canonical, canonical_digest
 from gitops.core.clock import is_ulid
@@ -403,3 +402,48 @@ class LockObservation:
     def is_named(self, name: str) -> bool:
         """Whether `name` is the id in the lock, or its key."""
         return bool(name) and name in (self.key, "" if self.info is None else self.info.lock_id)
+
+
+# Where a commit comes from: the nouns of the rules about authors (`gitops.cluster.approvals.origins`).
+
+
+class How(StrEnum):
+    """How the origin of a commit is known.
+
+    MERGE: merging a known request gives the commit, whose authors are those of the request. UNKNOWN: it has no origin.
+    """
+
+    SIGNATURE = "signature"
+    CERTIFICATE = "certificate"
+    PUSH = "push"
+    FORGE = "forge"
+    MERGE = "merge"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The origin of one commit.
+
+    `by` is what it rests on: the signer, the account that pushed, the head of the request, or why there is none. `people` are all
+    names that count as authors because of it. `resources` are the changes that it counts for, empty for all.
+    """
+
+    commit: str
+    how: How
+    by: str
+    people: tuple[str, ...] = ()
+    resources: tuple[Address, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Authors:
+    """The authors of one change: the names that may not approve it, and why further authors may be unknown.
+
+    `pending` says why they are unknown only for now: the forge did not answer.
+    """
+
+    people: frozenset[str] = frozenset()
+    unknown: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
+    pending: str = ""

@@ -7,19 +7,16 @@ from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.model.access import AccessDiff
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Action, Change, Disposition, Effect, GateName, Seen, Tier
-from gitops.cluster.model.contract import ContractBreak
 from gitops.cluster.model.ledger import LedgerState
-from gitops.cluster.model.node_kind import BARRIER_KIND, CHANGE_NOTHING, CHECK
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.model.trust import DataGrowth, Quorum, RuleChange
-from gitops.cluster.model.undo import Undoing
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.database.graph.port import KeptData, MigrationPreview
@@ -373,3 +370,195 @@ class Plan:
     def change(self, address: Address) -> Change | None:
         """The change of one resource, if it has one."""
         return next((c for c in self.changes if c.address == address), None)
+
+
+# The kinds of nodes of an execution graph that no resource has.
+
+
+BARRIER_KIND, TARGET, DECISION, READINESS, REPLICA = "barrier", "target", "decision", "readiness", "replica"
+
+LOOKS = (TARGET, DECISION, READINESS)
+"""Those of nodes that only look: at a target, whether a decision still holds, and what is hydrated."""
+
+CHANGE_NOTHING = frozenset({BARRIER_KIND, *LOOKS})
+"""Those of nodes that carry out no change."""
+
+CHECK = "check"
+"""What people read in place of the action of a node that only looks."""
+
+
+# What a change of a stored query breaks for those who call it.
+
+
+class BreakKind(StrEnum):
+    """How a change of a query breaks those who call it."""
+
+    REMOVED = "removed"
+    EFFECT = "effect"
+    PARAMETER_ADDED = "parameter_added"
+    PARAMETER_CHANGED = "parameter_changed"
+    PARAMETER_DROPPED = "parameter_dropped"
+    COLUMN_DROPPED = "column_dropped"
+    COLUMN_CHANGED = "column_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class ContractBreak:
+    """One thing that callers of a query cannot rely on any more.
+
+    `subject` is the parameter (`$name`) or the column, `before` and `after` are its types; of an effect, `read` and `mutation`.
+    Empty is what does not exist.
+    """
+
+    query: Address
+    kind: BreakKind
+    subject: str = ""
+    before: str = ""
+    after: str = ""
+
+    @property
+    def words(self) -> str:
+        """What breaks, in a line."""
+        match self.kind:
+            case BreakKind.REMOVED:
+                return "its callers no longer find it"
+            case BreakKind.EFFECT:
+                return f"it was a {self.before} and becomes a {self.after}"
+            case BreakKind.PARAMETER_ADDED:
+                return f"callers have to give the new parameter {self.subject} of type `{self.after}`"
+            case BreakKind.PARAMETER_CHANGED | BreakKind.COLUMN_CHANGED:
+                return f"{self.kind.partition('_')[0]} {self.subject} changes from `{self.before}` to `{self.after}`"
+            case BreakKind.PARAMETER_DROPPED:
+                return f"parameter {self.subject} of type `{self.before}` is ignored from now on"
+            case BreakKind.COLUMN_DROPPED:
+                return f"column {self.subject} of type `{self.before}` leaves the result"
+
+
+# What going back to an earlier folder does to each resource and its data; it explains a plan and decides nothing.
+
+
+class Undo(StrEnum):
+    """What becomes of a change that is undone; each is worse than the one before it.
+
+    COMPLETE: all is as it was. RESTORABLE: data is missing, and an earlier version of the graph that is kept has it. UNKNOWN:
+    the versions of the graph cannot be read here. LOST: data or versions are missing, and no version has them. IRREVERSIBLE: the
+    change itself cannot be undone. Whether a later plan can undo the plan back again is its gates' to say.
+    """
+
+    COMPLETE = "complete"
+    RESTORABLE = "restorable"
+    UNKNOWN = "unknown"
+    LOST = "lost"
+    IRREVERSIBLE = "irreversible"
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order."""
+        return tuple(Undo).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class UndonePart:
+    """A part of a change that does not simply come back: a type, a property (`Person.nick`), or a whole graph.
+
+    `version` is the newest version of the graph that has its data, with that many `rows`; None where no version is known.
+    `words` say it in a line. `comes_back` says that it is a type that is added again, whose rows can be restored as a whole.
+    """
+
+    name: str
+    undo: Undo
+    words: str
+    version: int | None = None
+    rows: int | None = None
+    comes_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Undoing:
+    """What undoing means for one resource; `parts` are those that do not simply come back."""
+
+    resource: Address
+    parts: tuple[UndonePart, ...] = ()
+
+    @property
+    def undo(self) -> Undo:
+        """That of its worst part."""
+        return max((part.undo for part in self.parts), key=lambda undo: undo.rank, default=Undo.COMPLETE)
+
+
+# The short form of a run: when each node began and ended, and what it waited for. It says why a run took as long as it did.
+
+
+@dataclass(frozen=True, slots=True)
+class RunNode:
+    """One node of a run; times are milliseconds since its first event.
+
+    What never started has neither `started` nor a worker; a barrier has worker 0. `after` is the node whose end made it ready, or
+    the one that kept it from starting. `waited_for` are the nodes that held a lock which it needed when it was ready, or that
+    were first in line for one.
+    """
+
+    id: str
+    ready: int | None
+    started: int | None
+    finished: int
+    worker: int | None
+    after: str | None
+    waited_for: tuple[str, ...]
+    outcome: NodeOutcome
+
+    @property
+    def duration(self) -> int:
+        """How long it was at work."""
+        return 0 if self.started is None else self.finished - self.started
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A whole run: how many workers it had, and its nodes in the order of their ends. It explains, and decides nothing."""
+
+    workers: int
+    nodes: tuple[RunNode, ...]
+
+
+# What happens while an execution graph is carried out, for those who watch it: a terminal, a log, a file.
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """An event of a run. `seq` counts from 1 without gaps; `at` is the time of the clock that was handed in.
+
+    The `facts` of each type: `apply_started` nodes, changes (nodes without barriers), limit of workers, fail_fast, and what the
+    caller adds. Of every `node_*` action, kind, class, layer and position of the node. `node_ready` dependencies: what is
+    before it, all of it done, sorted. `node_lock_wait`, once a node: a worker was free, but the node was passed over; locks,
+    and the holders that hold them or wait for them before it. `node_started` worker (1 and up; 0 for a barrier, which needs
+    none), locks, waited_ms since it was ready. `node_finished` worker, outcome, duration_ms, outputs: the numbers that its work
+    reports. `node_failed`, `node_cancelled`, and `node_indeterminate` where the effect is not known: worker, outcome,
+    duration_ms, code and message of the first of its diagnostics; the last one also recovery, the operation that will be
+    settled. `node_skipped` outcome, reason, its cause (a dependency, a barrier, or the failed node), and blocked_by: the failed
+    node; both None after a stop. `barrier_reached` has only what every event of a node has. `apply_stopping`, once, when the
+    run was asked to stop: running, grace_ms.
+    `apply_finished` status (done, dry_run, failed, cancelled, interrupted), first_failure in order of time, counts of every
+    outcome, duration_ms; interrupted: whether an exception broke off the run.
+    """
+
+    seq: int
+    at: datetime
+    type: str
+    node: str | None
+    facts: Mapping[str, Any]
+
+
+Observer = Callable[[RunEvent], None]
+"""Gets the events of a run, one after another, in the thread that coordinates it. An exception that it raises ends the run."""
+
+
+def to_all(*observers: Observer | None) -> Observer:
+    """An observer that hands each event to all of these, in their order."""
+    present = [observer for observer in observers if observer is not None]
+
+    def hear(event: RunEvent) -> None:
+        for observer in present:
+            observer(event)
+
+    return hear

@@ -25,8 +25,7 @@ from itertools import pairwise
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Change, Disposition, Effect
 from gitops.cluster.model.kinds import KINDS, Classified, rules_of
-from gitops.cluster.model.node_kind import BARRIER_KIND
-from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph
+from gitops.cluster.model.plan import BARRIER_KIND, ExecEdge, ExecNode, ExecutionGraph
 from gitops.cluster.plan.layers import neighbours, restricted, serial_order
 from gitops.cluster.plan.locks import LEDGER, approvals_of
 

@@ -11,8 +11,7 @@ from contextlib import suppress
 
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Change
-from gitops.cluster.model.contract import BreakKind, ContractBreak
-from gitops.cluster.model.plan import RecordedGraph
+from gitops.cluster.model.plan import BreakKind, ContractBreak, RecordedGraph
 from gitops.cluster.model.resource import DesiredState
 from gitops.database.language.query import CheckedQuery, Query, check_query, parse_queries
 from gitops.database.language.schema import PropType

@@ -37,8 +37,7 @@ from types import MappingProxyType
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Change, Disposition
 from gitops.cluster.model.kinds import rules_of
-from gitops.cluster.model.node_kind import BARRIER_KIND
-from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
+from gitops.cluster.model.plan import BARRIER_KIND, ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.cluster.model.resource import Dependency
 from gitops.cluster.plan.layers import VIA_UNCHANGED, between, cycles, reached, serial_order, validate
 from gitops.cluster.plan.locks import LEDGER, NO_BINDINGS, Bindings, givers_of, moves_graph

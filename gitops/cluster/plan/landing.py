@@ -12,7 +12,7 @@ from gitops.cluster.model.change import Action, Change, Disposition, Reason
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.plan import Plan
-from gitops.cluster.model.restore import restore_order
+from gitops.cluster.model.resource import restore_order
 from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.plan.draft import UNKNOWN_DATA, recorded_data
 from gitops.cluster.plan.probe import probe_graph

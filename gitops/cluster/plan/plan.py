@@ -21,7 +21,7 @@ from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Debt, Intent, LedgerState
 from gitops.cluster.model.outcome import PlanOutcome
 from gitops.cluster.model.plan import Plan, PlanInputs, RecordedGraph, TextChange, TrustChange
-from gitops.cluster.model.restore import restore_order
+from gitops.cluster.model.resource import restore_order
 from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.model.trust import DataGrowth, Quorum
 from gitops.cluster.plan.access import access_of_plan
@@ -47,7 +47,7 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.port import Existence, MigrationPreview
 
 if TYPE_CHECKING:
-    from gitops.cluster.model.what_if import StrategyChanges
+    from gitops.cluster.model.compute import StrategyChanges
     from gitops.cluster.plan.leftovers import Foreseen
     from gitops.database.language.schema import Schema
 

@@ -11,22 +11,23 @@ from gitops.cluster.model.access import AccessDiff, AccessRow, widening_words
 from gitops.cluster.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Action, Change, Disposition, Reason
-from gitops.cluster.model.contract import BreakKind, ContractBreak
 from gitops.cluster.model.kinds import Gate, Situation, rules_of
 from gitops.cluster.model.ledger import AppliedResource, LedgerState
 from gitops.cluster.model.plan import (
     ApprovalRequirement,
+    BreakKind,
+    ContractBreak,
     ExecutionGraph,
     Impact,
     Plan,
     PlanInputs,
     SchemaImpact,
     TrustChange,
+    Undo,
+    Undoing,
 )
-from gitops.cluster.model.resource import Dependency, DesiredState, edges_near
-from gitops.cluster.model.restore import restore_words
+from gitops.cluster.model.resource import Dependency, DesiredState, edges_near, restore_words
 from gitops.cluster.model.scope import ScopeChange
-from gitops.cluster.model.undo import Undo, Undoing
 from gitops.cluster.plan.classes import effects_of, with_effects
 from gitops.cluster.plan.draft import lost_words
 from gitops.cluster.plan.graph import build_graph

@@ -36,7 +36,7 @@ from typing import Any
 from gitops.cluster.model.address import graph_address, schema_address
 from gitops.cluster.model.change import Seen
 from gitops.cluster.model.ledger import AppliedResource, Intent, IntentKind, LedgerState, Status, StatusRecord
-from gitops.cluster.model.restore import restore_digest
+from gitops.cluster.model.resource import restore_digest
 from gitops.cluster.plan.draft import StateDraft
 from gitops.cluster.plan.probe import GraphProbe
 from gitops.core.codes import Code

@@ -31,8 +31,15 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gitops.cluster.model.change import Effect
-from gitops.cluster.model.node_kind import BARRIER_KIND
-from gitops.cluster.model.plan import ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
+from gitops.cluster.model.plan import (
+    BARRIER_KIND,
+    ExecNode,
+    ExecutionGraph,
+    LockClaim,
+    LockMode,
+    NodeOutcome,
+    NodeResult,
+)
 from gitops.cluster.plan.classes import COMMITTED
 from gitops.cluster.plan.layers import Neighbours, neighbours, validate
 from gitops.core.codes import Code

@@ -7,9 +7,8 @@ from contextlib import suppress
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.port import BlobCondition
 from gitops.cluster.model.address import Kind, of_kind
-from gitops.cluster.model.compute import ComputeRules, owned_rows, read_strategies
+from gitops.cluster.model.compute import ComputeRules, StrategyChanges, owned_rows, read_strategies
 from gitops.cluster.model.plan import Plan
-from gitops.cluster.model.what_if import StrategyChanges
 from gitops.cluster.session.session import Session
 from gitops.cluster.targets.claims import owner_name
 from gitops.core.codes import Code

@@ -17,8 +17,7 @@ from dataclasses import replace
 from gitops.cluster.model.address import Address, Kind, of_kind
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.compute import read_strategy
-from gitops.cluster.model.node_kind import TARGET
-from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
+from gitops.cluster.model.plan import TARGET, ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.cluster.model.resource import DesiredState
 
 __all__ = ["strategy_targets", "with_targets"]

@@ -14,9 +14,8 @@ from dataclasses import replace
 
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Change, Disposition
-from gitops.cluster.model.plan import ExecutionGraph
+from gitops.cluster.model.plan import ExecutionGraph, Undo, Undoing, UndonePart
 from gitops.cluster.model.resource import Dependency
-from gitops.cluster.model.undo import Undo, Undoing, UndonePart
 from gitops.cluster.plan.graph import build_graph
 from gitops.cluster.plan.layers import restricted, transposed
 from gitops.database.graph.port import KeptData, MigrationPreview

@@ -15,11 +15,9 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import ClusterTarget
 from gitops.cluster.model.change import Change, Seen
 from gitops.cluster.model.changeset import Changeset, ChangesetKind, ChangesetSource
-from gitops.cluster.model.ledger import Intent, SourceRevision
-from gitops.cluster.model.origin import Authors, Origin
-from gitops.cluster.model.plan import ExecNode, NodeResult
+from gitops.cluster.model.ledger import Authors, Intent, Origin, SourceRevision
+from gitops.cluster.model.plan import ExecNode, NodeResult, Observer
 from gitops.cluster.model.resource import Resource
-from gitops.cluster.model.run_event import Observer
 from gitops.cluster.model.scope import ClusterScope, ScopeChange
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.cancel import Cancellation

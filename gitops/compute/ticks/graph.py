@@ -37,8 +37,17 @@ from gitops.cluster.model.changeset import (
     Runtime,
 )
 from gitops.cluster.model.compute import ComputeRules
-from gitops.cluster.model.node_kind import DECISION, READINESS, REPLICA
-from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
+from gitops.cluster.model.plan import (
+    DECISION,
+    READINESS,
+    REPLICA,
+    ExecEdge,
+    ExecNode,
+    ExecutionGraph,
+    LockClaim,
+    NodeOutcome,
+    NodeResult,
+)
 from gitops.cluster.model.strategy import StrategyType
 from gitops.cluster.plan.layers import layers
 from gitops.cluster.targets.port import AuditRow, ReplicaOutcome, ReplicaResult, StrategyTarget, TargetReader

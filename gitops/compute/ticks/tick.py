@@ -42,7 +42,6 @@ from gitops.cluster.model.ledger import changeset_key
 from gitops.cluster.model.outcome import VerbOutcome
 from gitops.cluster.model.plan import NodeOutcome, NodeResult, first_failure
 from gitops.cluster.model.resource import DesiredState
-from gitops.cluster.model.run_event import to_all
 from gitops.cluster.model.strategy import StrategyType
 from gitops.cluster.plan.changeset import NOT_TRIED, add_failure, add_landing, failure_text, member_events
 from gitops.cluster.plan.strategies import applied_rules, own_names

@@ -11,9 +11,16 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from gitops.cluster.model.compute import ComputeRules, ComputeTarget, new_sizes
+from gitops.cluster.model.compute import (
+    ComputeRules,
+    ComputeTarget,
+    StrategyChanges,
+    Usage,
+    WhatIf,
+    WhatIfAction,
+    new_sizes,
+)
 from gitops.cluster.model.outcome import PlanOutcome, VerbOutcome
-from gitops.cluster.model.what_if import StrategyChanges, Usage, WhatIf, WhatIfAction
 from gitops.cluster.plan.strategies import applied_rules, declared_rules
 from gitops.cluster.session.session import Session, StateNeed, reading
 from gitops.cluster.session.workspace import OpenTarget, Workspace

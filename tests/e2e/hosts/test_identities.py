@@ -12,7 +12,7 @@ import pytest
 
 from gitops.bot.dispatch import run_verb
 from gitops.cli.shared import bot_of
-from gitops.cluster.model.origin import How
+from gitops.cluster.model.ledger import How
 from gitops.forge.events import ManualEvent
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from tests.support.bot_stage import take_lock

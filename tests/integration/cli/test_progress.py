@@ -16,7 +16,7 @@ from gitops.cli.main import main, parse_options
 from gitops.cli.progress import watching
 from gitops.cluster.ledger.records import read_run
 from gitops.cluster.model.change import Action
-from gitops.cluster.model.run_event import RunEvent
+from gitops.cluster.model.plan import RunEvent
 from gitops.render.changesets import to_gantt
 from gitops.repository.wiring.system import SystemClock
 from tests.support.prefork import PROGRAM, start

@@ -22,11 +22,12 @@ from gitops.cluster.model.changeset import (
     RuntimeState,
 )
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget, strategy_resources
-from gitops.cluster.model.contract import BreakKind, ContractBreak
 from gitops.cluster.model.ledger import Debt
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.cluster.model.plan import (
     ApprovalRequirement,
+    BreakKind,
+    ContractBreak,
     ExecEdge,
     ExecNode,
     ExecutionGraph,

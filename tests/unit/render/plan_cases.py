@@ -15,6 +15,7 @@ from gitops.cluster.model.address import (
 )
 from gitops.cluster.model.approval import Approval, ClusterTarget
 from gitops.cluster.model.change import Action, Change, Disposition, Effect, GateName, Reason, Tier
+from gitops.cluster.model.compute import Usage, WhatIf, WhatIfAction
 from gitops.cluster.model.ledger import (
     LockInfo,
     LockObservation,
@@ -36,7 +37,6 @@ from gitops.cluster.model.plan import (
 )
 from gitops.cluster.model.resource import Dependency
 from gitops.cluster.model.trust import RuleChange
-from gitops.cluster.model.what_if import Usage, WhatIf, WhatIfAction
 from gitops.compute.strategies.statements import create_replica, drop_replica
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef

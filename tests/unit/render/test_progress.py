@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from gitops.cli.progress import PATIENCE, LineLog
 from gitops.cluster.apply.runner import run_graph
 from gitops.cluster.model.change import Action
-from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
-from gitops.cluster.model.run_event import RunEvent
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult, RunEvent
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.render.progress import RunProgress, event_form

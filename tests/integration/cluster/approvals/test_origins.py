@@ -15,7 +15,7 @@ from gitops.cluster.approvals.origins import MOST_COMMITS, Pushed, person_of_acc
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model.address import Address, Kind, cluster_address, graph_address, trust_address
-from gitops.cluster.model.origin import Authors, How, Origin
+from gitops.cluster.model.ledger import Authors, How, Origin
 from gitops.cluster.model.trust import TrustRoot
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import Repository

@@ -14,7 +14,7 @@ from gitops.cluster.approving.approve import sign_approval
 from gitops.cluster.approving.decide import revoke
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import GrantSource, Via
-from gitops.cluster.model.origin import How
+from gitops.cluster.model.ledger import How
 from gitops.core.clock import timestamp
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Account, Review, ReviewState

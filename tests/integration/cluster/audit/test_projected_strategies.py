@@ -11,7 +11,7 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.compute import owned_rows
 from gitops.cluster.model.ledger import EntryKind
 from gitops.cluster.model.outcome import PlanOutcome
-from gitops.cluster.model.undo import Undo
+from gitops.cluster.model.plan import Undo
 from gitops.cluster.plan.plan import plan
 from gitops.compute.ticks.tick import Ticking, tick
 from gitops.git.port import ZERO, NewCommit, RefUpdate

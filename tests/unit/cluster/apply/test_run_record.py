@@ -11,8 +11,16 @@ from gitops.cluster.apply.runner import Limits, run_graph
 from gitops.cluster.changesets.runs import RunLog, longest
 from gitops.cluster.ledger.records import MAX_BYTES, read_run, write_run
 from gitops.cluster.model.change import Action
-from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
-from gitops.cluster.model.run_record import RunNode, RunRecord
+from gitops.cluster.model.plan import (
+    ExecEdge,
+    ExecNode,
+    ExecutionGraph,
+    LockClaim,
+    NodeOutcome,
+    NodeResult,
+    RunNode,
+    RunRecord,
+)
 from gitops.core.errors import IntegrityError
 from gitops.render.changesets import MOST_BARS, run_lines, to_gantt
 from tests.support.clock import FixedClock

@@ -9,8 +9,7 @@ import pytest
 
 from gitops.cluster.apply.runner import Limits, run_graph
 from gitops.cluster.model.change import Action, Effect
-from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
-from gitops.cluster.model.run_event import RunEvent
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult, RunEvent
 from gitops.cluster.plan.schedule import SkipReason
 from gitops.core.errors import BugError, GitopsError, RemoteError, UsageError
 from tests.support.clock import FixedClock

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState
-from gitops.cluster.model.restore import restore_digest
+from gitops.cluster.model.resource import restore_digest
 from gitops.cluster.plan.probe import GraphProbe
 from gitops.cluster.plan.recovery_rules import sweep
 from gitops.core.canonical import digest

@@ -6,8 +6,8 @@ import pytest
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change, Disposition, Seen, Tier
+from gitops.cluster.model.plan import Undo
 from gitops.cluster.model.resource import Dependency
-from gitops.cluster.model.undo import Undo
 from gitops.cluster.plan.undo import data_names, undo_graph, undoings
 from gitops.database.graph.port import HeldData, KeptData, MigrationPreview
 
