@@ -10,7 +10,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gitops.cli.main import main
-from gitops.cluster.plan import classes, graph, locks
+from gitops.cluster.model.kinds import KINDS
+from gitops.cluster.plan import classes, graph
 from tests.support.pages import ROOT, read_page
 
 _PAGE = read_page("parallel-apply.md")
@@ -68,8 +69,8 @@ def test_the_page_lists_every_reason_and_every_lock():
     sources = "".join((ROOT / f"gitops/{name}.py").read_text() for name in modules)
     named = set(re.findall(r'"((?:[a-z]+_)+[a-z]+)"', sources)) & _code_words("reason")
     assert named == _code_words("reason")
-    used = {*graph._REASONS.values(), *classes._REASONS.values()}
+    used = {*classes._REASONS.values(), *(each for rules in KINDS.values() for each in rules.edge_reasons.values())}
     assert used <= _code_words("reason")
-    assert locks.__doc__ is not None
-    known = {re.sub(":.*", "", key) for key in re.findall(r"^\| `([^`]+)`", locks.__doc__, re.MULTILINE)}
+    assert graph.__doc__ is not None
+    known = {re.sub(":.*", "", key) for key in re.findall(r"^\| `([^`]+)`", graph.__doc__, re.MULTILINE)}
     assert known == {re.sub(":.*", "", key) for key in _code_words("key")}

@@ -47,7 +47,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             "gitops/cluster/plan/graph.py",
             "gitops/cluster/plan/layers.py",
-            "gitops/cluster/plan/locks.py",
+            "gitops/cluster/plan/graph.py",
             "gitops/cluster/plan/classes.py",
         ),
         (

@@ -16,9 +16,8 @@ from gitops.cluster.model.change import Action, Change, Effect
 from gitops.cluster.model.plan import ExecutionGraph, LockClaim, NodeOutcome
 from gitops.cluster.model.resource import Dependency
 from gitops.cluster.plan.classes import BARRIERS, atomic_graph, effects_of, with_effects
-from gitops.cluster.plan.graph import BARRIER, build_graph
+from gitops.cluster.plan.graph import BARRIER, Bindings, build_graph, lock_claims
 from gitops.cluster.plan.layers import layers, neighbours, restricted, validate
-from gitops.cluster.plan.locks import Bindings, lock_claims
 from gitops.database.graph.port import MigrationPreview
 from gitops.render.graph import to_json, to_mermaid, to_text
 from tests.property.test_scheduler_laws import Case, descendants, simulate

@@ -24,7 +24,7 @@ from gitops.cluster.plan.classes import PREPARED, atomic_graph, effects_of, with
 from gitops.cluster.plan.graph import BARRIER, build_graph
 from gitops.cluster.plan.layers import cycles, layers, neighbours, serial_order, validate
 from gitops.cluster.plan.schedule import SkipReason
-from gitops.cluster.plan.targets import with_targets
+from gitops.cluster.plan.strategies import with_targets
 from gitops.render.graph import to_json
 from tests.support.clock import FixedClock
 from tests.support.effort import cases as tries

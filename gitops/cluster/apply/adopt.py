@@ -17,8 +17,8 @@ from gitops.cluster.model.address import Kind
 from gitops.cluster.model.change import Change
 from gitops.cluster.model.ledger import EntryKind, FormerLedger
 from gitops.cluster.model.plan import ApprovalRequirement, Plan
-from gitops.cluster.plan.adoption import pending_adoption
 from gitops.cluster.plan.plan import plan_session
+from gitops.cluster.plan.planner import pending_adoption
 from gitops.cluster.session.gate import AcceptedApprovals
 from gitops.cluster.session.session import Session
 from gitops.core.codes import Code

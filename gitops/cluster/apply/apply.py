@@ -29,13 +29,12 @@ from gitops.cluster.model.change import Change, Disposition, Reason
 from gitops.cluster.model.changeset import ChangesetState, EventDraft, Member
 from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.cluster.model.plan import ExecutionGraph, NodeResult, Plan
-from gitops.cluster.plan.classes import atomic_graph
+from gitops.cluster.plan.classes import atomic_graph, graphs_of_parts, part_of
 from gitops.cluster.plan.landing import warn_of_lost_graphs
 from gitops.cluster.plan.leftovers import Interrupted, with_used
-from gitops.cluster.plan.parts import graphs_of_parts, part_of
 from gitops.cluster.plan.plan import plan_session
 from gitops.cluster.plan.recovery_rules import Sweep
-from gitops.cluster.plan.republished import republished_queries
+from gitops.cluster.plan.texts import republished_queries
 from gitops.cluster.session.gate import AcceptedApprovals
 from gitops.cluster.session.session import Session, StateNeed, writing
 from gitops.cluster.session.workspace import Workspace

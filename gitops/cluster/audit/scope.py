@@ -20,7 +20,7 @@ from gitops.cluster.model.address import Kind, cluster_address
 from gitops.cluster.model.change import Action, Disposition
 from gitops.cluster.model.ledger import WITH_ORIGINS, EntryKind, LedgerEntry
 from gitops.cluster.model.scope import ClusterScope
-from gitops.cluster.plan.adoption import adoption_change
+from gitops.cluster.plan.planner import adoption_change
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 

@@ -31,7 +31,7 @@ from gitops.cluster.model.ledger import (
     LedgerEntry,
     LedgerState,
 )
-from gitops.cluster.plan.republished import republished_queries
+from gitops.cluster.plan.texts import republished_queries
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

@@ -25,9 +25,9 @@ from itertools import pairwise
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Change, Disposition, Effect
 from gitops.cluster.model.kinds import KINDS, Classified, rules_of
-from gitops.cluster.model.plan import BARRIER_KIND, ExecEdge, ExecNode, ExecutionGraph
+from gitops.cluster.model.plan import BARRIER_KIND, ExecEdge, ExecNode, ExecutionGraph, Plan
+from gitops.cluster.plan.graph import LEDGER, approvals_of
 from gitops.cluster.plan.layers import neighbours, restricted, serial_order
-from gitops.cluster.plan.locks import LEDGER, approvals_of
 
 PREPARED, COMMITTED, DRAINED, FINALIZED = (
     Address(f"barrier.{name}") for name in ("prepared", "committed", "drained", "finalized")
@@ -144,3 +144,23 @@ def _gate_edges(nodes: Iterable[ExecNode], approvals: Iterable[str]) -> list[Exe
     """What waits until the approvals are verified once more, which is part of the barrier `prepared`."""
     gated = [COMMITTED, *(node.id for node in nodes if node.effect is Effect.PIVOT)]
     return [ExecEdge(PREPARED, name, "approval_gate", approval) for approval in approvals for name in gated]
+
+
+# A plan that cannot be all or nothing, cut into consecutive parts that can: one change that cannot be taken back in each.
+#
+# A part is about one graph: its migration, and the texts of that graph. The last part has the last one, and everything else. No
+# edge of the execution graph leads from one part to an earlier one.
+
+
+def graphs_of_parts(plan: Plan) -> tuple[str, ...]:
+    """The ids of the graphs whose change cannot be taken back, in the order of the execution graph: one for each part."""
+    found = (Address(name).graph for name in pivots(plan.graph))
+    return tuple(dict.fromkeys(graph for graph in found if graph is not None))
+
+
+def part_of(plan: Plan, graph: str) -> Plan:
+    """The part of a plan that is about one graph."""
+    changes = tuple(change for change in plan.changes if change.address.graph == graph)
+    needs = tuple(need for need in plan.approvals_required if need.resource.graph == graph)
+    kept = {str(change.address) for change in changes}
+    return replace(plan, changes=changes, approvals_required=needs, graph=restricted(plan.graph, kept))

@@ -38,8 +38,8 @@ from gitops.cluster.model.changeset import (
 from gitops.cluster.model.ledger import Intent
 from gitops.cluster.model.outcome import Course, OpenChangeset
 from gitops.cluster.model.plan import Plan
+from gitops.cluster.plan.classes import part_of
 from gitops.cluster.plan.draft import StateDraft
-from gitops.cluster.plan.parts import part_of
 from gitops.cluster.plan.probe import GraphProbe, probe_operation, seen_facts, was_restored
 from gitops.cluster.plan.recovery_rules import Sweep, sweep
 from gitops.cluster.session.gate import AcceptedApprovals

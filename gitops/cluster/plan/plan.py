@@ -25,7 +25,6 @@ from gitops.cluster.model.resource import restore_order
 from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.model.trust import DataGrowth, Quorum
 from gitops.cluster.plan.access import access_of_plan
-from gitops.cluster.plan.adoption import pending_adoption
 from gitops.cluster.plan.draft import recorded_data
 from gitops.cluster.plan.landing import (
     check_move,
@@ -35,9 +34,8 @@ from gitops.cluster.plan.landing import (
     replaced_rows,
     warn_of_lost_graphs,
 )
-from gitops.cluster.plan.planner import describe, diff, make_plan
-from gitops.cluster.plan.recorded import kept_data, recorded_graphs
-from gitops.cluster.plan.texts import changed_texts
+from gitops.cluster.plan.planner import describe, diff, make_plan, pending_adoption
+from gitops.cluster.plan.texts import changed_texts, kept_data, recorded_graphs
 from gitops.cluster.session.gate import AcceptedApprovals, accept_approvals, report_debts
 from gitops.cluster.session.session import RECOVERIES, STATE_FILE, Session, StateNeed, reading, warn_of_intents
 from gitops.cluster.session.workspace import Stores, Workspace

@@ -7,12 +7,13 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from gitops.cluster.approvals.verify import change_digest, change_form, covers_change, data_refusal
+from gitops.cluster.ledger.port import LedgerView
 from gitops.cluster.model.access import AccessDiff, AccessRow, widening_words
 from gitops.cluster.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Action, Change, Disposition, Reason
 from gitops.cluster.model.kinds import Gate, Situation, rules_of
-from gitops.cluster.model.ledger import AppliedResource, LedgerState
+from gitops.cluster.model.ledger import AppliedResource, FormerLedger, LedgerEntry, LedgerState
 from gitops.cluster.model.plan import (
     ApprovalRequirement,
     BreakKind,
@@ -30,8 +31,7 @@ from gitops.cluster.model.resource import Dependency, DesiredState, edges_near, 
 from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.plan.classes import effects_of, with_effects
 from gitops.cluster.plan.draft import lost_words
-from gitops.cluster.plan.graph import build_graph
-from gitops.cluster.plan.locks import bindings_of, givers_of, lock_claims
+from gitops.cluster.plan.graph import bindings_of, build_graph, givers_of, lock_claims
 from gitops.cluster.plan.undo import undo_graph, undoings
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
@@ -65,7 +65,7 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
     breaks = _removed_queries(changes)
     if inputs.recorded:
         # It reads queries, and the language of queries is large to import: many plans change neither schema nor query.
-        from gitops.cluster.plan.contracts import query_facts
+        from gitops.cluster.plan.impact import query_facts
         from gitops.cluster.plan.impact import schema_impact as find_schema_impact
 
         schema_impact = find_schema_impact(changes, desired, inputs.recorded)
@@ -158,7 +158,7 @@ def _execution_graph(
         locks=lock_claims(changes, bindings, granted, lambda text: desired.resources[text].path),
     )
     if of_kind((change.address for change in changes), Kind.STRATEGY):
-        from gitops.cluster.plan.targets import strategy_targets, with_targets  # late, like `drops_first`
+        from gitops.cluster.plan.strategies import strategy_targets, with_targets
 
         graph = with_targets(graph, strategy_targets(changes, desired))
     return with_effects(graph, effects_of(c for c in changes if c.disposition is Disposition.APPLIED)), problems
@@ -411,3 +411,24 @@ def _requirements(
         )
         found.append(required)
     return tuple(found)
+
+
+# The change that a quorum approves before a ledger follows an earlier one, which an import found.
+
+
+def pending_adoption(view: LedgerView) -> Change | None:
+    """The change that waits, if the newest entry is an import over an earlier ledger: nothing else is applied before it."""
+    if view.entry is None or view.entry.former is None or view.head is None:
+        return None
+    return adoption_change(view.entry, view.head, view.entry.former)
+
+
+def adoption_change(entry: LedgerEntry, commit: str, former: FormerLedger) -> Change:
+    """What is approved: that this first entry, and no other, takes the place of what was found."""
+    found = {"genesis": former.genesis, "head": former.head, "found": former.found, "trust_digest": former.trust_digest}
+    details = (
+        f"gives up an earlier ledger: {former.found}",
+        "its debts, its used and revoked approvals and its history are not carried over",
+    )
+    after = canonical_digest({"first": commit, "former": found})
+    return Change(cluster_address(entry.target.cluster), Action.ADOPT, None, after, details=details)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.port import BlobCondition
-from gitops.cluster.model.address import Kind, of_kind
-from gitops.cluster.model.compute import ComputeRules, StrategyChanges, owned_rows, read_strategies
-from gitops.cluster.model.plan import Plan
+from gitops.cluster.model.address import Address, Kind, of_kind
+from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.compute import ComputeRules, StrategyChanges, owned_rows, read_strategies, read_strategy
+from gitops.cluster.model.plan import TARGET, ExecEdge, ExecNode, ExecutionGraph, LockClaim, Plan
+from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.session.session import Session
 from gitops.cluster.targets.claims import owner_name
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 
-__all__ = ["applied_rules", "changed_strategies", "declared_rules", "folder_owner", "own_names"]
+__all__ = [
+    "applied_rules",
+    "changed_strategies",
+    "declared_rules",
+    "folder_owner",
+    "own_names",
+    "strategy_targets",
+    "with_targets",
+]
 
 
 def applied_rules(current: Session) -> tuple[ComputeRules, ...]:
@@ -64,3 +76,41 @@ def own_names(current: Session) -> frozenset[str]:
     """
     recorded = (row.owner for row in owned_rows(current.state.observations))
     return frozenset({folder_owner(current), *filter(None, recorded)})
+
+
+# The targets of strategies in the execution graph of an apply.
+#
+# | node | what it waits for |
+# | --- | --- |
+# | look at a target, where strategies of it are created or updated | nothing |
+# | create or update of a strategy | the look at its target (`strategy_target`) |
+#
+# A target is not a resource: what is declared of it is a part of the text of each of its strategies. So a look changes nothing,
+# and is staged in every run. The texts of strategies need no order among themselves: nothing reads them before the commit.
+
+
+def strategy_targets(changes: Iterable[Change], desired: DesiredState) -> Mapping[Address, str]:
+    """The name of the target of each strategy that is declared and changes."""
+    names = of_kind((change.address for change in changes if change.after is not None), Kind.STRATEGY)
+    return {name: read_strategy(name, desired.resources[name].content or b"").target.name for name in names}
+
+
+def with_targets(graph: ExecutionGraph, targets: Mapping[Address, str]) -> ExecutionGraph:
+    """The graph with a node for each target that strategies are written for, in front of the first of them.
+
+    `targets` is as `strategy_targets` gives it.
+    """
+    written = [n for n in graph.nodes if n.kind == Kind.STRATEGY.value and n.action is not Action.DELETE]
+    if not written:
+        return graph
+    names = sorted({targets[node.address] for node in written})
+    looks = [ExecNode(f"{TARGET}.{name}", TARGET, Action.UPDATE, 0, (LockClaim(f"compute:{name}"),)) for name in names]
+    first = min(node.position for node in written)
+    ordered = sorted(graph.nodes, key=lambda node: node.position)
+    placed = [*(n for n in ordered if n.position < first), *looks, *(n for n in ordered if n.position >= first)]
+    edges = (
+        ExecEdge(f"{TARGET}.{name}", node.id, "strategy_target", name)
+        for node, name in ((node, targets[node.address]) for node in written)
+    )
+    nodes = tuple(replace(node, position=position) for position, node in enumerate(placed))
+    return ExecutionGraph(nodes, tuple(sorted((*graph.edges, *edges))))

@@ -40,7 +40,7 @@ from gitops.cluster.model.changeset import (
 from gitops.cluster.model.compute import ComputeRules
 from gitops.cluster.model.ledger import changeset_key
 from gitops.cluster.model.outcome import VerbOutcome
-from gitops.cluster.model.plan import NodeOutcome, NodeResult, first_failure
+from gitops.cluster.model.plan import NodeOutcome, NodeResult, first_failure, to_all
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.strategy import StrategyType
 from gitops.cluster.plan.changeset import NOT_TRIED, add_failure, add_landing, failure_text, member_events

@@ -14,9 +14,8 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change, Disposition
 from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.cluster.model.resource import Dependency
-from gitops.cluster.plan.graph import BARRIER, GRAPH_MOVING, build_graph
+from gitops.cluster.plan.graph import BARRIER, GRAPH_MOVING, Bindings, build_graph
 from gitops.cluster.plan.layers import cycles, layers, restricted, transposed, validate
-from gitops.cluster.plan.locks import Bindings
 from gitops.core.errors import BugError
 from gitops.render.graph import to_json
 
@@ -415,7 +414,7 @@ from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.resource import Dependency
 from gitops.cluster.plan.classes import atomic_graph, effects_of, with_effects
 from gitops.cluster.plan.graph import build_graph
-from gitops.cluster.plan.locks import Bindings, lock_claims
+from gitops.cluster.plan.graph import Bindings, lock_claims
 from gitops.render.graph import to_json, to_mermaid, to_text
 
 gone = [Change(Address(t), Action.DELETE, "a", None) for t in ("graph.x", "schema.x", "query.x.q", "policy.p")]

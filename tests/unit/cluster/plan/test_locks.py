@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.plan import LockMode
-from gitops.cluster.plan.locks import Bindings, lock_claims
+from gitops.cluster.plan.graph import Bindings, lock_claims
 
 
 def change(text: str, action: str, content: str = "new") -> Change:
