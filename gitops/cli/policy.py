@@ -31,9 +31,8 @@ from gitops.cluster.policy.bundle import (
     Rule,
 )
 from gitops.cluster.policy.cases import Case, Guarded, failures, read_cases, scopes_of
-from gitops.cluster.policy.decide import MAIN, AccessRequest, decide, decide_all, without_policy
+from gitops.cluster.policy.decide import MAIN, AccessRequest, decide, decide_all, who_may, without_policy
 from gitops.cluster.policy.read import read_bundle
-from gitops.cluster.policy.who import who_may
 from gitops.cluster.session.queries import catalog_text
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code

@@ -20,8 +20,8 @@ from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model.address import Kind, of_kind
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget, read_strategies
 from gitops.cluster.model.trust import TrustRoot
-from gitops.cluster.targets.claims import owner_name
 from gitops.cluster.targets.port import StrategyTarget
+from gitops.cluster.targets.projection import owner_name
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Secret
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning

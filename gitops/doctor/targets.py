@@ -15,10 +15,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget
 from gitops.cluster.model.strategy import IdleSuspend, StrategyType, sizes_of
-from gitops.cluster.targets.claims import claimed_message, claims
 from gitops.cluster.targets.port import StrategyRow, StrategyTarget
-from gitops.cluster.targets.signals import ComputeCluster
-from gitops.cluster.targets.state import StrategyState
+from gitops.cluster.targets.projection import claimed_message, claims
+from gitops.cluster.targets.signals import ComputeCluster, StrategyState
 from gitops.compute.strategies.statements import identifier
 from gitops.core.codes import Code, remedy
 from gitops.core.dataclass import dataclass

@@ -4,21 +4,20 @@ A `TextCache` reads files (`EditorFile`). Other functions take both, most of the
 nothing for any content.
 """
 
-from gitops.editor.complete_text import FILE, KEY, CompletionItem
-from gitops.editor.completion import Completion, complete
-from gitops.editor.describe import Hover, hover
+from gitops.editor.completion import FILE, KEY, Completion, CompletionItem, complete
 from gitops.editor.navigate import (
+    Hover,
     definitions,
     find_occurrence,
+    hover,
     is_cluster_file,
     references,
     rename_edits,
     rename_problem,
 )
 from gitops.editor.outline import LayoutEdit, OutlineItem, file_outline, layout_edit
-from gitops.editor.positions import Encoding, Lines, replace_range
 from gitops.editor.problems import EditorProblem, RelatedSpan, find_problems
-from gitops.editor.symbols import FileSpan, SymbolKind
+from gitops.editor.symbols import Encoding, FileSpan, Lines, SymbolKind, replace_range
 from gitops.editor.texts import EditorFile, TextCache
 
 __all__ = [

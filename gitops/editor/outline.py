@@ -9,11 +9,10 @@ from gitops.database.language.format import format_queries, format_schema, forma
 from gitops.database.language.text import LanguageError, Span
 from gitops.database.language.yaml import YamlError
 from gitops.editor.cluster import ClusterView
-from gitops.editor.complete_text import KEY
+from gitops.editor.completion import KEY
 from gitops.editor.navigate import is_cluster_file, keys_of
-from gitops.editor.project import QUERIES, SCHEMA
 from gitops.editor.symbols import SymbolKind
-from gitops.editor.texts import EditorFile, TextCache
+from gitops.editor.texts import QUERIES, SCHEMA, EditorFile, TextCache
 
 
 class OutlineItem(NamedTuple):

@@ -23,13 +23,11 @@ from gitops.database.language.query.codes import QUERY_CODES
 from gitops.database.language.schema import MAX_PROBLEMS, TypeKind
 from gitops.database.language.suggest import Suggestion, did_you_mean
 from gitops.database.language.text import LanguageError, LanguageProblem, Span, Stage
+from gitops.editor.completion import nearest_value
 from gitops.editor.navigate import FileOccurrence, declared_at, is_cluster_file
-from gitops.editor.positions import Encoding, Lines
-from gitops.editor.project import QUERIES, SCHEMA, Subtree, folder_of
-from gitops.editor.symbols import FileSpan, Occurrence, Symbol, SymbolKind, occurrence_at
-from gitops.editor.texts import EditorFile, TextCache
+from gitops.editor.symbols import Encoding, FileSpan, Lines, Occurrence, Symbol, SymbolKind, occurrence_at
+from gitops.editor.texts import QUERIES, SCHEMA, EditorFile, Subtree, TextCache, folder_of
 from gitops.editor.tokens import TextPiece
-from gitops.editor.values import nearest_value
 
 _NOWHERE = Span(0, 0)
 _BETWEEN = re.compile(rb"[\s:=<>!]*(?:contains|starts_with)?\s*")

@@ -1,8 +1,10 @@
-"""The meaning of one word of a text: which name it is, and where that name is declared."""
+"""The meaning of one word of a text: which name it is, and where that name is declared; and positions as editors count them."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from enum import StrEnum
+from itertools import accumulate
 from typing import NamedTuple
 
 from gitops.database.language.schema import TypeKind
@@ -72,3 +74,110 @@ def occurrence_at(occurrences: tuple[Occurrence, ...], offset: int) -> Occurrenc
         if occurrence.end == offset:
             ending = occurrence
     return ending
+
+
+# Positions as editors count them: lines and characters from 0, in the units that client and server agreed on.
+#
+# The compilers count bytes, editors count code units (of UTF-16 unless they agree on others). A line ends at LF, CRLF or CR only,
+# unlike `str.splitlines`. Every position has an answer: one outside of the text is moved to the nearest one inside.
+
+
+_CONTINUES = 0x80
+_LINE_ENDS = (b"\n", b"\r")
+
+
+class Encoding(StrEnum):
+    """The units in which a character of a line is counted."""
+
+    UTF8 = "utf-8"
+    UTF16 = "utf-16"
+    UTF32 = "utf-32"
+
+
+_CODECS = {Encoding.UTF8: ("utf-8", 1), Encoding.UTF16: ("utf-16-le", 2), Encoding.UTF32: ("utf-32-le", 4)}
+
+
+class Lines:
+    """The lines of one UTF-8 text."""
+
+    __slots__ = ("_codec", "_data", "_known", "_starts", "_width")
+
+    def __init__(self, data: bytes, encoding: Encoding = Encoding.UTF16) -> None:
+        """Find the line ends; positions count in units of `encoding`."""
+        self._data = data
+        self._codec, self._width = _CODECS[encoding]
+        self._starts = [0, *accumulate(map(len, data.splitlines(keepends=True)))]
+        if data and not data.endswith(_LINE_ENDS):
+            # The last line has no line end, so that no other one starts after it.
+            self._starts.pop()
+        self._known = (0, 0, 0)
+
+    @property
+    def count(self) -> int:
+        """The number of lines; an empty one after the last line end counts."""
+        return len(self._starts)
+
+    def span(self, line: int) -> tuple[int, int]:
+        """Start and end of a line in bytes, without its line end."""
+        line = min(max(line, 0), self.count - 1)
+        start = self._starts[line]
+        if line + 1 == self.count:
+            return start, len(self._data)
+        end = self._starts[line + 1]
+        return start, end - (2 if self._data.endswith(b"\r\n", start, end) else 1)
+
+    def line_of(self, offset: int) -> int:
+        """The line in which a byte offset lies."""
+        return bisect_right(self._starts, max(offset, 0)) - 1
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and character of a byte offset; in the middle of a character or line end, those of its start.
+
+        Offsets asked for in rising order cost one pass over a line together, however long it is.
+        """
+        line = self.line_of(min(offset, len(self._data)))
+        start, end = self.span(line)
+        offset = min(max(offset, start), end)
+        while start < offset < end and _CONTINUES <= self._data[offset] < _CONTINUES + 64:
+            offset -= 1
+        known_line, known, units = self._known
+        if known_line != line or known > offset or known < start:
+            known, units = start, 0
+        between = self._data[known:offset]
+        if between.isascii():
+            units += len(between)
+        else:
+            units += len(between.decode("utf-8", "replace").encode(self._codec)) // self._width
+        self._known = (line, offset, units)
+        return line, units
+
+    def offset(self, line: int, character: int) -> int:
+        """The byte offset of a position; after the end of a line its end, after the last line the end of the text."""
+        if line >= self.count:
+            return len(self._data)
+        start, end = self.span(line)
+        if line < 0 or character <= 0:
+            return start
+        if self._data[start:end].isascii():
+            return min(start + character, end)
+        before, _ = self.cut(line, character)
+        return min(start + len(before.decode(self._codec, "ignore").encode("utf-8")), end)
+
+    def cut(self, line: int, character: int) -> tuple[bytes, bytes]:
+        """The code units of a line before and after a position; it may be inside of a surrogate pair."""
+        start, end = self.span(line)
+        units = self._data[start:end].decode("utf-8", "replace").encode(self._codec)
+        at = len(units) if line >= self.count else max(character, 0) * self._width
+        return units[:at], units[at:]
+
+
+def replace_range(data: bytes, start: tuple[int, int], end: tuple[int, int], text: str, encoding: Encoding) -> bytes:
+    """The text `data` with `text` in place of the range between two positions, as an editor changes it.
+
+    An end before its start counts as the start. Half of a surrogate pair, which UTF-8 cannot encode, becomes a character of
+    one unit as well, so that later positions mean the same to both sides.
+    """
+    lines, (codec, _), end = Lines(data, encoding), _CODECS[encoding], max(start, end)
+    (before, _), (_, after) = lines.cut(*start), lines.cut(*end)
+    changed = (before + text.encode(codec, "replace") + after).decode(codec, "replace")
+    return data[: lines.span(start[0])[0]] + changed.encode() + data[lines.span(end[0])[1] :]

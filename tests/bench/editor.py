@@ -12,7 +12,7 @@ from itertools import count
 
 from gitops.cluster.config.source import MemoryTree
 from gitops.editor.completion import complete
-from gitops.editor.describe import hover
+from gitops.editor.navigate import hover
 from gitops.editor.problems import find_problems
 from gitops.editor.texts import EditorFile, TextCache
 from tests.bench.clusters import SCHEMA, query_text

@@ -11,8 +11,7 @@ import pytest
 
 from gitops.cluster.model.strategy import StrategyType
 from gitops.cluster.targets.port import AuditRow, ReplicaOutcome, StrategyRow, StrategyTarget
-from gitops.cluster.targets.signals import Crashes, ReplicaSpec
-from gitops.cluster.targets.state import PendingReplica, StrategyState
+from gitops.cluster.targets.signals import Crashes, PendingReplica, ReplicaSpec, StrategyState
 from gitops.compute.materialize.target import MaterializeTarget
 from gitops.core.errors import RemoteError
 from tests.support.materialize.server_world import ServerWorld, address

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gitops.cluster.model.strategy import StrategyType
 from gitops.cluster.targets.port import AuditRow, StrategyRow, StrategyTarget
-from gitops.cluster.targets.state import StrategyState
+from gitops.cluster.targets.signals import StrategyState
 from gitops.compute.materialize.target import MaterializeTarget
 from gitops.core.errors import GitopsError
 from tests.support.effort import cases

@@ -63,7 +63,8 @@ def test_the_page_lists_every_reason_and_every_lock():
         "cluster/plan/graph",
         "cluster/plan/classes",
         "cluster/plan/layers",
-        "cluster/plan/targets",
+        "cluster/plan/strategies",
+        "cluster/model/kinds",
         "compute/ticks/graph",
     )
     sources = "".join((ROOT / f"gitops/{name}.py").read_text() for name in modules)

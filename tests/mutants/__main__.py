@@ -47,7 +47,6 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             "gitops/cluster/plan/graph.py",
             "gitops/cluster/plan/layers.py",
-            "gitops/cluster/plan/graph.py",
             "gitops/cluster/plan/classes.py",
         ),
         (

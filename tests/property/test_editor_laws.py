@@ -23,16 +23,13 @@ from gitops.database.language.schema.problems import MAX_PROBLEMS
 from gitops.database.language.schema.types import TypeKind
 from gitops.database.language.text import LanguageError, Span
 from gitops.editor.completion import complete
-from gitops.editor.describe import hover
-from gitops.editor.navigate import definitions, references, rename_edits, rename_problem
+from gitops.editor.navigate import definitions, hover, references, rename_edits, rename_problem
 from gitops.editor.outline import OutlineItem, file_outline, layout_edit
-from gitops.editor.positions import Encoding, Lines, replace_range
 from gitops.editor.problems import find_problems
-from gitops.editor.project import folder_of
 from gitops.editor.query import read_query
 from gitops.editor.schema import SchemaView, read_schema_piece
-from gitops.editor.symbols import Occurrence, SymbolKind
-from gitops.editor.texts import EditorFile, TextCache
+from gitops.editor.symbols import Encoding, Lines, Occurrence, SymbolKind, replace_range
+from gitops.editor.texts import EditorFile, TextCache, folder_of
 from gitops.editor.tokens import TextPiece, query_pieces, read_tokens, schema_pieces
 from tests.fuzz.inputs import mutation, noise, sentence, texts
 from tests.support.cases import read_yaml

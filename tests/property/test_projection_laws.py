@@ -18,9 +18,8 @@ from gitops.cluster.model.compute import (
     strategy_resources,
 )
 from gitops.cluster.model.strategy import Burst, IdleSuspend, Limits, StrategyType, TargetSize, type_of
-from gitops.cluster.targets.claims import DECLARED_BY
 from gitops.cluster.targets.port import StrategyRow
-from gitops.cluster.targets.projection import Pair, RowChanges, row_changes
+from gitops.cluster.targets.projection import DECLARED_BY, Pair, RowChanges, row_changes
 from gitops.cluster.targets.signals import ComputeCluster
 
 NAMES = ("a", "b", "c")

@@ -19,8 +19,16 @@ from gitops.cluster.model.strategy import (
     TargetSize,
     type_of,
 )
-from gitops.cluster.targets.signals import ComputeCluster, Crashes, ReplicaSpec, Signals
-from gitops.cluster.targets.state import STATE_VERSION, PendingReplica, StrategyState, read_payload
+from gitops.cluster.targets.signals import (
+    STATE_VERSION,
+    ComputeCluster,
+    Crashes,
+    PendingReplica,
+    ReplicaSpec,
+    Signals,
+    StrategyState,
+    read_payload,
+)
 from gitops.compute.strategies.decision import GAP, SUSPENDED, ActionKind, Decision, Limits, burst_name, decide
 from tests.support.strategies import NOW, SIZES, ago
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gitops.cluster.model.strategy import StrategyType
-from gitops.cluster.targets.state import StrategyState
+from gitops.cluster.targets.signals import StrategyState
 from gitops.compute.strategies.statements import create_replica, drop_replica
 from gitops.database.language.yaml import parse_yaml, to_plain
 from tests.support.cluster import START

@@ -20,8 +20,16 @@ from gitops.cluster.targets.port import (
     newest_states,
     newest_strategies,
 )
-from gitops.cluster.targets.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable
-from gitops.cluster.targets.state import STATE_VERSION, StrategyState, read_payload
+from gitops.cluster.targets.signals import (
+    STATE_VERSION,
+    ComputeCluster,
+    Crashes,
+    ReplicaSpec,
+    Signals,
+    SizeTable,
+    StrategyState,
+    read_payload,
+)
 from gitops.compute.strategies import statements
 from gitops.core.errors import RemoteError
 from tests.support.target_world import Fault, HeldCluster, TargetWorld

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gitops.cluster.model.compute import ComputeTarget
-from gitops.cluster.targets.claims import DECLARED_BY
 from gitops.cluster.targets.port import newest_strategies
+from gitops.cluster.targets.projection import DECLARED_BY
 from tests.support.cluster import Cluster
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import TargetWorld, fresh_world

@@ -7,8 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gitops.cluster.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, StrategyType, TargetSize
-from gitops.cluster.targets.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable
-from gitops.cluster.targets.state import PendingReplica, StrategyState
+from gitops.cluster.targets.signals import (
+    ComputeCluster,
+    Crashes,
+    PendingReplica,
+    ReplicaSpec,
+    Signals,
+    SizeTable,
+    StrategyState,
+)
 from gitops.compute.strategies.decision import ActionKind, ReplicaAction
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)

@@ -23,9 +23,8 @@ from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.cluster.model.plan import TARGET, ExecNode, NodeOutcome, NodeResult
 from gitops.cluster.plan.strategies import applied_rules, folder_owner
 from gitops.cluster.session.session import Session
-from gitops.cluster.targets.claims import claimed_message
 from gitops.cluster.targets.port import TARGET_LOCK, StrategyTarget
-from gitops.cluster.targets.projection import RowChanges, pending_rows, place_of, row_changes
+from gitops.cluster.targets.projection import RowChanges, claimed_message, pending_rows, place_of, row_changes
 from gitops.core.codes import Code, remedy
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError, UsageError

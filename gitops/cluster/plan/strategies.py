@@ -14,7 +14,7 @@ from gitops.cluster.model.compute import ComputeRules, StrategyChanges, owned_ro
 from gitops.cluster.model.plan import TARGET, ExecEdge, ExecNode, ExecutionGraph, LockClaim, Plan
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.session.session import Session
-from gitops.cluster.targets.claims import owner_name
+from gitops.cluster.targets.projection import owner_name
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 

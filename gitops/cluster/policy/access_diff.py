@@ -9,17 +9,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
-from gitops.cluster.model.access import AccessCause, AccessClass, AccessDiff, AccessRow, Actors
-from gitops.cluster.policy.access import AccessState, class_of
-from gitops.cluster.policy.access_actors import ActorSets
-from gitops.cluster.policy.access_cells import bits_of
-from gitops.cluster.policy.access_parts import ScopeChange, View
-from gitops.cluster.policy.bundle import Rule
+from gitops.cluster.model.access import FROM, RUN, AccessCause, AccessClass, AccessDiff, AccessRow, Actors, CauseKind
+from gitops.cluster.model.address import CLUSTER_SCOPE
+from gitops.cluster.policy.access import AccessState, PolicyText, class_of
+from gitops.cluster.policy.bundle import (
+    BRANCH_SCOPED,
+    GRAPH_ACTIONS,
+    READS,
+    SERVER_ACTIONS,
+    TARGET_SCOPED,
+    Action,
+    BranchScope,
+    Bundle,
+    Rule,
+)
+from gitops.cluster.policy.decide import MAIN
 
-__all__ = ["access_diff"]
+__all__ = ["ActorSets", "Cell", "Cells", "Derived", "ScopeChange", "Side", "View", "access_diff", "bits_of"]
 
 
 def access_diff(before: AccessState, after: AccessState) -> AccessDiff:
@@ -174,3 +188,545 @@ def _as_mask(places: Iterable[int], number: int) -> int:
     for place in places:
         found[place >> 3] |= 1 << (place & 7)
     return int.from_bytes(found, "little")
+
+
+# What changes on one scope, part by part, and which part a difference is due to: the first one whose reversal alone undoes it.
+#
+# The parts are tried in this order: who is in a group of a policy that was there, its rules, its `protected_branches`, which
+# policy is bound, the graph with its binding, and its queries. What no part undoes alone is due to several.
+
+
+_NAMES = 3
+_SEVERAL = AccessCause(CauseKind.SEVERAL, "several changes")
+
+
+class View(NamedTuple):
+    """What may be done on a scope: its policy, what follows from that, and whether it is served at all."""
+
+    policy: Side
+    derived: Derived
+    served: bool = True
+
+    def allowed(self, groups: int, instead: Mapping[int, int] = MappingProxyType({})) -> int:
+        """What the members of some groups may do; `instead` has other masks of groups."""
+        return self.derived.added(self.policy.allowed(groups, instead)) if self.served else 0
+
+
+class _Part(NamedTuple):
+    """A part of a change, taken back: what is permitted then.
+
+    It matters to those who are in one of the groups `touched`, None for everybody, or in one of `member` and not in the other,
+    of which the second is then taken or given. `only` are the cells that it is about.
+    """
+
+    cause: AccessCause
+    view: View
+    touched: int | None = None
+    instead: Mapping[int, int] = MappingProxyType({})
+    member: tuple[int, int] | None = None
+    only: int = -1
+
+    def undoes(self, groups: int, before: int) -> int:
+        """The cells of which the members of some groups may do the same as before."""
+        if self.member is not None:
+            old, new = self.member
+            if bool(groups & old) == bool(groups & new):
+                return 0
+            groups ^= new
+        elif self.touched is not None and not groups & self.touched:
+            return 0
+        return ~(self.view.allowed(groups, self.instead) ^ before) & self.only
+
+
+class ScopeChange:
+    """One scope before and after a change. `combinations` are the sets of groups that actors are in, the first of none of them.
+
+    `members` are the actors of each combination; those of the first are all who are in none of the groups.
+    """
+
+    def __init__(self, before: AccessState, after: AccessState, scope: str) -> None:
+        self.scope, self._states = scope, (before, after)
+        self.old, self.new = old, new = before.policy(scope), after.policy(scope)
+        # The policy that is bound afterwards as it was, and the one that was bound as it is afterwards.
+        self._was = None if new is None else before.policies.get(new.name)
+        self._still = None if old is None else after.policies.get(old.name, old)
+        texts = [each for each in (old, new, self._was, self._still) if each is not None]
+        bundles = list({id(each.bundle): each.bundle for each in texts if each.bundle is not None}.values())
+        graph = scope.partition(".")[2]
+        queries = [state.queries.get(graph, {}) for state in self._states]
+        self.cells = Cells(scope, bundles, *queries)
+        # Most groups are the same before and after, and have one bit.
+        shared: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._bits = {
+            id(bundle): {
+                name: shared.setdefault((name, members), 1 << len(shared)) for name, members in bundle.groups.items()
+            }
+            for bundle in bundles
+        }
+        self._derived = [Derived(self.cells, [writes[side] for writes in self.cells.writes]) for side in (0, 1)]
+        self._masks: dict[int, Side] = {}
+        self.before, self.after = (
+            View(self._side(text), derived, scope in state.scopes)
+            for text, derived, state in zip((old, new), self._derived, self._states, strict=True)
+        )
+        self._combine(shared)
+        self._parts = tuple(self._changed_parts())
+
+    def _combine(self, shared: Mapping[tuple[str, tuple[str, ...]], int]) -> None:
+        found: dict[str, int] = {}
+        for (_, members), bit in shared.items():
+            for actor in members:
+                found[actor] = found.get(actor, 0) | bit
+        combined: dict[int, list[str]] = {0: []}
+        for actor, groups in found.items():
+            combined.setdefault(groups, []).append(actor)
+        self.combinations, self.members = tuple(combined), tuple(combined.values())
+
+    def group_sets(self, *, gain: bool) -> dict[str, int]:
+        """The combinations of each group by name, as it is afterwards or, of what is lost, before; then other groups."""
+        texts = [state.policy(self.scope) for state in (reversed(self._states) if gain else self._states)]
+        bits: dict[str, int] = {}
+        for text in texts:
+            for name, bit in self._bits_of(text).items():
+                bits.setdefault(name, bit)
+        return {name: self._places[bit] for name, bit in bits.items()}
+
+    @cached_property
+    def _places(self) -> Mapping[int, int]:
+        """The combinations of each group, by its bit."""
+        size = (len(self.combinations) + 7) // 8
+        masks: defaultdict[int, bytearray] = defaultdict(lambda: bytearray(size))
+        for place, groups in enumerate(self.combinations):
+            for bit in bits_of(groups):
+                masks[bit][place >> 3] |= 1 << (place & 7)
+        return defaultdict(int, {bit: int.from_bytes(mask, "little") for bit, mask in masks.items()})
+
+    def causes(self, groups: int, before: int, flipped: int) -> Iterator[tuple[AccessCause, int]]:
+        """Why members of some groups may do differently from `before` what is `flipped`; each cause with its cells."""
+        for part in self._parts:
+            if undone := part.undoes(groups, before) & flipped:
+                yield part.cause, undone
+                flipped &= ~undone
+                if not flipped:
+                    return
+        if flipped:
+            yield _SEVERAL, flipped
+
+    def _bits_of(self, text: PolicyText | None) -> Mapping[str, int]:
+        return {} if text is None or text.bundle is None else self._bits[id(text.bundle)]
+
+    def _side(self, text: PolicyText | None) -> Side:
+        """What a policy permits on the scope, or its absence."""
+        if text is None:
+            return Side(self.cells, None, {}, self.cells.unguarded)
+        found = self._masks.get(id(text))
+        if found is None:
+            found = self._masks[id(text)] = Side(self.cells, text.bundle, self._bits_of(text))
+        return found
+
+    def _changed_parts(self) -> Iterator[_Part]:
+        """The parts of the change in the order in which they are tried."""
+        old, new = self.old, self.new
+        if self.after.served and self._was and self._was.bundle and new and new.bundle:
+            yield from self._content_parts(self._was.bundle, new.bundle)
+        server = self.scope == CLUSTER_SCOPE
+        if self.before.served != self.after.served:
+            gone, made = ("last graph deleted", "first graph") if server else ("graph deleted", "new graph")
+            taken_back = View(self._side(self._still), self._derived[0], self.before.served)
+            yield _Part(AccessCause(CauseKind.GRAPH, made if self.after.served else gone), taken_back)
+            return
+        names = [None if each is None else each.name for each in (old, new)]
+        if names[0] != names[1]:
+            bound = f"policy {names[1]} bound" if names[0] is None else f"policy {names[0]} no longer bound"
+            words = bound if None in names else f"policy {names[0]} -> {names[1]}"
+            yield _Part(
+                AccessCause(CauseKind.BINDING, words, names[1] or names[0] or ""),
+                View(self._side(self._still), self._derived[1]),
+            )
+        for kinds in sorted(set(self.cells.writes), key=str):
+            if kinds[0] != kinds[1]:
+                cause = AccessCause(CauseKind.QUERY, _query_words(*kinds))
+                view = View(self.after.policy, self._derived[0])
+                yield _Part(cause, view, only=self.cells.runs_of(kinds))
+
+    def _content_parts(self, was: Bundle, now: Bundle) -> Iterator[_Part]:
+        """What changes in a policy: members, rules, and the branches that are protected."""
+        old_bits, bits = self._bits[id(was)], self._bits[id(now)]
+        for group in sorted(was.groups.keys() & now.groups.keys()):
+            left, joined = (
+                set(was.groups[group]) - set(now.groups[group]),
+                set(now.groups[group]) - set(was.groups[group]),
+            )
+            if left or joined:
+                words = f"group {group}: {_difference(joined, left)}"
+                cause = AccessCause(CauseKind.MEMBERSHIP, words, group)
+                yield _Part(cause, self.after, member=(old_bits[group], bits[group]))
+        olds, news = ({rule.id: rule for rule in bundle.rules} for bundle in (was, now))
+        for rule in sorted(olds.keys() | news.keys()):
+            old, new = olds.get(rule), news.get(rule)
+            if (change := _rule_words(old, new)) is not None:
+                instead = self._without(now, old, new)
+                cause = AccessCause(CauseKind.RULE, change, rule, None if new is None else new.line)
+                yield _Part(cause, self.after, sum(instead), instead)
+        if was.protected_branches != now.protected_branches:
+            words = _difference(
+                now.protected_branches - was.protected_branches, was.protected_branches - now.protected_branches
+            )
+            back = replace(now, protected_branches=was.protected_branches)
+            view = View(Side(self.cells, back, bits), self._derived[1])
+            yield _Part(AccessCause(CauseKind.PROTECTED_BRANCHES, f"protected_branches: {words}"), view)
+
+    def _without(self, bundle: Bundle, old: Rule | None, new: Rule | None) -> dict[int, int]:
+        """The masks of the groups of a rule, as if it were as before."""
+        bits, instead = self._bits[id(bundle)], dict[int, int]()
+        for group in {rule.group for rule in (old, new) if rule is not None and rule.group in bits}:
+            rules = [each for each in bundle.rules if each.group == group and each is not new]
+            rules += [old] if old is not None and old.group == group else []
+            mask = 0
+            for each in rules:
+                mask |= self.cells.rule_mask(each, bundle.protected_branches)
+            instead[bits[group]] = mask
+        return instead
+
+
+def _difference(joined: Collection[str], left: Collection[str]) -> str:
+    """What joins and what leaves, by name up to a few."""
+    words = [f"{mark}{name}" for mark, names in (("+", joined), ("-", left)) for name in sorted(names)[:_NAMES]]
+    more = sum(max(0, len(names) - _NAMES) for names in (joined, left))
+    return ", ".join(words) + (f" and {more} more" if more else "")
+
+
+def _rule_words(old: Rule | None, new: Rule | None) -> str | None:
+    """How a rule changes; None if only its line does."""
+    if old is None or new is None:
+        return "new rule" if old is None else "rule removed"
+    words = []
+    if old.group != new.group:
+        words.append(f"group {old.group} -> {new.group}")
+    if set(old.actions) != set(new.actions):
+        words.append(f"actions {_difference(set(new.actions) - set(old.actions), set(old.actions) - set(new.actions))}")
+    for name in ("branch_scope", "target_branch_scope"):
+        was, now = getattr(old, name) or "any", getattr(new, name) or "any"
+        if was != now:
+            words.append(f"{name} {was} -> {now}")
+    if set(old.queries) != set(new.queries):
+        words.append(f"queries {', '.join(old.queries) or 'all'} -> {', '.join(new.queries) or 'all'}")
+    return f"rule: {'; '.join(words)}" if words else None
+
+
+def _query_words(before: bool | None, after: bool | None) -> str:
+    if before is None or after is None:
+        return "new query" if before is None else "query deleted"
+    return "query writes now" if after else "query only reads now"
+
+
+# The requests of one scope as bits, and what the rules of a bundle permit each combination of groups.
+
+
+_ABOUT_BRANCHES = tuple(sorted(BRANCH_SCOPED | TARGET_SCOPED))
+_ABOUT_GRAPH = tuple(sorted(GRAPH_ACTIONS - BRANCH_SCOPED - TARGET_SCOPED))
+_ABOUT_SERVER = tuple(sorted(SERVER_ACTIONS))
+
+
+def bits_of(mask: int) -> Iterator[int]:
+    """The bits of a mask, each as a mask of its own, from the lowest on."""
+    while mask:
+        low = mask & -mask
+        yield low
+        mask ^= low
+
+
+class Cell(NamedTuple):
+    """What one bit means: an action, None for running queries; an index of a branch; a class of queries.
+
+    With `copied`, it is to copy the branch by the action to a branch without a name, which is not protected.
+    """
+
+    action: Action | None
+    branch: int | None = None
+    queries: int | None = None
+    copied: bool = False
+
+    @property
+    def derived(self) -> bool:
+        """Whether it follows from other permissions, and no rule is about it."""
+        return self.copied or self.action is None
+
+    @property
+    def label(self) -> str:
+        """The action as rows name it."""
+        return RUN if self.action is None else f"{self.action}{FROM if self.copied else ''}"
+
+
+class Cells:
+    """The classes of requests of one scope, on which every condition of the rules is constant.
+
+    `branches` are those with a name, and None for all others. `queries` are the classes of stored queries: names on which all
+    patterns agree; `writes` says whether they write before and after, None where there is no such query. `shown` has the bits
+    that rows show: all but those of invoking a class of queries, whose runs are shown instead, and of copying branches, which
+    are shown where they are `exposed`.
+    """
+
+    def __init__(
+        self, scope: str, bundles: Sequence[Bundle], before: Mapping[str, bool], after: Mapping[str, bool]
+    ) -> None:
+        """`bundles` are all that may be in force on the scope; `before` and `after` its queries, and whether they write."""
+        protected = frozenset[str]().union(*(bundle.protected_branches for bundle in bundles))
+        self.branches: tuple[str | None, ...] = (*sorted(protected | {MAIN}), None)
+        self.protected = protected
+        graph = scope != CLUSTER_SCOPE
+        self._copies = tuple(sorted(READS)) if graph else ()
+        names: dict[tuple[object, ...], list[str]] = {}
+        patterns = sorted({pattern for bundle in bundles for rule in bundle.rules for pattern in rule.queries})
+        for query in sorted(before.keys() | after.keys()) if graph else ():
+            matched = tuple(pattern for pattern in patterns if fnmatchcase(query, pattern))
+            names.setdefault((before.get(query), after.get(query), matched), []).append(query)
+        self.queries = tuple(map(tuple, names.values()))
+        self.writes = tuple((before.get(each[0]), after.get(each[0])) for each in self.queries)
+        plain = _ABOUT_GRAPH if graph else _ABOUT_SERVER
+        about = (
+            [Cell(action, branch) for action in _ABOUT_BRANCHES for branch in range(len(self.branches))]
+            if graph
+            else []
+        )
+        invoked = [Cell(Action.INVOKE_QUERY, None, number) for number in range(len(self.queries))]
+        base = [*about, *map(Cell, plain), *invoked]
+        runs = [
+            Cell(None, branch, number) for number in range(len(self.queries)) for branch in range(len(self.branches))
+        ]
+        copies = [Cell(action, branch, copied=True) for action in self._copies for branch in range(len(self.branches))]
+        self.cells = {1 << place: cell for place, cell in enumerate([*base, *runs, *copies])}
+        self._bit = {cell: bit for bit, cell in self.cells.items()}
+        shown = (
+            bit for cell, bit in self._bit.items() if cell.action is None or (cell.queries is None and not cell.copied)
+        )
+        self.shown = sum(shown)
+        self.unguarded = self.of_action(Action.READ)
+        """What any token may do where there is no policy."""
+
+    def of_action(self, action: Action) -> int:
+        """The bits of an action on every branch."""
+        cells = self._bit.items()
+        return sum(bit for cell, bit in cells if cell.action is action and cell.queries is None and not cell.copied)
+
+    def runs_of(self, writes: tuple[bool | None, bool | None]) -> int:
+        """The bits of running the queries that write so before and after."""
+        return sum(
+            bit
+            for cell, bit in self._bit.items()
+            if cell.action is None and cell.queries is not None and self.writes[cell.queries] == writes
+        )
+
+    def needs(self, writes: Sequence[bool | None]) -> Mapping[tuple[Action | None, int | None], tuple[int, int, int]]:
+        """What each derived action needs, running a class of queries or copying: a bit, and where bits of another action begin.
+
+        The third is where the bits of the derived action begin; both have one for each branch. `writes` says whether the queries
+        of each class write, None where there are none.
+        """
+        found: dict[tuple[Action | None, int | None], tuple[int, int, int]] = {}
+        for number, each in enumerate(writes):
+            if each is not None:
+                invoke = self._bit[Cell(Action.INVOKE_QUERY, None, number)]
+                needed = self._start(Cell(Action.CHANGE if each else Action.READ, 0))
+                found[None, number] = invoke, needed, self._start(Cell(None, 0, number))
+        for action in self._copies:
+            first, needed = self._bit[Cell(action, len(self.branches) - 1)], self._start(Cell(READS[action], 0))
+            found[action, None] = first, needed, self._start(Cell(action, 0, copied=True))
+        return found
+
+    def exposed(self, allowed: Iterable[int]) -> int:
+        """The bits of copying the branches that one of some actors does not read, who reads those without a name.
+
+        To rules a branch is protected or it is not, so an actor who reads one branch without a name reads all of them.
+        """
+        if not self._copies:
+            return 0
+        read, export = self._start(Cell(Action.READ, 0)), self._start(Cell(Action.EXPORT, 0))
+        others, unread = 1 << len(self.branches) - 1, 0
+        for mask in allowed:
+            learned = mask >> read | mask >> export
+            if learned & others:
+                unread |= (others - 1) & ~learned
+        return sum(unread << self._start(Cell(action, 0, copied=True)) for action in self._copies)
+
+    def _start(self, cell: Cell) -> int:
+        """Where the bits of an action begin, of which there is one for each branch."""
+        return self._bit[cell].bit_length() - 1
+
+    def rule_mask(self, rule: Rule, protected: Collection[str]) -> int:
+        """What a rule permits the members of its group, where these branches are protected."""
+        mask = 0
+        for bit, cell in self.cells.items():
+            if cell.derived or cell.action not in rule.actions:
+                continue
+            name = None if cell.queries is None else self.queries[cell.queries][0]
+            if rule.queries and (name is None or not any(fnmatchcase(name, each) for each in rule.queries)):
+                continue
+            branch = cell.branch if cell.action in BRANCH_SCOPED else None
+            target = cell.branch if cell.action in TARGET_SCOPED else None
+            if self._covers(rule.branch_scope, branch, protected) and self._covers(
+                rule.target_branch_scope, target, protected
+            ):
+                mask |= bit
+        return mask
+
+    def _covers(self, scope: BranchScope | None, branch: int | None, protected: Collection[str]) -> bool:
+        if scope is None or scope is BranchScope.ANY:
+            return True
+        return branch is not None and (self.branches[branch] in protected) == (scope is BranchScope.PROTECTED)
+
+
+class Derived:
+    """The queries that can be run and the branches that can be copied, given what is permitted.
+
+    `writes` says whether each class of queries writes, None for no query.
+    """
+
+    def __init__(self, cells: Cells, writes: Sequence[bool | None]) -> None:
+        self._cells = cells
+        self._moves = cells.needs(writes)
+        self._branches = (1 << len(cells.branches)) - 1
+        self._known: dict[int, int] = {}
+
+    def base_of(self, bit: int, changed: int) -> int:
+        """The permission that a derived one rests on, to invoke or to copy, or the other if only that `changed`; else the bit."""
+        cell = self._cells.cells[bit]
+        if not cell.derived:
+            return bit
+        first, needed, _ = self._moves[cell.action, cell.queries]
+        branch = 1 << needed + (cell.branch or 0)
+        return branch if changed & branch and not changed & first else first
+
+    def added(self, base: int) -> int:
+        """What is permitted, with what follows from it."""
+        found = self._known.get(base)
+        if found is None:
+            found = base
+            for first, needed, start in self._moves.values():
+                if base & first:
+                    found |= (base >> needed & self._branches) << start
+            self._known[base] = found
+        return found
+
+
+class Side:
+    """What a policy permits on a scope, without what follows from it.
+
+    `masks` maps the bit of each group to what its members may do. Without a policy, any token may do `default`.
+    """
+
+    def __init__(self, cells: Cells, bundle: Bundle | None, groups: Mapping[str, int], default: int = 0) -> None:
+        """`groups` are the bits of the groups of the bundle."""
+        self._default = default
+        self.masks = dict.fromkeys(groups.values(), 0)
+        self._rules: dict[int, list[tuple[Rule, int]]] = {bit: [] for bit in self.masks}
+        for rule in () if bundle is None else sorted(bundle.rules, key=lambda rule: rule.id):
+            if bundle is not None and rule.group in groups:
+                bit, mask = groups[rule.group], cells.rule_mask(rule, bundle.protected_branches)
+                self._rules[bit].append((rule, mask))
+                self.masks[bit] |= mask
+        self._space = sum(self.masks)
+
+    def allowed(self, groups: int, instead: Mapping[int, int] = MappingProxyType({})) -> int:
+        """What members of these groups may do; `instead` has other masks of some groups."""
+        mask, masks, rest = self._default, self.masks, groups & self._space
+        while rest:
+            low = rest & -rest
+            mask |= instead[low] if low in instead else masks[low]
+            rest ^= low
+        return mask
+
+    def deciding(self, groups: int, wanted: int) -> Iterator[tuple[Rule | None, int]]:
+        """Which rule permits members of these groups what: the first by its id, None without one; in order of the ids."""
+        if wanted & self._default:
+            yield None, wanted & self._default
+            wanted &= ~self._default
+        found = [each for bit in bits_of(groups & self._space) for each in self._rules[bit] if each[1] & wanted]
+        for rule, mask in sorted(found, key=lambda each: each[0].id):
+            if mask & wanted:
+                yield rule, mask & wanted
+                wanted &= ~mask
+
+
+# Sets of actors in words: `*`, up to three groups that are exactly these, or names.
+
+
+_GROUPS = 3
+ALL = "*"
+
+
+class ActorSets:
+    """Sets of the actors of a scope, as masks with one bit for each combination of groups; the first has no group.
+
+    `groups` are masks of the groups by name, of the side that a set is described for.
+    """
+
+    def __init__(self, members: Sequence[Sequence[str]], groups: Mapping[str, int]) -> None:
+        self._members = members
+        self._groups = {name: mask for name, mask in groups.items() if mask}
+        self._all = (1 << len(members)) - 1
+        self._known: dict[int, Actors] = {}
+
+    def described(self, wanted: int) -> Actors:
+        """The actors of a set."""
+        found = self._known.get(wanted)
+        if found is None:
+            names = sorted(name for place in _places(wanted) for name in self._members[place])
+            union, minus = self._words(wanted)
+            found = self._known[wanted] = Actors(tuple(names), bool(wanted & 1), union, minus)
+        return found
+
+    def _words(self, wanted: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The groups that a set is the union of, and those that are left out of it, the fewest first."""
+        if wanted == self._all:
+            return (ALL,), ()
+        inside = {name: mask for name, mask in self._groups.items() if not mask & ~wanted}
+        outside = {name: mask for name, mask in self._groups.items() if not mask & wanted}
+        # Most sets cannot be put together from groups, which all groups that fit show at once.
+        is_union, left_out = self._union(inside) == wanted, self._union(outside)
+        for number in range(1, _GROUPS + 1):
+            if is_union and (found := next(_covers(wanted, inside, number), None)):
+                return found, ()
+            for kept in range(number - 1, 0, -1):
+                for base in self._bases(wanted, kept):
+                    rest = self._union(base) & ~wanted
+                    if not rest & ~left_out and (left := next(_covers(rest, outside, number - kept), None)):
+                        return base, left
+        return (), ()
+
+    def _bases(self, wanted: int, number: int) -> Iterator[tuple[str, ...]]:
+        """Unions of so many groups that have all of a set, and more."""
+        if number == 1:
+            yield (ALL,)
+        yield from _covers(wanted, self._groups, number)
+
+    def _union(self, names: Iterable[str]) -> int:
+        mask = 0
+        for name in names:
+            mask |= self._all if name == ALL else self._groups[name]
+        return mask
+
+
+def _covers(wanted: int, groups: Mapping[str, int], number: int) -> Iterator[tuple[str, ...]]:
+    """Each way to cover a set by so many of the groups: one of them has its first member."""
+    first = wanted & -wanted
+    for name, mask in groups.items():
+        if not mask & first:
+            continue
+        if number == 1:
+            if not wanted & ~mask:
+                yield (name,)
+            continue
+        rest = wanted & ~mask
+        if rest:
+            for others in _covers(rest, groups, number - 1):
+                yield (name, *others)
+
+
+def _places(mask: int) -> Iterator[int]:
+    # Most sets are a few of thousands, so that it pays to look for ones in the digits.
+    digits = f"{mask:b}"[::-1]
+    place = digits.find("1")
+    while place >= 0:
+        yield place
+        place = digits.find("1", place + 1)

@@ -14,7 +14,7 @@ from gitops.cluster.model.address import CLUSTER_SCOPE, graph_address
 from gitops.cluster.policy.bind import Enforced
 from gitops.cluster.policy.bundle import BRANCH_SCOPED, READS, SERVER_ACTIONS, TARGET_SCOPED, Action
 from gitops.cluster.policy.decide import MAIN, AccessDecision, AccessRequest, decide, decide_all, without_policy
-from gitops.cluster.policy.nodes import NodeReader
+from gitops.cluster.policy.read import NodeReader
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, SourceRef

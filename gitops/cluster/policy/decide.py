@@ -10,12 +10,12 @@ A request may need several permissions, each of which is decided by itself: `dec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from gitops.cluster.policy.bundle import READS, Action, BranchScope, Bundle, Rule
+from gitops.cluster.policy.bundle import BRANCH_SCOPED, READS, TARGET_SCOPED, Action, BranchScope, Bundle, Rule
 from gitops.core.dataclass import dataclass
 
 __all__ = [
@@ -30,8 +30,10 @@ __all__ = [
     "permission",
     "permits",
     "stranger",
+    "who_may",
     "without_policy",
 ]
+
 
 MAIN = "main"
 """The branch of a request that names none."""
@@ -139,3 +141,27 @@ def _covers(scope: BranchScope | None, branch: str | None, protected: frozenset[
     if scope is None or scope is BranchScope.ANY:
         return True
     return branch is not None and (branch in protected) == (scope is BranchScope.PROTECTED)
+
+
+# Who may do something under a policy.
+
+
+def who_may(bundle: Bundle, action: Action, branch: str = MAIN, query: str | None = None) -> Mapping[str, Rule]:
+    """Each actor who may do something on a branch, in order, with the first rule by its id that permits it.
+
+    `query` is the stored query that is invoked. An actor who may copy to a branch may also read one to copy.
+    """
+    on, target = branch if action in BRANCH_SCOPED else None, branch if action in TARGET_SCOPED else None
+    found: dict[str, Rule] = {}
+    for rule in sorted(bundle.rules, key=lambda rule: rule.id):
+        members = bundle.groups.get(rule.group, ())
+        # What a rule asks besides its group is the same for each member.
+        if members and permits(bundle, rule, AccessRequest(members[0], action, on, target, query)):
+            for actor in members:
+                found.setdefault(actor, rule)
+    if action in READS:
+        # A branch that is in no list is read as every other one that is not.
+        origins = (MAIN, *bundle.protected_branches, "")
+        readers = {actor for origin in origins for actor in who_may(bundle, READS[action], origin)}
+        found = {actor: rule for actor, rule in found.items() if actor in readers}
+    return dict(sorted(found.items()))

@@ -15,8 +15,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from gitops.cluster.targets.signals import ComputeCluster, Signals, SizeTable
-from gitops.cluster.targets.state import StrategyState
+from gitops.cluster.targets.signals import ComputeCluster, Signals, SizeTable, StrategyState
 from gitops.core.dataclass import dataclass
 
 __all__ = [

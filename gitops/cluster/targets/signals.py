@@ -1,4 +1,4 @@
-"""What a decision is made from: a compute cluster as it is, and what its target reports of it."""
+"""What a decision is made from: a compute cluster as it is, what its target reports of it, and what strategies remember."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from dataclasses import field
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
+from gitops.cluster.model.strategy import StrategyType
 from gitops.core.dataclass import dataclass
 
-__all__ = ["NO_CRASHES", "ComputeCluster", "Crashes", "ReplicaSpec", "Signals", "SizeTable"]
+__all__ = [
+    "NO_CRASHES",
+    "STATE_VERSION",
+    "ComputeCluster",
+    "Crashes",
+    "PendingReplica",
+    "ReplicaSpec",
+    "Signals",
+    "SizeTable",
+    "StrategyState",
+    "read_payload",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +94,107 @@ class Signals:
     last_activity: datetime | None = None
     hydrated: frozenset[str] = frozenset()
     crashes: Mapping[str, Crashes] = field(default_factory=lambda: MappingProxyType({}))
+
+
+# What a strategy remembers of one compute cluster between two ticks, and its form in the state table of the target.
+#
+# A row whose version is another one, or that cannot be read, is as good as none: the strategy begins again, and since a new state
+# counts as activity, nothing is dropped for that.
+
+
+STATE_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PendingReplica:
+    """A replica that was asked for and was not seen yet."""
+
+    name: str
+    size: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyState:
+    """The memory of one strategy; all times are aware.
+
+    `first_seen` is when the strategy first saw the cluster, `woken` when a person last woke it; both count as activity.
+    `last_decision` is when it last changed what the cluster has. `failed_sizes` says when a replica of a size was given up.
+    """
+
+    strategy: StrategyType
+    cluster_name: str
+    first_seen: datetime
+    last_decision: datetime | None = None
+    last_outcome: str | None = None
+    woken: datetime | None = None
+    pending: PendingReplica | None = None
+    failed_sizes: Mapping[str, datetime] = field(default_factory=lambda: MappingProxyType({}))
+
+    def cooling(self, now: datetime, cooldown_s: int) -> bool:
+        """Whether the last decision is younger than the cooldown."""
+        return self.last_decision is not None and (now - self.last_decision).total_seconds() < cooldown_s
+
+    @property
+    def payload(self) -> Mapping[str, Any]:
+        """As JSON; what is not set is left out."""
+        pending = self.pending
+        form = {
+            "strategy_type": self.strategy.value,
+            "cluster_name": self.cluster_name,
+            "first_seen_ts": _text(self.first_seen),
+            "last_decision_ts": _text(self.last_decision),
+            "last_outcome": self.last_outcome,
+            "woken_ts": _text(self.woken),
+            "pending_target_replica": None
+            if pending is None
+            else {"name": pending.name, "size": pending.size, "created_at": _text(pending.created_at)},
+            "failed_sizes": {size: _text(at) for size, at in sorted(self.failed_sizes.items())} or None,
+        }
+        return {key: value for key, value in form.items() if value is not None}
+
+
+def read_payload(version: object, payload: object) -> StrategyState | None:
+    """The state of a row; None where the row is of another version, or is not what `payload` writes.
+
+    A time that does not parse, or has no zone, is as good as none, but for `first_seen_ts`, without which there is no state.
+    """
+    if version != STATE_VERSION or not isinstance(payload, Mapping):
+        return None
+    first_seen, name = _time(payload.get("first_seen_ts")), payload.get("cluster_name")
+    strategy = payload.get("strategy_type")
+    if first_seen is None or not isinstance(name, str) or strategy not in set(StrategyType):
+        return None
+    outcome, failed = payload.get("last_outcome"), payload.get("failed_sizes")
+    times = {size: _time(at) for size, at in failed.items()} if isinstance(failed, Mapping) else {}
+    return StrategyState(
+        StrategyType(strategy),
+        name,
+        first_seen,
+        last_decision=_time(payload.get("last_decision_ts")),
+        last_outcome=outcome if isinstance(outcome, str) else None,
+        woken=_time(payload.get("woken_ts")),
+        pending=_pending(payload.get("pending_target_replica")),
+        failed_sizes=MappingProxyType({size: at for size, at in times.items() if at is not None}),
+    )
+
+
+def _pending(form: object) -> PendingReplica | None:
+    if not isinstance(form, Mapping):
+        return None
+    name, size, created = form.get("name"), form.get("size"), _time(form.get("created_at"))
+    if not isinstance(name, str) or not isinstance(size, str) or created is None:
+        return None
+    return PendingReplica(name, size, created)
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return None if found is None or found.tzinfo is None else found

@@ -30,8 +30,14 @@ from gitops.cluster.model.strategy import (
     TargetSize,
     type_of,
 )
-from gitops.cluster.targets.signals import NO_CRASHES, ComputeCluster, ReplicaSpec, Signals
-from gitops.cluster.targets.state import PendingReplica, StrategyState
+from gitops.cluster.targets.signals import (
+    NO_CRASHES,
+    ComputeCluster,
+    PendingReplica,
+    ReplicaSpec,
+    Signals,
+    StrategyState,
+)
 from gitops.core.dataclass import dataclass
 
 __all__ = ["GAP", "SUSPENDED", "ActionKind", "Decision", "ReplicaAction", "burst_name", "decide"]

@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from gitops.cluster.model.strategy import Limits, StrategyRule, StrategyType
-from gitops.cluster.targets.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable
-from gitops.cluster.targets.state import StrategyState
+from gitops.cluster.targets.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable, StrategyState
 from gitops.compute.strategies.decision import ActionKind, ReplicaAction, decide
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

@@ -17,10 +17,9 @@ from gitops.cluster.model.strategy import IdleSuspend, StrategyType
 from gitops.cluster.plan.strategies import own_names
 from gitops.cluster.session.session import Session, StateNeed, writing
 from gitops.cluster.session.workspace import Workspace
-from gitops.cluster.targets.claims import claimed_message
 from gitops.cluster.targets.port import StrategyTarget
-from gitops.cluster.targets.projection import place_of
-from gitops.cluster.targets.state import StrategyState
+from gitops.cluster.targets.projection import claimed_message, place_of
+from gitops.cluster.targets.signals import StrategyState
 from gitops.compute.ticks.targets import claims_on, lock_targets
 from gitops.compute.ticks.tick import Ticking, targets_of, without_resources
 from gitops.core.codes import Code

@@ -14,11 +14,9 @@ from datetime import datetime, timedelta
 from gitops.cluster.model.compute import ComputeRules
 from gitops.cluster.model.strategy import IdleSuspend, ShrinkToFit, StrategyType
 from gitops.cluster.session.workspace import OpenTarget
-from gitops.cluster.targets.claims import claimed_message, claims
 from gitops.cluster.targets.port import TARGET_LOCK, StrategyTarget, TargetReader
-from gitops.cluster.targets.projection import place_of
-from gitops.cluster.targets.signals import ComputeCluster, Signals
-from gitops.cluster.targets.state import StrategyState
+from gitops.cluster.targets.projection import claimed_message, claims, place_of
+from gitops.cluster.targets.signals import ComputeCluster, Signals, StrategyState
 from gitops.compute.strategies.decision import Decision, decide
 from gitops.compute.ticks.graph import TickAction, actions_of
 from gitops.core.codes import Code

@@ -48,7 +48,7 @@ from gitops.cluster.plan.strategies import applied_rules, own_names
 from gitops.cluster.session.session import Session, StateNeed, looking, writing
 from gitops.cluster.session.workspace import OpenTarget, Workspace
 from gitops.cluster.targets.port import StrategyTarget
-from gitops.cluster.targets.state import StrategyState
+from gitops.cluster.targets.signals import StrategyState
 from gitops.compute.ticks.graph import (
     OWES,
     ReplicaWork,

@@ -9,8 +9,7 @@ from gitops.database.language.format import format_queries
 from gitops.database.language.lexer import MAX_SOURCE_BYTES
 from gitops.database.language.text import SourceText
 from gitops.editor.completion import complete
-from gitops.editor.describe import hover
-from gitops.editor.navigate import definitions, references, rename_edits, rename_problem
+from gitops.editor.navigate import definitions, hover, references, rename_edits, rename_problem
 from gitops.editor.outline import file_outline, layout_edit
 from gitops.editor.problems import find_problems
 from gitops.editor.symbols import FileSpan

@@ -7,11 +7,10 @@ import pytest
 from gitops.cluster.config.source import MemoryTree, SourceLimits
 from gitops.database.language.lexer import TokenKind
 from gitops.editor.completion import complete
-from gitops.editor.describe import hover
-from gitops.editor.navigate import definitions, references
+from gitops.editor.navigate import definitions, hover, references
 from gitops.editor.outline import file_outline, layout_edit
-from gitops.editor.positions import Encoding, Lines
 from gitops.editor.problems import find_problems
+from gitops.editor.symbols import Encoding, Lines
 from gitops.editor.texts import MAX_READ_BYTES, EditorFile, TextCache
 from gitops.editor.tokens import query_pieces, read_tokens
 from tests.support.editor import WORLD, world

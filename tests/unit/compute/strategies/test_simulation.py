@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gitops.cli.main import main
 from gitops.cluster.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, StrategyType, TargetSize
-from gitops.cluster.targets.state import StrategyState
+from gitops.cluster.targets.signals import StrategyState
 from gitops.compute.strategies.decision import Limits
 from gitops.compute.strategies.scenario import read_scenario
 from gitops.compute.strategies.simulation import Activity, Crashing, Scenario, simulate
