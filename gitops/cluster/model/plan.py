@@ -45,7 +45,7 @@ class ExecNode:
     """One active change as a unit of work, or what is between changes.
 
     `id` is the address (or `barrier.<name>`), `kind` that of the resource, or one that no resource has. `position` is unique and
-    is the tie-break of the serial order. `locks` is sorted. `group` names a failure group: after one of its nodes failed, no further
+    is the tie-break of the serial order. `locks` is sorted. `group` names a failure group: after a node of it failed, no further
     node of the group starts (graph-moving work stops at its first failure); empty means none. `effect` says when the change
     has its effect; a `lifted` node of the class STAGE waits for a pivot, and is taken back all the same. A migration in halves is
     two nodes of an atomic run: the first leads to the schema with the digest `expanded`, the second is the rest `of` that change.
