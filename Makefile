@@ -1,6 +1,7 @@
 # make demo   a story from change request to audit, in ./demo
 # make wheel  build the wheel into dist, with its SHA-256; the same commit gives the same bytes
 # make test   the tests; make test-slow for those that take longer
+# make quick ROOM=cluster/plan   the tests of one room of the package
 # make faults kill every verb at every fault point, let targets fail at every statement of ticks, recover, and print what that took
 # make engine-faults  kill writers of a graph at every fault point and at any moment, look at everything, print a table
 # make fuzz   compare the parsers with a second grammar on 100,000 inputs
@@ -23,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The tests start thousands of interpreters: without bytecode each of them would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo wheel test test-slow faults engine-faults fuzz fuzz-crash mutants lint figures bench docs lock clean
+.PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-crash mutants lint figures bench docs lock clean
 .DEFAULT_GOAL := test
 
 # The version is in gitops/__init__.py, and an installation remembers it.
@@ -44,6 +45,9 @@ wheel: $(READY)
 
 test: $(READY)
 	$(PY) -m pytest -n auto -m "not slow"
+
+quick: $(READY)
+	tests=$$($(PY) -m tests.support.quick $(ROOM)) && $(PY) -m pytest -n auto -q -m "not slow" $$tests
 
 test-slow: $(READY)
 	GITOPS_TESTS=full $(PY) -m pytest -n auto -m "slow or law"

@@ -21,6 +21,16 @@ def copy_package(target: Path) -> Path:
     return target
 
 
+def copy_tree(target: Path) -> Path:
+    """A copy of all that the checks of the project read."""
+    copy_package(target)
+    for name in ("docs", "examples", "hooks", "scaffold", "templates", "tests"):
+        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in (each for each in ROOT.iterdir() if each.is_file()):
+        shutil.copy2(file, target / file.name)
+    return target
+
+
 def edits(page: str, heading: str) -> Iterator[tuple[str, str, str]]:
     """Of the section under a second-level heading: language, path and content of each block that has a path."""
     section = ""
