@@ -1,6 +1,6 @@
 """How far an apply is, for the person who waits: a view on a terminal, lines elsewhere; nothing with `--json` and `--quiet`.
 
-A run emits one stream of events (`cluster.model.run_event`). What is here observes it and ends no run; signals ask a run to stop.
+A run emits one stream of events (`RunEvent`). What is here observes it and ends no run; signals ask a run to stop.
 """
 
 from __future__ import annotations

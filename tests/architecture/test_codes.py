@@ -47,7 +47,6 @@ _MADE_ELSEWHERE = {
 # Codes that the rules of a kind name: where they are reported with a text.
 for _code in ("graph_create_skipped", "graph_delete_skipped", "schema_apply_skipped"):
     _MADE_ELSEWHERE[_code] = ["cluster/apply/settle.py"]
-_MADE_ELSEWHERE["policy_file_missing"] = ["cluster/config/source.py"]
 _ERRORS = {"GitopsError", "ConflictError", "RemoteError", "IntegrityError", "UsageError", "SourceError"}
 # Helpers and renderings are given diagnostics; the registry's own tests name codes without raising them.
 _NO_EXPECTATIONS = (
