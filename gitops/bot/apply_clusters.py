@@ -26,7 +26,7 @@ from gitops.cluster.apply.recover import INTERRUPTED
 from gitops.cluster.apply.refresh import import_cluster
 from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.approvals.origins import KnownOrigins
-from gitops.cluster.changesets.queue import Step, WaitingCommit, next_step, whole_line
+from gitops.cluster.changesets.queue import QueuedStep, WaitingCommit, next_step, whole_line
 from gitops.cluster.changesets.stream import newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.ledger.sources import trust_waits
@@ -93,7 +93,7 @@ def apply_cluster(
         first = interrupted_merge(context, rule) or (None if tried else again)
         pushed = () if push is None else (push.new,)
         if first is not None:
-            step: Step | None = None if first in tried else queue.up_to(first)
+            step: QueuedStep | None = None if first in tried else queue.up_to(first)
         else:
             step = next_merge(context, rule, queue, tried, pushed, together=together)
         if step is None and not tried:
@@ -150,7 +150,7 @@ def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]
 
 
 def _apply_step(
-    context: EventContext, rule: ClusterRule, step: Step, push: Push | None, notes: tuple[str, ...]
+    context: EventContext, rule: ClusterRule, step: QueuedStep, push: Push | None, notes: tuple[str, ...]
 ) -> Generator[LogLine, None, _Applied]:
     """Apply one commit of the branch and report it."""
     commit = step.commit
@@ -212,7 +212,7 @@ def _requests_of_step(
     context: EventContext,
     rule: ClusterRule,
     position: LedgerPosition,
-    step: Step,
+    step: QueuedStep,
     merged: Sequence[ChangeRequest],
 ) -> tuple[tuple[ChangeRequest, ...], tuple[ChangeRequest, ...]]:
     """The requests of earlier commits that still wait, and those that a step is reported to."""
@@ -397,7 +397,7 @@ class Queue:
     head: str
     applied: str | None
 
-    def up_to(self, merge: str) -> Step:
+    def up_to(self, merge: str) -> QueuedStep:
         """The step that brings in a merge, whether it was tried or not, with everything before it."""
         ids = [each.id for each in self.line]
         return whole_line(self.line[: ids.index(merge) + 1] if merge in ids else (), merge)
@@ -441,7 +441,7 @@ def next_merge(
     pushed: Iterable[str],
     *,
     together: bool,
-) -> Step | None:
+) -> QueuedStep | None:
     """The step that comes next; None if nothing that touches the cluster waits. Raises GitopsError.
 
     `tried` is what this run has tried, `pushed` are the newest commits of pushes that it knows of. With `together` all that waits
@@ -469,7 +469,7 @@ def next_merge(
     )
 
 
-def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[Step, Changeset | None]:
+def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[QueuedStep, Changeset | None]:
     """The step of a run in which nothing new waits, and the atomic changeset of its merge if that failed. Raises GitopsError.
 
     A run that was stopped says nothing against a merge: its changeset is not one that failed.

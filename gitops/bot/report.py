@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from gitops.bot.context import ClusterReport, EventContext
 from gitops.cluster.approvals.verify import REFUSALS
-from gitops.cluster.changesets.stream import Answer, Until, answer, newest_attempt
+from gitops.cluster.changesets.stream import ChangesetAnswer, Until, answer, newest_attempt
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Change, Reason, Tier
 from gitops.cluster.model.changeset import Changeset, ChangesetState
@@ -417,9 +417,9 @@ def changeset_status(parts: Sequence[Changeset]) -> tuple[CheckState, str]:
     """
     found = {answer(each, Until.COMMITTED): each for each in reversed(parts)}
     number, _, most = parts[-1].part.partition("/")
-    if failed := found.get(Answer.FAILED):
+    if failed := found.get(ChangesetAnswer.FAILED):
         return CheckState.FAILURE, changeset_outcome(failed)
-    waits = Answer.WAITING in found or number != most
+    waits = ChangesetAnswer.WAITING in found or number != most
     return CheckState.PENDING if waits else CheckState.SUCCESS, changeset_outcome(parts[-1])
 
 

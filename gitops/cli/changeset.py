@@ -22,7 +22,7 @@ from gitops.cli.shared import (
     show_error,
     show_form,
 )
-from gitops.cluster.changesets.stream import Answer, StreamItem, Until
+from gitops.cluster.changesets.stream import ChangesetAnswer, StreamItem, Until
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.model.changeset import ChangesetKind, ChangesetState
 from gitops.cluster.model.ledger import is_changeset_key
@@ -67,7 +67,12 @@ if TYPE_CHECKING:
     from gitops.cluster.model.plan import RunRecord
 
 _NOT_ENDED, _NOT_FOUND, _UNREADABLE = 3, 4, 5
-_ANSWERS = {Answer.DONE: OK, Answer.NO_CHANGE: OK, Answer.FAILED: FAILED, Answer.WAITING: _NOT_ENDED}
+_ANSWERS = {
+    ChangesetAnswer.DONE: OK,
+    ChangesetAnswer.NO_CHANGE: OK,
+    ChangesetAnswer.FAILED: FAILED,
+    ChangesetAnswer.WAITING: _NOT_ENDED,
+}
 _PARTS = 1 << 16
 _UNNAMED = "cluster"
 
@@ -146,9 +151,9 @@ def watch(options: argparse.Namespace, pacing: Pacing | None = None) -> int:
         found, records = watch_changeset(
             opened.ledger, opened.cluster, wanted, rules, pacing or usual_pacing(), emit, opened.brings_nothing
         )
-        if found is Answer.WAITING:
+        if found is ChangesetAnswer.WAITING:
             raise _time_over(wanted, bool(records))
-        if found is Answer.NO_CHANGE and not (options.json or options.quiet):
+        if found is ChangesetAnswer.NO_CHANGE and not (options.json or options.quiet):
             say(_no_change(opened.cluster, wanted))
     except UsageError:
         raise
@@ -270,7 +275,7 @@ def _no_change(cluster: str, wanted: WatchedChangeset) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _OpenedLedger:
     """A cluster and its ledger; `moved_on` says whether its branch has other content of the cluster than a commit."""
 
     cluster: str
@@ -279,7 +284,7 @@ class _Opened:
     moved_on: Callable[[str], bool] = lambda _: False
 
 
-def _open(options: argparse.Namespace, *, writes: bool = False) -> _Opened:
+def _open(options: argparse.Namespace, *, writes: bool = False) -> _OpenedLedger:
     """The cluster that a command is about. Raises GitopsError, UsageError.
 
     To one who `writes` to a branch ledger an entry has to have an author: UsageError `actor_required`.
@@ -294,10 +299,12 @@ def _open(options: argparse.Namespace, *, writes: bool = False) -> _Opened:
             head, store = project.head_of(rule.ref), project.tools.store
             return head is not None and trees_differ(project, rule, store.commit(head).tree, store.commit(commit).tree)
 
-        return _Opened(rule.name, local.ledger(rule), lambda commit: brings_nothing(project, rule, commit), moved_on)
+        return _OpenedLedger(
+            rule.name, local.ledger(rule), lambda commit: brings_nothing(project, rule, commit), moved_on
+        )
     workspace = folder_of(options, None)
     header, problems = load_header(workspace.tree)
     if header is None:
         problem = next(iter(problems))
         raise GitopsError(problem.code, problem.message, path=problem.path, fix=problem.fix)
-    return _Opened(header.name or _UNNAMED, workspace.open_stores(header.storage).ledger)
+    return _OpenedLedger(header.name or _UNNAMED, workspace.open_stores(header.storage).ledger)

@@ -36,7 +36,7 @@ from gitops.init.files import (
 from gitops.init.files import init as plan_files
 from gitops.init.install import dependencies_of_jobs, install_files, running_wheel
 from gitops.init.install import upgrade as plan_upgrade
-from gitops.init.steps import Step, next_steps, upgrade_steps
+from gitops.init.steps import SetupStep, next_steps, upgrade_steps
 from gitops.render.text import diagnostic_lines
 from gitops.repository.wiring.repository import Checkout, make_key, open_checkout, read_public_key
 
@@ -89,7 +89,7 @@ def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
 
 
 def _finish(
-    options: argparse.Namespace, checkout: Checkout, outcome: InitOutcome, steps: Sequence[Step], lines: list[str]
+    options: argparse.Namespace, checkout: Checkout, outcome: InitOutcome, steps: Sequence[SetupStep], lines: list[str]
 ) -> int:
     """Write the files, and show files, problems and remaining steps after `lines`."""
     problems = Diagnostics(outcome.diagnostics)

@@ -26,8 +26,8 @@ from gitops.cluster.policy.bundle import (
     READS,
     SERVER_ACTIONS,
     TARGET_SCOPED,
-    Action,
     EngineKind,
+    PolicyAction,
     Rule,
 )
 from gitops.cluster.policy.cases import Case, Guarded, failures, read_cases, scopes_of
@@ -53,7 +53,9 @@ def diff(options: argparse.Namespace) -> int:
     action = (
         None
         if options.action is None
-        else _known(options.action.replace("-", "_"), (*Action, RUN, *(f"{each}{FROM}" for each in READS)), "action")
+        else _known(
+            options.action.replace("-", "_"), (*PolicyAction, RUN, *(f"{each}{FROM}" for each in READS)), "action"
+        )
     )
     if options.new is not None and options.request is not None:
         detail = "--to and --request both name the state afterwards"
@@ -90,7 +92,7 @@ def diff(options: argparse.Namespace) -> int:
 
 def who(options: argparse.Namespace) -> int:
     """`gitops policy who`: the actors who may do something, each with the rule that permits it."""
-    action = Action(_known(options.action.replace("-", "_"), Action, "action"))
+    action = PolicyAction(_known(options.action.replace("-", "_"), PolicyAction, "action"))
     if (options.graph is None) != (action in SERVER_ACTIONS):
         detail = f"{action} is about {'the server' if action in SERVER_ACTIONS else 'a graph'}"
         fix = "leave --graph out" if action in SERVER_ACTIONS else "name the graph: --graph GRAPH"
@@ -116,7 +118,7 @@ def who(options: argparse.Namespace) -> int:
             problems.extend(unread)
         found = {} if bundle is None else who_may(bundle, action, options.branch, options.query)
     # Without a policy, a graph may be read with any token, and nothing else.
-    anyone = name is None and action is Action.READ
+    anyone = name is None and action is PolicyAction.READ
     if options.json:
         form = {"scope": scope, "action": action, "policy": name, "any_token": anyone}
         actors = [{"actor": actor, "rule": rule.id, "line": rule.line} for actor, rule in found.items()]
@@ -204,7 +206,7 @@ def test(options: argparse.Namespace) -> int:
 def explain(options: argparse.Namespace) -> int:
     """`gitops policy explain`: exit code 0 for both decisions."""
     problems = Diagnostics()
-    action = Action(_known(options.action.replace("-", "_"), Action, "action"))
+    action = PolicyAction(_known(options.action.replace("-", "_"), PolicyAction, "action"))
     bound = _selected(_policies(options, problems), options)
     if problems.has_errors:
         return _show([], {}, problems, options)

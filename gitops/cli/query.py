@@ -65,7 +65,7 @@ def query(options: argparse.Namespace) -> int:
         fix = "add --server URL, or set the variable GITOPS_SERVER"
         raise UsageError(Code.USAGE_ERROR, "the address of the server is missing", fix=fix)
     sender = open_query_server(address, options.token_file, os.environ, plain_http=options.plain_http)
-    server = _Server(sender, f"graphs/{quote(options.graph, safe='')}")
+    server = _GraphRoutes(sender, f"graphs/{quote(options.graph, safe='')}")
     answer = _run(server, options)
     rows = answer.get("rows")
     if form == "json":
@@ -86,7 +86,7 @@ def _commit(answer: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
+class _GraphRoutes:
     """The routes of one graph, below `place`."""
 
     sender: WebSender
@@ -108,7 +108,7 @@ class _Server:
         raise GitopsError(_REFUSALS.get(answer.status, Code.QUERY_SERVER_REFUSED), said[:_SHOWN])
 
 
-def _run(server: _Server, options: argparse.Namespace) -> dict[str, Any]:
+def _run(server: _GraphRoutes, options: argparse.Namespace) -> dict[str, Any]:
     """Send the query that the options name."""
     at = {name: value for name in ("branch", "snapshot") if (value := getattr(options, name)) is not None}
     if options.text is None and options.file is None:
@@ -144,7 +144,7 @@ def _parameters(options: argparse.Namespace, known: Callable[[], _Types]) -> dic
     return values
 
 
-def _listed(server: _Server, name: str) -> _Types:
+def _listed(server: _GraphRoutes, name: str) -> _Types:
     """Those of a stored query, as the server lists it; nothing where it lists none to who asks."""
     try:
         queries = server.ask("GET", "queries").get("queries", [])

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from gitops.cli.shared import FAILED, OK, open_project, say, say_lines, say_report, show_form
-from gitops.cluster.changesets.stream import Answer
+from gitops.cluster.changesets.stream import ChangesetAnswer
 from gitops.cluster.model.change import Reason
 from gitops.cluster.session.changesets import WatchedChangeset, WatchRules, answer_now, find_changesets, watch_changeset
 from gitops.core.codes import Code
@@ -262,15 +262,15 @@ def _outcome(options: argparse.Namespace, local: LocalProject, rule: ClusterRule
     elif ledger.observe_lock().held:
         found, _ = watch_changeset(ledger, rule.name, wanted, rules, usual_pacing(), emit, answered)
     else:
-        found = Answer.WAITING
+        found = ChangesetAnswer.WAITING
     status = _applied(local, rule, commit)
-    if status is None and found in (Answer.DONE, Answer.NO_CHANGE):
+    if status is None and found in (ChangesetAnswer.DONE, ChangesetAnswer.NO_CHANGE):
         return _Outcome.APPLIED
     if status is not None and status.state is CheckState.SUCCESS:
         return _Outcome.APPLIED
-    if found is Answer.FAILED:
+    if found is ChangesetAnswer.FAILED:
         return _Outcome.FAILED
-    return _Outcome.WAITS if found is Answer.WAITING or _waiting(local, rule) else _Outcome.FAILED
+    return _Outcome.WAITS if found is ChangesetAnswer.WAITING or _waiting(local, rule) else _Outcome.FAILED
 
 
 def _applied(local: LocalProject, rule: ClusterRule, commit: str) -> CheckStatus | None:

@@ -167,7 +167,7 @@ def _logger(options: argparse.Namespace) -> logging.Logger:
 
     It stands alone: what libraries log is not part of it.
     """
-    form = _JsonLines() if options.json else logging.Formatter(_LINE, _TIME)
+    form = _ServerLines() if options.json else logging.Formatter(_LINE, _TIME)
     form.converter = time.gmtime
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(form)
@@ -177,7 +177,7 @@ def _logger(options: argparse.Namespace) -> logging.Logger:
     return logger
 
 
-class _JsonLines(logging.Formatter):
+class _ServerLines(logging.Formatter):
     """`{"at": TIME, "level": LEVEL, "text": TEXT}`."""
 
     def format(self, record: logging.LogRecord) -> str:

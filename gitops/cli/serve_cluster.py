@@ -32,7 +32,7 @@ from gitops.repository.wiring.system import RandomIds, SystemClock
 if TYPE_CHECKING:
     from gitops.cluster.ledger.served import ServingReports
     from gitops.cluster.model.outcome import ReadyOutcome
-    from gitops.serving.generation import Compiled, RuntimeState
+    from gitops.serving.generation import Compiled, PolicyCover
     from gitops.serving.http.admin import Asked
     from gitops.serving.listen import BoundSocket
     from gitops.serving.metrics import ServingMetrics
@@ -336,13 +336,13 @@ def _rows() -> Any:
     return ReadCache()
 
 
-def _warnings(state: RuntimeState, outcome: ReadyOutcome, environ: Mapping[str, str]) -> list[str]:
+def _warnings(state: PolicyCover, outcome: ReadyOutcome, environ: Mapping[str, str]) -> list[str]:
     """What an operator should know of a server that starts."""
-    from gitops.serving.generation import RuntimeState
+    from gitops.serving.generation import PolicyCover
     from gitops.serving.http.work import read_limits
     from gitops.serving.listen import find_room
 
-    loud = {RuntimeState.OPEN: [_OPEN], RuntimeState.DEFAULT_DENY: [_DEFAULT_DENY]}.get(state, [])
+    loud = {PolicyCover.OPEN: [_OPEN], PolicyCover.DEFAULT_DENY: [_DEFAULT_DENY]}.get(state, [])
     found = [f"{each.code} {each.path}: {each.message}" for each in outcome.diagnostics]
     limits, problems = read_limits(environ)
     room = find_room(limits.connections)

@@ -17,7 +17,7 @@ from gitops.editor.navigate import (
 )
 from gitops.editor.outline import LayoutEdit, OutlineItem, file_outline, layout_edit
 from gitops.editor.problems import EditorProblem, RelatedSpan, find_problems
-from gitops.editor.symbols import Encoding, FileSpan, Lines, SymbolKind, replace_range
+from gitops.editor.symbols import Encoding, Lines, PathSpan, SymbolKind, replace_range
 from gitops.editor.texts import EditorFile, TextCache
 
 __all__ = [
@@ -28,11 +28,11 @@ __all__ = [
     "EditorFile",
     "EditorProblem",
     "Encoding",
-    "FileSpan",
     "Hover",
     "LayoutEdit",
     "Lines",
     "OutlineItem",
+    "PathSpan",
     "RelatedSpan",
     "SymbolKind",
     "TextCache",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gitops.cluster.config.declaration import CONFIG_FILE
 from gitops.cluster.config.keys import LISTS, documentation_path, keys_below
-from gitops.cluster.config.source import EntryKind, SourceError, SourceTree
+from gitops.cluster.config.source import PathKind, SourceError, SourceTree
 from gitops.database.language.lexer import Token, TokenKind
 from gitops.database.language.schema import TypeKind
 from gitops.database.language.suggest import did_you_mean
@@ -572,7 +572,7 @@ def _file_items(tree: SourceTree, folder: str, endings: tuple[str, ...]) -> Iter
                 yield CompletionItem(inner, FILE)
                 continue
             try:
-                is_folder = tree.kind(join_path(folder, inner)) is EntryKind.DIR
+                is_folder = tree.kind(join_path(folder, inner)) is PathKind.DIR
             except SourceError:
                 continue
             if is_folder:

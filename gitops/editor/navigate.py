@@ -10,13 +10,13 @@ from typing import NamedTuple
 from gitops.cluster.config.declaration import CONFIG_FILE
 from gitops.cluster.config.keys import CLUSTER_KEYS, GITOPS_KEYS, documentation_path
 from gitops.cluster.config.named_clusters import CONFIG_FILE as GITOPS_FILE
-from gitops.cluster.config.source import EntryKind, SourceError
+from gitops.cluster.config.source import PathKind, SourceError
 from gitops.database.language.schema import TypeKind
 from gitops.database.language.text import Span
 from gitops.editor.documentation import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, SCHEMA_WORDS, TYPE_WORDS
 from gitops.editor.query import ANONYMOUS
 from gitops.editor.schema import TYPE_KINDS, Declaration, SchemaView
-from gitops.editor.symbols import FileSpan, Occurrence, Symbol, SymbolKind, is_local, occurrence_at
+from gitops.editor.symbols import Occurrence, PathSpan, Symbol, SymbolKind, is_local, occurrence_at
 from gitops.editor.texts import QUERIES, SCHEMA, EditorFile, GraphUse, TextCache, folder_of, graph_files, join_path
 from gitops.editor.tokens import TextPiece
 
@@ -69,7 +69,7 @@ def find_occurrence(cache: TextCache, file: EditorFile, offset: int) -> FileOccu
     return None if found is None else FileOccurrence(found.symbol, piece.in_file(found), piece)
 
 
-def definitions(cache: TextCache, file: EditorFile, offset: int) -> tuple[FileSpan, ...]:
+def definitions(cache: TextCache, file: EditorFile, offset: int) -> tuple[PathSpan, ...]:
     """Where the name at an offset is declared: in this file, in the schema, or in a file that `cluster.yaml` names."""
     if keys_of(file.path) is not None:
         return tuple(_settings_definitions(cache, file, offset))
@@ -78,16 +78,16 @@ def definitions(cache: TextCache, file: EditorFile, offset: int) -> tuple[FileSp
     return () if declared is None else (declared,)
 
 
-def declared_at(cache: TextCache, file: EditorFile, found: FileOccurrence) -> FileSpan | None:
+def declared_at(cache: TextCache, file: EditorFile, found: FileOccurrence) -> PathSpan | None:
     """Where the symbol of an occurrence is declared; None for a word of the language and for an undeclared name."""
     symbol = found.symbol
     if is_local(symbol):
         if symbol.declared is None:
             return None
         start = found.piece.start + symbol.declared
-        return FileSpan(file.path, Span(start, start + len(symbol.name)))
+        return PathSpan(file.path, Span(start, start + len(symbol.name)))
     if symbol.kind is SymbolKind.QUERY:
-        return FileSpan(file.path, found.span)
+        return PathSpan(file.path, found.span)
     if file.schema is None:
         return None
     view = cache.view_of(file)
@@ -97,17 +97,17 @@ def declared_at(cache: TextCache, file: EditorFile, found: FileOccurrence) -> Fi
             return None
         symbol = Symbol(SymbolKind.NODE, edge.source if symbol.name in ("src", "from") else edge.target)
     span = view.span(symbol)
-    return None if span is None else FileSpan(file.schema, span)
+    return None if span is None else PathSpan(file.schema, span)
 
 
-def references(cache: TextCache, file: EditorFile, offset: int) -> tuple[FileSpan, ...]:
+def references(cache: TextCache, file: EditorFile, offset: int) -> tuple[PathSpan, ...]:
     """Every occurrence of the name at an offset: in its query, or in all files of its graphs."""
     found = find_occurrence(cache, file, offset)
     if found is None or found.symbol.kind in _WITHOUT_REFERENCES:
         return ()
     if is_local(found.symbol):
-        return tuple(FileSpan(file.path, span) for span in _spans_in_query(cache, file, found))
-    spans = {FileSpan(file.path, found.span)}
+        return tuple(PathSpan(file.path, span) for span in _spans_in_query(cache, file, found))
+    spans = {PathSpan(file.path, found.span)}
     declared = declared_at(cache, file, found)
     if found.symbol.kind is not SymbolKind.QUERY and declared is not None:
         for use in file.uses:
@@ -151,7 +151,7 @@ def _spans_in_query(cache: TextCache, file: EditorFile, found: FileOccurrence) -
             yield found.piece.in_file(each)
 
 
-def _references_in_graph(cache: TextCache, file: EditorFile, use: GraphUse, declared: FileSpan) -> Iterator[FileSpan]:
+def _references_in_graph(cache: TextCache, file: EditorFile, use: GraphUse, declared: PathSpan) -> Iterator[PathSpan]:
     """The occurrences in the files of a graph whose symbol is declared at one place."""
     schema = cache.file(file.tree, use.schema)
     if schema is None:
@@ -162,7 +162,7 @@ def _references_in_graph(cache: TextCache, file: EditorFile, use: GraphUse, decl
         for piece, content in view.pieces:
             for each in content.occurrences:
                 if declared_span(each.symbol) == declared.span:
-                    yield FileSpan(use.schema, piece.in_file(each))
+                    yield PathSpan(use.schema, piece.in_file(each))
     listed = dict.fromkeys(path for _, path in graph_files(file.tree, use))
     for path in list(listed)[:_MAX_FILES]:
         try:
@@ -172,10 +172,10 @@ def _references_in_graph(cache: TextCache, file: EditorFile, use: GraphUse, decl
         for piece in cache.pieces(data):
             for each in cache.query_view(piece.data, schema.data).occurrences:
                 if declared_span(each.symbol) == declared.span:
-                    yield FileSpan(path, piece.in_file(each))
+                    yield PathSpan(path, piece.in_file(each))
 
 
-def _settings_definitions(cache: TextCache, file: EditorFile, offset: int) -> Iterator[FileSpan]:
+def _settings_definitions(cache: TextCache, file: EditorFile, offset: int) -> Iterator[PathSpan]:
     """Files, queries and graphs that a word of `cluster.yaml` or `gitops.yaml` names."""
     view = cache.cluster_view(file.data)
     found = view.at(offset)
@@ -186,7 +186,7 @@ def _settings_definitions(cache: TextCache, file: EditorFile, offset: int) -> It
     if path[:1] == ("policies",) and path[2:] == ("applies_to",) and value is not entry.key:
         graph = view.names("graphs").get(value.text.removeprefix("graph."))
         if graph is not None:
-            yield FileSpan(file.path, graph.span)
+            yield PathSpan(file.path, graph.span)
     elif path[:1] == ("graphs",) and path[2:3] == ("queries",) and len(path) in (4, 5):
         for listed in view.values(*path[:4], "file"):
             named = _named_file(file, listed.text)
@@ -195,20 +195,20 @@ def _settings_definitions(cache: TextCache, file: EditorFile, offset: int) -> It
             pieces = cache.pieces(file.tree.read(named))
             declared = ((piece, cache.query_view(piece.data, None).name) for piece in pieces)
             spans = [piece.in_file(name) for piece, name in declared if name is not None and name.text == path[3]]
-            yield FileSpan(named, spans[0] if spans else _START)
+            yield PathSpan(named, spans[0] if spans else _START)
             if spans:
                 return
     elif value is not entry.key:
         named = _named_file(file, f"{value.text}/{CONFIG_FILE}" if path == ("clusters", "path") else value.text)
         if named is not None:
-            yield FileSpan(named, _START)
+            yield PathSpan(named, _START)
 
 
 def _named_file(file: EditorFile, written: str) -> str | None:
     """The path of a file that `cluster.yaml` names, if it can be read."""
     try:
         path = join_path(folder_of(file.path), written)
-        if file.tree.kind(path) is EntryKind.FILE:
+        if file.tree.kind(path) is PathKind.FILE:
             file.tree.read(path)
             return path
     except SourceError:

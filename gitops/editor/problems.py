@@ -25,7 +25,7 @@ from gitops.database.language.suggest import Suggestion, did_you_mean
 from gitops.database.language.text import LanguageError, LanguageProblem, Span, Stage
 from gitops.editor.completion import nearest_value
 from gitops.editor.navigate import FileOccurrence, declared_at, is_cluster_file
-from gitops.editor.symbols import Encoding, FileSpan, Lines, Occurrence, Symbol, SymbolKind, occurrence_at
+from gitops.editor.symbols import Encoding, Lines, Occurrence, PathSpan, Symbol, SymbolKind, occurrence_at
 from gitops.editor.texts import QUERIES, SCHEMA, EditorFile, Subtree, TextCache, folder_of
 from gitops.editor.tokens import TextPiece
 
@@ -36,7 +36,7 @@ _BETWEEN = re.compile(rb"[\s:=<>!]*(?:contains|starts_with)?\s*")
 class RelatedSpan(NamedTuple):
     """A place that a problem is related to, with a message."""
 
-    location: FileSpan
+    location: PathSpan
     message: str
 
 
@@ -104,7 +104,7 @@ class _ParsedPiece(NamedTuple):
         if declared is None and symbol.kind is SymbolKind.PROPERTY and symbol.owner:
             symbol = Symbol(SymbolKind.EDGE if symbol.type_kind is TypeKind.EDGE else SymbolKind.NODE, symbol.owner)
             declared = declared_at(self.cache, self.file, FileOccurrence(symbol, span, self.piece))
-        if declared is not None and declared != FileSpan(self.file.path, span):
+        if declared is not None and declared != PathSpan(self.file.path, span):
             yield RelatedSpan(declared, f"{symbol.name} is declared here")
 
 
@@ -148,7 +148,7 @@ def _query_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProble
             before = first.setdefault(query.name.text, span)
             if before is not span:
                 message = f"the query {query.name.text} is declared again; its first declaration counts"
-                related = (RelatedSpan(FileSpan(file.path, before), "first declared here"),)
+                related = (RelatedSpan(PathSpan(file.path, before), "first declared here"),)
                 yield EditorProblem(span, Code.DUPLICATE_QUERY_NAME, Severity.ERROR, message, None, related)
 
 
@@ -164,7 +164,7 @@ def _checker_problems(parsed: _ParsedPiece) -> Iterator[EditorProblem]:
             if name is not None:
                 code = Code.QUERY_TYPECHECK_SKIPPED
                 message = "this query was not checked: the schema of its graph does not compile"
-                related = (RelatedSpan(FileSpan(use.schema, Span(0, 0)), "the schema"),)
+                related = (RelatedSpan(PathSpan(use.schema, Span(0, 0)), "the schema"),)
                 span, severity = parsed.piece.in_file(name), REGISTRY[code].severity
                 yield EditorProblem(span, code, severity, message, None, related)
             continue

@@ -53,7 +53,7 @@ class Occurrence(NamedTuple):
     declares: bool = False
 
 
-class FileSpan(NamedTuple):
+class PathSpan(NamedTuple):
     """A span of the file at `path`, a path of the tree that was read."""
 
     path: str

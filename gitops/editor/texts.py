@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from gitops.cluster.config.cluster_yaml import parse_cluster
 from gitops.cluster.config.declaration import CONFIG_FILE, DeclaredCluster, QueryRegistry
-from gitops.cluster.config.source import EntryKind, SourceError, SourceTree, normalize
+from gitops.cluster.config.source import PathKind, SourceError, SourceTree, normalize
 from gitops.database.language.query import check_query, parse_queries
 from gitops.database.language.schema import compile_schema
 from gitops.database.language.text import LanguageError, LanguageProblem
@@ -170,7 +170,7 @@ class Subtree:
         """See SourceTree."""
         return self._tree.read(join_path(self._folder, path))
 
-    def kind(self, path: str) -> EntryKind:
+    def kind(self, path: str) -> PathKind:
         """See SourceTree."""
         return self._tree.kind(join_path(self._folder, path))
 
@@ -243,7 +243,7 @@ def graph_files(tree: SourceTree, use: GraphUse) -> Iterator[tuple[str | None, s
         if path is None:
             continue
         try:
-            if tree.kind(path) is not EntryKind.DIR:
+            if tree.kind(path) is not PathKind.DIR:
                 yield name, path
                 continue
             for inner in tree.names(path):

@@ -8,25 +8,25 @@ from collections.abc import Collection
 from gitops.core.dataclass import dataclass
 from gitops.init.files import REQUIREMENTS, STRATEGIES_PIPELINES, ForgeKind, InitRequest
 
-__all__ = ["Step", "next_steps", "upgrade_steps"]
+__all__ = ["SetupStep", "next_steps", "upgrade_steps"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SetupStep:
     """One step: its description, and its commands, if there are any."""
 
     text: str
     commands: tuple[str, ...] = ()
 
 
-def next_steps(request: InitRequest, server: str | None = None, bot_key: str | None = None) -> tuple[Step, ...]:
+def next_steps(request: InitRequest, server: str | None = None, bot_key: str | None = None) -> tuple[SetupStep, ...]:
     """The steps to the first applied cluster, in order.
 
     `server` is the bare repository if it is a folder of this machine, `bot_key` the path of the bot's private key if known.
     """
     key = shlex.quote(bot_key) if bot_key else "KEY"
-    before: list[Step]
-    after: list[Step] = []
+    before: list[SetupStep]
+    after: list[SetupStep] = []
     match request.forge:
         case ForgeKind.HOOKS:
             before = [_configure_server(request, server or "SERVER", bot_key or "KEY")]
@@ -43,11 +43,11 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
     named = ("--repo", ".", "--cluster", request.cluster)
     look = (_git("fetch", "origin"), *(shlex.join(("gitops", command, *named)) for command in ("status", "audit")))
     steps = [
-        Step("Review the new files", (_git("status"),)),
+        SetupStep("Review the new files", (_git("status"),)),
         *before,
-        Step("Commit and push: this applies the cluster for the first time", push),
+        SetupStep("Commit and push: this applies the cluster for the first time", push),
         *after,
-        Step("Check the ledger", look),
+        SetupStep("Check the ledger", look),
     ]
     without = [who for who, _ in request.approvers if who not in dict(request.accounts).values()]
     if request.forge is not ForgeKind.HOOKS and without:
@@ -56,67 +56,69 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
             f"Add the accounts of {', '.join(without)} to `approvals.accounts` as `{request.forge}:NUMBER`: the bot knows people"
             " by the number of their account, and nothing is approved where it does not know who pushed"
         )
-        steps.append(Step(text, number))
+        steps.append(SetupStep(text, number))
     if len(request.approvers) == 1:
         text = (
             "Add a second person to .gitops/allowed_signers and `approvers:`: authors cannot approve their own changes"
         )
-        steps.append(Step(text))
+        steps.append(SetupStep(text))
     return tuple(steps)
 
 
-def upgrade_steps(version: str, added: Collection[str] = ()) -> tuple[Step, ...]:
+def upgrade_steps(version: str, added: Collection[str] = ()) -> tuple[SetupStep, ...]:
     """What is left after the installation of the jobs was renewed to a version, and the files `added` were made."""
     commit = (_git("add", "--all"), _git("commit", "--message", f"Run cluster-gitops {version}"))
     forges = [kind for kind, paths in STRATEGIES_PIPELINES.items() if not paths.keys().isdisjoint(added)]
     return (
-        Step("Review what changed", (_git("status"), _git("diff", "--", REQUIREMENTS))),
+        SetupStep("Review what changed", (_git("status"), _git("diff", "--", REQUIREMENTS))),
         *(_join_strategies(kind) for kind in forges),
-        Step(f"Propose it like every change: the jobs run version {version} once it is merged", commit),
+        SetupStep(f"Propose it like every change: the jobs run version {version} once it is merged", commit),
         *(step for kind in forges for step in _strategies(kind, "SERVER")),
     )
 
 
-def _join_strategies(forge: ForgeKind) -> Step:
+def _join_strategies(forge: ForgeKind) -> SetupStep:
     """What the other jobs need, which `init --upgrade` does not change."""
     if forge is ForgeKind.GITLAB:
-        return Step(
+        return SetupStep(
             "Include .gitlab/gitops-strategies.gitlab-ci.yml in .gitlab-ci.yml, and in .gitlab/gitops.gitlab-ci.yml end the rules"
             ' of gitops-sweep and gitops-drift, and that of gitops-apply for "web", with && $GITOPS_VERB != "tick"'
         )
-    return Step(
+    return SetupStep(
         f"In .{forge}/workflows/gitops.yml give the action the target too, in all jobs but verify and drift:"
         " env: {MZ_URL: ${{ secrets.MZ_URL }}}. Without it no plan says what its strategies would do, and the rows of a merged"
         " change wait for the next tick"
     )
 
 
-def _strategies(forge: ForgeKind, server: str) -> list[Step]:
+def _strategies(forge: ForgeKind, server: str) -> list[SetupStep]:
     """How the first tick comes about."""
     target = "the address of the Materialize target, of an account with the grants of docs/strategies.md"
     match forge:
         case ForgeKind.GITHUB:
             return [
-                Step(f"Add the secret MZ_URL to the environment: {target}", ("gh secret set MZ_URL --env gitops",)),
-                Step("See what a tick would do", ("gh workflow run gitops-strategies.yml", "gh run watch")),
+                SetupStep(
+                    f"Add the secret MZ_URL to the environment: {target}", ("gh secret set MZ_URL --env gitops",)
+                ),
+                SetupStep("See what a tick would do", ("gh workflow run gitops-strategies.yml", "gh run watch")),
             ]
         case ForgeKind.GITLAB:
             schedule = (
                 "Add a schedule every five minutes with the variable GITOPS_VERB = tick (Build > Pipeline schedules)"
             )
-            return [Step(f"Add the variable MZ_URL, masked and protected: {target}"), Step(schedule)]
+            return [SetupStep(f"Add the variable MZ_URL, masked and protected: {target}"), SetupStep(schedule)]
         case ForgeKind.GITEA:
-            return [Step(f"Add the secret MZ_URL: {target}")]
+            return [SetupStep(f"Add the secret MZ_URL: {target}")]
         case ForgeKind.HOOKS:
             tick = shlex.join(("gitops", "bot", "tick", "--scheduled", "--repo", server))
-            return [Step("On the server, run this every five minutes (docs/strategies.md has a timer)", (tick,))]
+            return [SetupStep("On the server, run this every five minutes (docs/strategies.md has a timer)", (tick,))]
 
 
 def _git(*words: str) -> str:
     return shlex.join(("git", *words))
 
 
-def _configure_server(request: InitRequest, server: str, key: str) -> Step:
+def _configure_server(request: InitRequest, server: str, key: str) -> SetupStep:
     settings = {
         "user.name": request.bot.partition("@")[0],
         "user.email": request.bot if "@" in request.bot else f"{request.bot}@localhost",
@@ -127,21 +129,23 @@ def _configure_server(request: InitRequest, server: str, key: str) -> Step:
         settings["gitops.storage"] = request.storage
     commands = [_git("-C", server, "config", name, value) for name, value in settings.items()]
     commands.append(shlex.join(("gitops", "hook", "install", "--repo", server, "--server")))
-    return Step("On the server, configure the bot and the folder for graphs, and install the hooks", tuple(commands))
+    return SetupStep(
+        "On the server, configure the bot and the folder for graphs, and install the hooks", tuple(commands)
+    )
 
 
-def _github(request: InitRequest, key: str) -> tuple[list[Step], list[Step]]:
+def _github(request: InitRequest, key: str) -> tuple[list[SetupStep], list[SetupStep]]:
     environment, policy = "repos/{owner}/{repo}/environments/gitops", "'deployment_branch_policy"
     create = (
         f"gh api --method PUT {environment} -F {policy}[protected_branches]=false' -F {policy}[custom_branch_policies]=true'",
         f"gh api --method POST {environment}/deployment-branch-policies -f {shlex.quote(f'name={request.branch}')}",
     )
     before = [
-        Step("Create the environment `gitops`, only for the target branch (Settings > Environments)", create),
-        Step("Add the bot's key to the environment", (f"gh secret set GITOPS_SIGNING_KEY --env gitops < {key}",)),
+        SetupStep("Create the environment `gitops`, only for the target branch (Settings > Environments)", create),
+        SetupStep("Add the bot's key to the environment", (f"gh secret set GITOPS_SIGNING_KEY --env gitops < {key}",)),
         _storage(request, "gh variable set {} --env gitops --body {}"),
     ]
-    required = Step(
+    required = SetupStep(
         f"Make `gitops/plan/{request.cluster}` a required check of `{request.branch}` (Settings > Rules > Rulesets). With a token"
         " of the bot's own account as the secret GITOPS_TOKEN, let only the bot write `gitops/ledger/**` too: no rule has an"
         " exception for the token of a job"
@@ -149,41 +153,43 @@ def _github(request: InitRequest, key: str) -> tuple[list[Step], list[Step]]:
     return before, [required]
 
 
-def _gitlab(request: InitRequest, key: str) -> tuple[list[Step], list[Step]]:
-    tokens = Step(
+def _gitlab(request: InitRequest, key: str) -> tuple[list[SetupStep], list[SetupStep]]:
+    tokens = SetupStep(
         "Create two project access tokens (Settings > Access tokens) and add them as masked variables (Settings > CI/CD >"
         " Variables): GITOPS_TOKEN with scope api, and GITOPS_APPLY_TOKEN with scopes api and write_repository, protected"
     )
     before = [
         tokens,
-        Step(f"Add the protected variable GITOPS_SIGNING_KEY of type File, with the content of {key}"),
+        SetupStep(f"Add the protected variable GITOPS_SIGNING_KEY of type File, with the content of {key}"),
         _storage(request, "glab variable set {} {} --protected"),
-        Step("Let only the account of GITOPS_APPLY_TOKEN push `gitops/*` (Settings > Repository > Protected branches)"),
+        SetupStep(
+            "Let only the account of GITOPS_APPLY_TOKEN push `gitops/*` (Settings > Repository > Protected branches)"
+        ),
     ]
-    return before, [Step("Add an hourly schedule (Build > Pipeline schedules), which sweeps and checks for drift")]
+    return before, [SetupStep("Add an hourly schedule (Build > Pipeline schedules), which sweeps and checks for drift")]
 
 
-def _gitea(request: InitRequest, key: str) -> tuple[list[Step], list[Step]]:
-    account = Step(
+def _gitea(request: InitRequest, key: str) -> tuple[list[SetupStep], list[SetupStep]]:
+    account = SetupStep(
         "Create an account for the bot with write access to the repository, and a token for it with the scopes read:user,"
         " write:repository and write:issue; add it as the secret GITOPS_TOKEN (Settings > Actions > Secrets)"
     )
-    protected = Step(
+    protected = SetupStep(
         f"Let only the bot push `gitops/ledger/**`, and add `gitops/plan/{request.cluster}` to the status check patterns"
         f" of `{request.branch}` (Settings > Branches)"
     )
-    signing = Step(f"Add the secret GITOPS_SIGNING_KEY, with the content of {key}")
+    signing = SetupStep(f"Add the secret GITOPS_SIGNING_KEY, with the content of {key}")
     return [account, signing, _storage(request, None)], [protected]
 
 
-def _storage(request: InitRequest, command: str | None) -> Step:
+def _storage(request: InitRequest, command: str | None) -> SetupStep:
     """Configure the storage of graphs: the folder of a job is deleted afterwards."""
     if request.storage is None or not request.storage.startswith("s3://"):
-        return Step(
+        return SetupStep(
             "Configure the storage of graphs: the variable GITOPS_STORAGE, a bucket and prefix of `storage:` in cluster.yaml,"
             " or GITOPS_ROOT, a folder of runners with a persistent disk"
         )
     if command is None:
-        return Step(f"Set the variable GITOPS_STORAGE to {request.storage}")
+        return SetupStep(f"Set the variable GITOPS_STORAGE to {request.storage}")
     allow = command.format("GITOPS_STORAGE", shlex.quote(request.storage))
-    return Step("Allow the bucket that cluster.yaml names", (allow,))
+    return SetupStep("Allow the bucket that cluster.yaml names", (allow,))

@@ -17,6 +17,7 @@ from gitops.database.graph.results import (
     BranchCreated,
     BranchDeleted,
     BranchList,
+    BranchMergeResult,
     DiffSummary,
     ExportResult,
     FeedPage,
@@ -25,7 +26,6 @@ from gitops.database.graph.results import (
     GraphOutcome,
     LoadRefusal,
     LoadResult,
-    MergeResult,
     MergeStatus,
     MutationResult,
     OptimizeResult,
@@ -113,7 +113,9 @@ def _lines(result: GraphOutcome, graph: str, width: int | None) -> Iterable[str]
             return [*shown, f"{len(result.changes)} change(s){more}", f"cursor {result.position.token}"]
         case BlobFacts():
             return [f"{result.size} byte(s), tag {result.tag}"]
-        case BranchList() | BranchCreated() | BranchDeleted() | MergeResult() | VersionLog() | VersionDescription():
+        case (
+            BranchList() | BranchCreated() | BranchDeleted() | BranchMergeResult() | VersionLog() | VersionDescription()
+        ):
             return _history_lines(result, graph)
         case DiffSummary():
             rows = [{"table": key, **counts} for key, counts in sorted(result.tables.items())]
@@ -134,13 +136,13 @@ def _history_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
             return [f"graph branch: created {form['name']} at version {form['fork_version']} of {form['forked_from']}"]
         case BranchDeleted():
             return [f"graph branch: deleted {result.name}"]
-        case MergeResult(conflicts=conflicts) if conflicts:
+        case BranchMergeResult(conflicts=conflicts) if conflicts:
             met = f"{result.source} and {result.into} conflict in {len(conflicts)} place(s)"
             table = table_lines(["kind", "type", "id", "property", "detail"], [each.to_json() for each in conflicts])
             return [f"graph branch: {met}; nothing was merged", *table]
-        case MergeResult(status=MergeStatus.UP_TO_DATE):
+        case BranchMergeResult(status=MergeStatus.UP_TO_DATE):
             return [f"graph branch: {result.into} already contains {result.source}", *_deletion(result)]
-        case MergeResult(status=status):
+        case BranchMergeResult(status=status):
             counts = ", ".join(f"{result.rows[key]} of {key}" for key in sorted(result.rows)) or "no rows"
             if status is MergeStatus.FAST_FORWARD:
                 counts = f"{result.into} now has exactly the rows of {result.source}"
@@ -163,7 +165,7 @@ def _history_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
             ]
 
 
-def _deletion(result: MergeResult) -> list[str]:
+def _deletion(result: BranchMergeResult) -> list[str]:
     """What became of the source of a merge, if it was to be deleted."""
     if result.branch_deleted is None:
         return []

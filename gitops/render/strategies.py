@@ -7,7 +7,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from gitops.compute.strategies.decision import ActionKind
-from gitops.compute.strategies.simulation import Step, Timeline, Usage
+from gitops.compute.strategies.simulation import SimulatedStep, SimulatedUsage, Timeline
 from gitops.compute.ticks.memory import MemoryOutcome
 from gitops.compute.ticks.tick import TickOutcome
 from gitops.compute.ticks.what_if import ReplayOutcome
@@ -70,7 +70,7 @@ def timeline_form(timeline: Timeline) -> dict[str, Any]:
 
 def to_plot(timeline: Timeline) -> str:
     """Replicas, hydrated replicas, activity and credits over time, as one SVG document without scripts."""
-    bands: list[tuple[str, Callable[[Step], float]]] = [
+    bands: list[tuple[str, Callable[[SimulatedStep], float]]] = [
         ("replicas", lambda step: len(step.replicas)),
         ("hydrated", lambda step: len(step.hydrated)),
         ("activity", lambda step: 1.0 if step.active else 0.0),
@@ -92,7 +92,7 @@ def to_plot(timeline: Timeline) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _band(timeline: Timeline, top: int, name: str, value: Callable[[Step], float]) -> list[str]:
+def _band(timeline: Timeline, top: int, name: str, value: Callable[[SimulatedStep], float]) -> list[str]:
     """One curve: a step function above its base line, with its largest value beside it."""
     values = [value(step) for step in timeline.steps]
     most = max(*values, 1.0) if len(values) > 1 else max(values[0], 1.0)
@@ -114,7 +114,7 @@ def _across(timeline: Timeline, at_s: int) -> float:
     return _LEFT + _WIDTH * at_s / timeline.scenario.length_s
 
 
-def _figures(usage: Usage) -> Sequence[tuple[str, str]]:
+def _figures(usage: SimulatedUsage) -> Sequence[tuple[str, str]]:
     return (
         ("replica-hours", f"{usage.replica_hours:.2f}"),
         ("credits", f"{usage.credits:.2f}"),

@@ -29,7 +29,7 @@ from gitops.core.documents.forms import (
     LINE,
     OBJECT_ID,
     Form,
-    Member,
+    FormMember,
     Members,
     integer,
     list_of,
@@ -84,7 +84,7 @@ _MEMBERS: Members = {
     "head": OBJECT_ID,
     "base": OBJECT_ID,
     "plan_digest": nullable(DIGEST),
-    "told": Member(DIGEST, attribute="report_digest"),
+    "told": FormMember(DIGEST, attribute="report_digest"),
 }
 _COMPARED: Members = {
     **_MEMBERS,

@@ -35,14 +35,14 @@ from pathlib import Path
 from typing import Any
 
 from gitops.cluster.model.address import graph_address
-from gitops.cluster.policy.bundle import SERVER_ACTIONS, Action
+from gitops.cluster.policy.bundle import SERVER_ACTIONS, PolicyAction
 from gitops.cluster.policy.decide import AccessDecision, AccessRequest, decide_all
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, system_reason
 from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
-from gitops.serving.generation import Generation, RuntimeState, ServedGraph
+from gitops.serving.generation import Generation, PolicyCover, ServedGraph
 
 __all__ = [
     "AWS_SECRET",
@@ -66,7 +66,7 @@ __all__ = [
 DECISIONS = logging.getLogger("gitops.serve.decisions")
 """Gets one record for each decision, with the form of a DecisionRecord as its attribute `form`."""
 
-CountDecision = Callable[[str, Action, AccessDecision | None], None]
+CountDecision = Callable[[str, PolicyAction, AccessDecision | None], None]
 """Gets each decision with its scope, which is `server` or the address of a graph; None where the policy could not decide."""
 
 NO_SUCH_QUERY = ApiProblem(404, ApiCode.NOT_FOUND, "stored query not found")
@@ -78,14 +78,14 @@ _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 def classify(
     tokens: BearerTokens, *, guarded: bool, unauthenticated: bool, loopback: bool, found: Diagnostics
-) -> RuntimeState | None:
+) -> PolicyCover | None:
     """The state of a server by the table above; None where it must not start, with the reason in `found`.
 
     `guarded` says that a policy is bound to the server or to an applied graph, also to one that is not served.
     `loopback` says that only this machine reaches the address of the server.
     """
     if tokens:
-        return RuntimeState.POLICY_ENABLED if guarded else RuntimeState.DEFAULT_DENY
+        return PolicyCover.POLICY_ENABLED if guarded else PolicyCover.DEFAULT_DENY
     if guarded:
         found.add(Code.POLICY_WITHOUT_TOKENS, "bearer tokens", "a policy is applied, and no token exists")
         return None
@@ -100,15 +100,15 @@ def classify(
         message = "--unauthenticated is given, and --bind is not a loopback address"
         found.add(Code.OPEN_SERVER_EXPOSED, "bearer tokens", message)
         return None
-    return RuntimeState.OPEN
+    return PolicyCover.OPEN
 
 
-def authenticate(state: RuntimeState, tokens: BearerTokens, authorization: Sequence[bytes]) -> str | None:
+def authenticate(state: PolicyCover, tokens: BearerTokens, authorization: Sequence[bytes]) -> str | None:
     """The actor of a request with these Authorization headers; None on an OPEN server, which reads none.
 
     Raises ProblemError 401.
     """
-    if state is RuntimeState.OPEN:
+    if state is PolicyCover.OPEN:
         return None
     if len(authorization) != 1 or authorization[0][: len(_SCHEME)].lower() != _SCHEME:
         raise ProblemError(ApiProblem(401, ApiCode.UNAUTHORIZED, "missing bearer token", headers=_CHALLENGE))
@@ -211,7 +211,7 @@ def authorize(
     if status == 401:  # noqa: PLR2004 - a status of HTTP
         raise ProblemError(ApiProblem(401, ApiCode.UNAUTHORIZED, "missing bearer token", headers=_CHALLENGE))
     if not decision.allowed:
-        if wanted.action is Action.INVOKE_QUERY:
+        if wanted.action is PolicyAction.INVOKE_QUERY:
             raise ProblemError(NO_SUCH_QUERY)
         raise ProblemError(ApiProblem(status, ApiCode.FORBIDDEN, decision.message))
     return records[0]
@@ -226,7 +226,7 @@ def _without_policy(wanted: AccessRequest) -> AccessDecision:
         return _denied(f"no policy of the server permits {wanted.action}")
     if not wanted.actor:
         return AccessDecision(allowed=True, rule=None, known=False, message="the server is open")
-    if wanted.action is Action.READ:
+    if wanted.action is PolicyAction.READ:
         return AccessDecision(allowed=True, rule=None, known=False, message="a graph without a policy may be read")
     return _denied(f"the graph has no policy (default-deny mode), so only reading is permitted, not {wanted.action}")
 

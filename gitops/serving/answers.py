@@ -20,9 +20,9 @@ __all__ = [
     "ANSWERS",
     "JSON",
     "NDJSON",
-    "Answer",
     "ApiCode",
     "ApiProblem",
+    "BodyAnswer",
     "ProblemError",
     "StreamAnswer",
     "bad_request",
@@ -88,7 +88,7 @@ NDJSON = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BodyAnswer:
     """A body of known length; `headers` are sent beside those of the application."""
 
     status: int
@@ -111,10 +111,10 @@ class StreamAnswer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def json_answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+def json_answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> BodyAnswer:
     """An answer with a JSON document."""
     data = json.dumps(form, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-    return Answer(status, data, JSON, headers or {})
+    return BodyAnswer(status, data, JSON, headers or {})
 
 
 def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
@@ -122,7 +122,7 @@ def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
-def problem_answer(problem: ApiProblem) -> Answer:
+def problem_answer(problem: ApiProblem) -> BodyAnswer:
     """The envelope of a problem."""
     return json_answer(problem.form, problem.status, problem.headers)
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, cast
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.model.address import CLUSTER_SCOPE, graph_address, is_servable, policy_address
 from gitops.cluster.model.change import Seen
+from gitops.cluster.model.outcome import OfferedGraph as ReadyGraph
 from gitops.cluster.model.outcome import ReadyOutcome, StateObservations
-from gitops.cluster.model.outcome import ServedGraph as ReadyGraph
 from gitops.cluster.plan.draft import UNKNOWN_DATA
 from gitops.cluster.policy.bind import BoundBundle, Enforced, bind
 from gitops.cluster.policy.decide import PolicyEngine

@@ -19,9 +19,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import AccessDecision
-from gitops.serving.http.admin import Asked, WorkerStatus
+from gitops.serving.http.admin import Asked, ProcessStatus
 from gitops.serving.http.work import LogRecord
 from gitops.serving.process import Reload
 
@@ -107,7 +107,7 @@ class ServingMetrics:
         if record["query"] is not None:
             self._stored.of(record["graph"], record["query"]).observe(seconds)
 
-    def decided(self, scope: str, action: Action, decision: AccessDecision | None) -> None:
+    def decided(self, scope: str, action: PolicyAction, decision: AccessDecision | None) -> None:
         """A decision about access; None where the policy could not decide."""
         effect = "failed" if decision is None else "permit" if decision.allowed else "deny"
         rule = None if decision is None else decision.rule
@@ -157,7 +157,7 @@ class _Scrape:
             yield _gauge("exports_open", "Exports under way.", {(): sum(each.exports for each in load)})
 
 
-def _of_revision(statuses: tuple[WorkerStatus, ...], now: float) -> Iterable[Metric]:
+def _of_revision(statuses: tuple[ProcessStatus, ...], now: float) -> Iterable[Metric]:
     digests: dict[tuple[str, ...], float] = {(f"sha256:{each.revision.digest}",): 1.0 for each in statuses}
     yield _gauge("applied_revision_info", "Revisions that are served.", digests, "digest")
     oldest = min(each.revision.state_revision for each in statuses)

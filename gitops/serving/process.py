@@ -28,7 +28,7 @@ from gitops.core.errors import GitopsError
 from gitops.core.late import Late
 from gitops.serving.access import BearerTokens, classify, load_tokens
 from gitops.serving.boot import BootRules, boot, ready_outcome, see_revision
-from gitops.serving.generation import Compiled, Generation, RuntimeState
+from gitops.serving.generation import Compiled, Generation, PolicyCover
 from gitops.serving.revision import AppliedRevision
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Booted:
     outcome: ReadyOutcome
     revision: AppliedRevision | None
     generation: Generation | None
-    state: RuntimeState | None
+    state: PolicyCover | None
     tokens: BearerTokens
 
 

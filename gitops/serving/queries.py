@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gitops.database.graph import QueryOptions, Snapshot, WriteContext
     from gitops.serving.generation import ServedGraph, StoredQuery
 
-__all__ = ["Change", "InlineQuery", "QueryTexts", "commit_form", "describe_query", "run_change", "run_read"]
+__all__ = ["InlineQuery", "MutationRequest", "QueryTexts", "commit_form", "describe_query", "run_change", "run_read"]
 
 _KEPT = 512
 # A longer text is compiled each time it comes.
@@ -101,7 +101,7 @@ def run_read(
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MutationRequest:
     """A mutation that is to be carried out on a branch, and the commit that its head must be, if any."""
 
     branch: str
@@ -111,7 +111,7 @@ class Change:
 
 
 def run_change(
-    served: ServedGraph, change: Change, context: WriteContext, embedder: graph.Embedder | None = None
+    served: ServedGraph, change: MutationRequest, context: WriteContext, embedder: graph.Embedder | None = None
 ) -> dict[str, Any]:
     """Carry out a mutation, and give its receipt.
 

@@ -129,7 +129,7 @@ def verify_revision(
         found.add(Code.CLUSTER_STATE_MISSING, STATE_FILE, "the cluster has no ledger yet")
     if view.state is None or view.cas is None:
         return None
-    return _Verification(ledger, view.state, found).revision(view.cas.rpartition(":")[2], broken, dropping)
+    return _StateVerification(ledger, view.state, found).revision(view.cas.rpartition(":")[2], broken, dropping)
 
 
 def _interrupted(
@@ -167,7 +167,7 @@ def _only_drops(intent: Intent, state: LedgerState | None) -> bool:
     return intent.kind is IntentKind.SCHEMA_APPLY and recorded is not None and recorded.digest == wanted
 
 
-class _Verification:
+class _StateVerification:
     """Verifies one state; each text is read once."""
 
     def __init__(self, ledger: LedgerReader, state: LedgerState, found: Diagnostics) -> None:

@@ -9,7 +9,7 @@ from random import Random
 
 from gitops.cluster.policy.access import AccessState, PolicyText
 from gitops.cluster.policy.access_diff import access_diff
-from gitops.cluster.policy.bundle import BRANCH_SCOPED, TARGET_SCOPED, Action, BranchScope, Bundle, Rule
+from gitops.cluster.policy.bundle import BRANCH_SCOPED, TARGET_SCOPED, BranchScope, Bundle, PolicyAction, Rule
 from tests.bench.measure import Effort, Figure, repeated
 
 _ACTORS, _GROUPS, _RULES, _QUERIES = 10_000, 60, 200, 40
@@ -38,7 +38,7 @@ def _members(chance: Random, actors: Sequence[str]) -> tuple[str, ...]:
 
 
 def _rule(chance: Random, number: int) -> Rule:
-    limits = chance.choice((BRANCH_SCOPED, TARGET_SCOPED, frozenset({Action.INVOKE_QUERY})))
+    limits = chance.choice((BRANCH_SCOPED, TARGET_SCOPED, frozenset({PolicyAction.INVOKE_QUERY})))
     actions = tuple(chance.sample(sorted(limits), chance.randint(1, len(limits))))
     scope = chance.choice((None, *BranchScope))
     branch = scope if limits == BRANCH_SCOPED else None

@@ -51,7 +51,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
 
 def _overhead(count: int) -> float:
     """Microseconds of CPU that starting, noting and ending one node costs; a hundred nodes share each lock."""
-    from gitops.cluster.apply.runner import Limits, run_graph
+    from gitops.cluster.apply.runner import RunLimits, run_graph
     from gitops.cluster.model.change import Action
     from gitops.cluster.model.plan import (
         ExecEdge,
@@ -70,7 +70,7 @@ def _overhead(count: int) -> float:
     )
     edges = tuple(ExecEdge(nodes[n - 10].id, nodes[n].id, "explicit_dependency") for n in range(10, count, 10))
     graph, before = ExecutionGraph(nodes, edges), time.process_time()
-    run_graph(graph, lambda node: NodeResult(node.id, NodeOutcome.DONE), clock=SystemClock(), limits=Limits(8))
+    run_graph(graph, lambda node: NodeResult(node.id, NodeOutcome.DONE), clock=SystemClock(), limits=RunLimits(8))
     return (time.process_time() - before) / count * 1e6
 
 

@@ -21,7 +21,7 @@ Application = Callable[..., Awaitable[None]]
 
 def part_figures(effort: Effort, folder: Path, people: int) -> Iterator[Figure]:
     """CPU time of a request that needs nothing of a graph, of a decision, and of a read by the engine alone."""
-    from gitops.cluster.policy.bundle import Action
+    from gitops.cluster.policy.bundle import PolicyAction
     from gitops.cluster.policy.cedar import CedarEngine
     from gitops.cluster.policy.decide import AccessRequest
     from gitops.database.graph import QueryOptions, ReadCache, ReadTarget, open_snapshot, run_query
@@ -47,9 +47,9 @@ def part_figures(effort: Effort, folder: Path, people: int) -> Iterator[Figure]:
 
     yield Figure("point read, the engine alone", "us", _cpu(effort, count, ask))
     cedar, numbers = CedarEngine(bundle, f"graph.{GRAPH}"), iter(range(10**9))
-    first = _cpu(effort, count, lambda: cedar.decide(AccessRequest("ada", Action.READ, f"b{next(numbers)}")))
+    first = _cpu(effort, count, lambda: cedar.decide(AccessRequest("ada", PolicyAction.READ, f"b{next(numbers)}")))
     yield Figure("a decision that is new", "us", first)
-    again = _cpu(effort, count, lambda: cedar.decide(AccessRequest("ada", Action.READ, "main")))
+    again = _cpu(effort, count, lambda: cedar.decide(AccessRequest("ada", PolicyAction.READ, "main")))
     yield Figure("a decision that is known", "us", again)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from gitops.cluster.config.commit_tree import CommitTree
 from gitops.cluster.config.folder import FolderTree
-from gitops.cluster.config.source import EntryKind, MemoryTree, SourceError, SourceLimits, SourceTree, normalize
+from gitops.cluster.config.source import MemoryTree, PathKind, SourceError, SourceLimits, SourceTree, normalize
 from gitops.git.port import EntryType, TreeEntry
 
 FILES = {
@@ -174,7 +174,7 @@ def test_kinds(build: Build) -> None:
         "no/way",
     ]
     kinds = [tree.kind(path) for path in paths]
-    assert kinds == [EntryKind.DIR] * 5 + [EntryKind.FILE] + [EntryKind.ABSENT] * 3
+    assert kinds == [PathKind.DIR] * 5 + [PathKind.FILE] + [PathKind.ABSENT] * 3
 
 
 def test_names_are_sorted_and_of_one_level(build: Build) -> None:
@@ -289,7 +289,7 @@ class TestFolder:
         assert tree.read("../shared/x.pg") == b"x"
         assert tree.read(str(tmp_path / "shared" / "x.pg")) == b"x"
         assert tree.names("../shared") == ("x.pg",)
-        assert tree.kind("..") is EntryKind.DIR
+        assert tree.kind("..") is PathKind.DIR
 
     def test_unconfined_follows_no_link_either(self, tmp_path: Path) -> None:
         (tmp_path / "cluster").mkdir()
@@ -307,8 +307,8 @@ class TestFolder:
 
     def test_an_absent_root_and_a_file_as_root(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")
-        assert FolderTree(tmp_path / "none", confined=True).kind(".") is EntryKind.ABSENT
-        assert FolderTree(tmp_path / "file", confined=True).kind(".") is EntryKind.ABSENT
+        assert FolderTree(tmp_path / "none", confined=True).kind(".") is PathKind.ABSENT
+        assert FolderTree(tmp_path / "file", confined=True).kind(".") is PathKind.ABSENT
 
     def test_a_pipe_is_refused_without_waiting(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")

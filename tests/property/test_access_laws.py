@@ -24,9 +24,9 @@ from gitops.cluster.policy.bundle import (
     READS,
     SERVER_ACTIONS,
     TARGET_SCOPED,
-    Action,
     BranchScope,
     Bundle,
+    PolicyAction,
     Rule,
 )
 from gitops.cluster.policy.decide import AccessRequest, decide
@@ -58,11 +58,13 @@ _LIMIT = st.none() | st.sampled_from(BranchScope)
 @st.composite
 def rules(draw: st.DrawFn, name: str) -> Rule:
     """A rule of the actions of one kind, with the limits that they have."""
-    limits = draw(st.sampled_from((BRANCH_SCOPED, TARGET_SCOPED, {Action.INVOKE_QUERY}, SERVER_ACTIONS, GRAPH_ACTIONS)))
+    limits = draw(
+        st.sampled_from((BRANCH_SCOPED, TARGET_SCOPED, {PolicyAction.INVOKE_QUERY}, SERVER_ACTIONS, GRAPH_ACTIONS))
+    )
     actions = tuple(draw(st.sets(st.sampled_from(sorted(limits)), min_size=1)))
     branch = draw(_LIMIT) if limits == BRANCH_SCOPED else None
     target = draw(_LIMIT) if limits == TARGET_SCOPED else None
-    queries = draw(st.sets(st.sampled_from(PATTERNS))) if limits == {Action.INVOKE_QUERY} else ()
+    queries = draw(st.sets(st.sampled_from(PATTERNS))) if limits == {PolicyAction.INVOKE_QUERY} else ()
     return Rule(name, draw(st.sampled_from(GROUPS)), actions, branch, target, tuple(queries))
 
 
@@ -128,8 +130,10 @@ def permitted(state: AccessState) -> Iterator[Point]:
                         yield actor, action, scope, branch, None
         for query, writes in state.queries.get(scope.partition(".")[2], {}).items():
             for actor in (*ACTORS, NOBODY):
-                for branch in (*BRANCHES, OTHER) if may(state, scope, actor, Action.INVOKE_QUERY, None, query) else ():
-                    if may(state, scope, actor, Action.CHANGE if writes else Action.READ, branch):
+                for branch in (
+                    (*BRANCHES, OTHER) if may(state, scope, actor, PolicyAction.INVOKE_QUERY, None, query) else ()
+                ):
+                    if may(state, scope, actor, PolicyAction.CHANGE if writes else PolicyAction.READ, branch):
                         yield actor, RUN, scope, branch, query
 
 
@@ -148,7 +152,7 @@ def exposed(point: Point, *sides: AccessState) -> bool:
     """Whether somebody reads branches of no policy who does not read the branch of a point."""
 
     def learns(state: AccessState, actor: str, branch: str | None) -> bool:
-        return any(may(state, point[2], actor, action, branch) for action in (Action.READ, Action.EXPORT))
+        return any(may(state, point[2], actor, action, branch) for action in (PolicyAction.READ, PolicyAction.EXPORT))
 
     served = [state for state in sides if point[2] in state.scopes]
     return any(
@@ -159,12 +163,12 @@ def exposed(point: Point, *sides: AccessState) -> bool:
 
 
 def may(
-    state: AccessState, scope: str, actor: str, action: Action, branch: str | None, query: str | None = None
+    state: AccessState, scope: str, actor: str, action: PolicyAction, branch: str | None, query: str | None = None
 ) -> bool:
     """Whether a server permits a request."""
     text = state.policy(scope)
     if text is None:
-        return action is Action.READ
+        return action is PolicyAction.READ
     target = branch if action in TARGET_SCOPED else None
     request = AccessRequest(actor, action, branch if action in BRANCH_SCOPED else None, target, query)
     return text.bundle is not None and decide(text.bundle, request).allowed
@@ -316,7 +320,7 @@ class Server:
     def permits(self, actor: str, handler: Any, **given: Any) -> bool:
         """Whether an actor may do what a handler does."""
 
-        def permit(action: Action, branch: str | None, target_branch: str | None) -> None:
+        def permit(action: PolicyAction, branch: str | None, target_branch: str | None) -> None:
             authorize(self._generation, self._graph, AccessRequest(actor, action, branch, target_branch))
 
         try:

@@ -16,7 +16,7 @@ from gitops.cluster.model.change import Action, Change, Effect
 from gitops.cluster.model.plan import ExecutionGraph, LockClaim, NodeOutcome
 from gitops.cluster.model.resource import Dependency
 from gitops.cluster.plan.classes import BARRIERS, atomic_graph, effects_of, with_effects
-from gitops.cluster.plan.graph import BARRIER, Bindings, build_graph, lock_claims
+from gitops.cluster.plan.graph import BARRIER, PolicyBindings, build_graph, lock_claims
 from gitops.cluster.plan.layers import layers, neighbours, restricted, validate
 from gitops.database.graph.port import MigrationPreview
 from gitops.render.graph import to_json, to_mermaid, to_text
@@ -33,7 +33,7 @@ class ChangeSet:
     changes: tuple[Change, ...]
     desired: tuple[Dependency, ...]
     recorded: tuple[Dependency, ...]
-    bindings: Mapping[Address, Bindings]
+    bindings: Mapping[Address, PolicyBindings]
     granted: Mapping[Address, tuple[str, ...]]
 
     def build(self) -> ExecutionGraph:
@@ -72,7 +72,7 @@ def change_sets(draw: st.DrawFn) -> ChangeSet:
             found = [Dependency(Address(text), Address(end)) for end in ends]
             links["desired"] += found if action != "delete" else []
             links["recorded"] += found if action != "create" else []
-    bindings: dict[Address, Bindings] = {}
+    bindings: dict[Address, PolicyBindings] = {}
     for name in "pqr":
         action = draw(st.sampled_from(["create", "update", "delete", "none"]))
         if action == "none":
@@ -85,7 +85,7 @@ def change_sets(draw: st.DrawFn) -> ChangeSet:
         bound = {side: tuple(sorted(draw(st.sets(st.sampled_from(each))))) for side, each in scopes.items()}
         before = () if action == "create" else bound["recorded"]
         after = () if action == "delete" else bound["desired"]
-        bindings[policy] = Bindings(before, after)
+        bindings[policy] = PolicyBindings(before, after)
         links["recorded"] += [Dependency(policy, Address(scope)) for scope in before if scope != "cluster"]
         links["desired"] += [Dependency(policy, Address(scope)) for scope in after if scope != "cluster"]
     gone = [each.address for each in changes if each.address.kind is Kind.GRAPH and each.action is Action.DELETE]

@@ -15,9 +15,9 @@ from gitops.cluster.policy.bundle import (
     GRAPH_ACTIONS,
     SERVER_ACTIONS,
     TARGET_SCOPED,
-    Action,
     BranchScope,
     Bundle,
+    PolicyAction,
     Rule,
 )
 from gitops.cluster.policy.cedar import CedarEngine
@@ -36,7 +36,7 @@ _PATTERNS = ["*", "find", "find*", "*_*", "add-*", "*d*d*"]
 @st.composite
 def _rules(draw: st.DrawFn, number: int) -> Rule:
     actions = draw(
-        st.sampled_from([BRANCH_SCOPED, TARGET_SCOPED, GRAPH_ACTIONS, SERVER_ACTIONS, {Action.INVOKE_QUERY}])
+        st.sampled_from([BRANCH_SCOPED, TARGET_SCOPED, GRAPH_ACTIONS, SERVER_ACTIONS, {PolicyAction.INVOKE_QUERY}])
     )
     chosen = tuple(draw(st.lists(st.sampled_from(sorted(actions)), min_size=1, max_size=4, unique=True)))
     scope = draw(st.none() | st.sampled_from(BranchScope))
@@ -47,7 +47,7 @@ def _rules(draw: st.DrawFn, number: int) -> Rule:
         branch_scope=scope if BRANCH_SCOPED.issuperset(chosen) else None,
         target_branch_scope=scope if TARGET_SCOPED.issuperset(chosen) else None,
         queries=tuple(draw(st.lists(st.sampled_from(_PATTERNS), max_size=2)))
-        if {*chosen} == {Action.INVOKE_QUERY}
+        if {*chosen} == {PolicyAction.INVOKE_QUERY}
         else (),
     )
 
@@ -65,7 +65,7 @@ def _bundles(draw: st.DrawFn) -> Bundle:
 _requests = st.builds(
     AccessRequest,
     actor=st.sampled_from(_ACTORS),
-    action=st.sampled_from(Action),
+    action=st.sampled_from(PolicyAction),
     branch=st.none() | st.sampled_from(_BRANCHES),
     target_branch=st.none() | st.sampled_from(_BRANCHES),
     query=st.none() | st.sampled_from(_QUERIES),
@@ -132,7 +132,7 @@ def test_a_file_means_what_it_says(bundle):
     else:
         assert read is not None
         assert list(found) == []
-        everyone = product(_ACTORS, Action, (None, *_BRANCHES[:1]), _QUERIES[:2])
+        everyone = product(_ACTORS, PolicyAction, (None, *_BRANCHES[:1]), _QUERIES[:2])
         for actor, action, branch, query in everyone:
             request = AccessRequest(actor, action, branch, branch, query)
             assert decide(read, request) == decide(bundle, request)

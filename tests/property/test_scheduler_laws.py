@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.cluster.apply.runner import Limits, run_graph
+from gitops.cluster.apply.runner import RunLimits, run_graph
 from gitops.cluster.model.address import Address, strategy_address
 from gitops.cluster.model.change import Action, Change, Effect
 from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
@@ -367,7 +367,7 @@ def test_threads_obey_the_same_laws(case, workers, fail_fast):
         case.graph,
         lambda n: NodeResult(n.id, case.endings[n.id]),
         clock=FixedClock(datetime(2026, 1, 2, tzinfo=UTC)),
-        limits=Limits(workers, fail_fast=fail_fast),
+        limits=RunLimits(workers, fail_fast=fail_fast),
         on_event=events.append,
     )
     nodes = {n.id: n for n in case.graph.nodes}
@@ -404,5 +404,5 @@ def test_threads_end_like_the_serial_run_when_nothing_fails(case, workers):
 
     clock = FixedClock(datetime(2026, 1, 2, tzinfo=UTC))
     one = run_graph(case.graph, execute, clock=clock)
-    many = run_graph(case.graph, execute, clock=clock, limits=Limits(workers))
+    many = run_graph(case.graph, execute, clock=clock, limits=RunLimits(workers))
     assert one == many

@@ -29,7 +29,7 @@ from gitops.cluster.targets.signals import (
     StrategyState,
     read_payload,
 )
-from gitops.compute.strategies.decision import GAP, SUSPENDED, ActionKind, Decision, Limits, burst_name, decide
+from gitops.compute.strategies.decision import GAP, SUSPENDED, ActionKind, Limits, StrategyDecision, burst_name, decide
 from tests.support.strategies import NOW, SIZES, ago
 
 FREE = Limits(max_replicas=100)
@@ -100,7 +100,7 @@ def worlds(draw: st.DrawFn) -> World:
     return cluster, rules, draw(memories(rules)), draw(signals_of(cluster))
 
 
-def applied(cluster: ComputeCluster, made: Decision) -> ComputeCluster:
+def applied(cluster: ComputeCluster, made: StrategyDecision) -> ComputeCluster:
     """The cluster after all actions."""
     dropped = {action.replica for action in made.actions if action.kind is ActionKind.DROP}
     created = {action.replica: action.spec for action in made.actions if action.kind is ActionKind.CREATE}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gitops.cluster.model.strategy import Burst, IdleSuspend, Limits, StrategyRule, TargetSize
 from gitops.cluster.targets.port import AuditRow
 from gitops.cluster.targets.signals import ComputeCluster, ReplicaSpec
-from gitops.compute.strategies.scenario import Trace, replay_of
+from gitops.compute.strategies.scenario import SignalTrace, replay_of
 from gitops.compute.strategies.simulation import Activity, Scenario, simulate
 from gitops.compute.strategies.statements import create_replica, drop_replica
 from tests.support.strategies import NOW, SIZES
@@ -102,7 +102,9 @@ rows = st.builds(AuditRow, st.text(max_size=3), st.just("u1"), statements, conte
     worlds(),
 )
 def test_whatever_was_recorded_can_be_played(replicas, audited, spans, length_s, world) -> None:
-    trace = Trace(ComputeCluster("u1", "c", replicas), SIZES, NOW, NOW + timedelta(seconds=length_s), audited, spans)
+    trace = SignalTrace(
+        ComputeCluster("u1", "c", replicas), SIZES, NOW, NOW + timedelta(seconds=length_s), audited, spans
+    )
     found = replay_of(trace, INTERVAL_S)
     assert found == replay_of(trace, INTERVAL_S)
     scenario = found.scenario

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cluster.changesets.stream import Answer, FullState, StreamItem, Until
+from gitops.cluster.changesets.stream import ChangesetAnswer, FullState, StreamItem, Until
 from gitops.cluster.ledger.folder import FolderChangesets, FolderLedger
 from gitops.cluster.ledger.layout import INDEX
 from gitops.cluster.ledger.port import LedgerReader, LedgerStore
@@ -104,7 +104,7 @@ class Watcher:
         rules: WatchRules | None = None,
         reader: LedgerReader | None = None,
         brings_nothing: BringsNothing = lambda _: False,
-    ) -> Answer:
+    ) -> ChangesetAnswer:
         pacing = Pacing(self.clock, self._pause, lambda: 0.5)
         found, _ = watch_changeset(
             reader or self.reader,
@@ -129,12 +129,12 @@ def names(happenings: list[Happening]) -> list[str]:
 
 def test_15_a_merge_that_brings_nothing_is_not_waited_for(folder):
     watcher, merge = Watcher(folder), WatchedChangeset(commit=MERGES[0])
-    assert watcher.watch(merge, brings_nothing=MERGES[0].__eq__) is Answer.NO_CHANGE
+    assert watcher.watch(merge, brings_nothing=MERGES[0].__eq__) is ChangesetAnswer.NO_CHANGE
     assert (watcher.pauses, watcher.seen) == ([], ["FullState"])
     assert find_changesets(folder.reader, merge, MERGES[0].__eq__) == ()
     # What is recorded counts, whatever git says.
     folder.record(FIRST, *failed(FIRST))
-    assert watcher.watch(merge, brings_nothing=MERGES[0].__eq__) is Answer.FAILED
+    assert watcher.watch(merge, brings_nothing=MERGES[0].__eq__) is ChangesetAnswer.FAILED
 
 
 def test_a_watcher_waits_for_a_changeset_that_does_not_exist_yet(ledgers):
@@ -142,7 +142,7 @@ def test_a_watcher_waits_for_a_changeset_that_does_not_exist_yet(ledgers):
         ledgers.record(FIRST, *landed(FIRST)[:5])
 
     watcher = Watcher(ledgers, lambda: None, whole)
-    assert watcher.watch(WatchedChangeset(commit=MERGES[0])) is Answer.DONE
+    assert watcher.watch(WatchedChangeset(commit=MERGES[0])) is ChangesetAnswer.DONE
     assert watcher.seen == ["FullState", *names(landed(FIRST)[:5])]
     assert watcher.items[0].what == FullState(1, None, {}, ())
 
@@ -151,7 +151,7 @@ def test_a_watcher_that_starts_late_gets_the_full_state_and_afterwards_no_event_
     story = landed(FIRST)
     ledgers.record(FIRST, *story[:3])
     watcher = Watcher(ledgers, lambda: ledgers.record(FIRST, *story[3:5]), lambda: ledgers.record(FIRST, *story[5:]))
-    assert watcher.watch(WatchedChangeset(FIRST.key), WatchRules(Until.FINALIZED)) is Answer.DONE
+    assert watcher.watch(WatchedChangeset(FIRST.key), WatchRules(Until.FINALIZED)) is ChangesetAnswer.DONE
     assert watcher.seen == ["FullState", *names(story[3:])]
     assert isinstance(watcher.items[0].what, FullState)
     assert [each.key for each in watcher.items[0].what.changesets] == [FIRST.key]
@@ -167,7 +167,7 @@ def test_a_watcher_that_missed_ten_commits_prints_every_transition_in_order(ledg
                 ledgers.record(changeset, each)
 
     watcher = Watcher(ledgers, ten_commits)
-    assert watcher.watch(WatchedChangeset(FIRST.key)) is Answer.DONE
+    assert watcher.watch(WatchedChangeset(FIRST.key)) is ChangesetAnswer.DONE
     assert watcher.seen == ["FullState", *names(landed(FIRST)[:6])]
     assert [each.seq for each in watcher.items] == [0, 5, 6, 7, 8, 9, 10]
 
@@ -175,14 +175,16 @@ def test_a_watcher_that_missed_ten_commits_prints_every_transition_in_order(ledg
 def test_a_failed_changeset_ends_a_watch_with_its_error(folder):
     folder.record(FIRST, *failed(FIRST))
     watcher = Watcher(folder)
-    assert watcher.watch(WatchedChangeset(FIRST.key)) is Answer.FAILED
+    assert watcher.watch(WatchedChangeset(FIRST.key)) is ChangesetAnswer.FAILED
     assert watcher.pauses == []
 
 
 def test_pauses_grow_from_one_to_ten_seconds_begin_again_and_end_with_the_time(folder):
     quiet = [lambda: None] * 6
     watcher = Watcher(folder, *quiet, lambda: folder.record(FIRST, *landed(FIRST)[:2]))
-    assert watcher.watch(WatchedChangeset(FIRST.key), WatchRules(timeout=timedelta(seconds=60))) is Answer.WAITING
+    assert (
+        watcher.watch(WatchedChangeset(FIRST.key), WatchRules(timeout=timedelta(seconds=60))) is ChangesetAnswer.WAITING
+    )
     assert watcher.pauses[:8] == [1, 2, 4, 8, 10, 10, 10, 1]
     assert sum(watcher.pauses) == 60
 
@@ -193,7 +195,7 @@ def test_one_changeset_for_three_merges_is_found_for_each(ledgers):
     for merge in MERGES[:3]:
         (found,) = find_changesets(ledgers.reader, WatchedChangeset(commit=merge))
         assert found.key == together.key
-        assert Watcher(ledgers).watch(WatchedChangeset(commit=merge)) is Answer.DONE
+        assert Watcher(ledgers).watch(WatchedChangeset(commit=merge)) is ChangesetAnswer.DONE
 
 
 def test_a_watch_of_a_merge_goes_on_with_the_next_attempt(folder):
@@ -203,7 +205,7 @@ def test_a_watch_of_a_merge_goes_on_with_the_next_attempt(folder):
         folder,
         lambda: (folder.record(FIRST, *failed(FIRST)[2:]), folder.record(again, *landed(again))),
     )
-    assert watcher.watch(WatchedChangeset(commit=MERGES[0])) is Answer.DONE
+    assert watcher.watch(WatchedChangeset(commit=MERGES[0])) is ChangesetAnswer.DONE
     assert watcher.seen == ["FullState", *names(failed(FIRST)[2:]), *names(landed(again))]
     records = [folder.reader.changeset(key) for key in (FIRST.key, again.key)]
     assert [each and (each.state, each.retry_of) for each in records] == [
@@ -311,7 +313,7 @@ class Silent:
 def test_a_remote_that_is_silent_for_a_moment_is_asked_again(folder):
     folder.record(FIRST, *landed(FIRST))
     watcher = Watcher(folder)
-    assert watcher.watch(WatchedChangeset(FIRST.key), reader=Silent(folder.reader, 3)) is Answer.DONE
+    assert watcher.watch(WatchedChangeset(FIRST.key), reader=Silent(folder.reader, 3)) is ChangesetAnswer.DONE
     assert watcher.pauses == [2, 4, 8]
 
 

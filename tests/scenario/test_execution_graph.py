@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from gitops.cluster.apply.apply import apply
-from gitops.cluster.apply.runner import Limits, run_graph
+from gitops.cluster.apply.runner import RunLimits, run_graph
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.outcome import PlanOutcome
@@ -48,7 +48,7 @@ def done(node: ExecNode) -> NodeResult:
 def run(graph: ExecutionGraph, execute: Callable[[ExecNode], NodeResult] = done) -> list[RunEvent]:
     """The events of a run with four workers."""
     events: list[RunEvent] = []
-    run_graph(graph, execute, clock=FixedClock(START), limits=Limits(4), on_event=events.append)
+    run_graph(graph, execute, clock=FixedClock(START), limits=RunLimits(4), on_event=events.append)
     return events
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gitops.cluster.ledger.layout import STATE, intent_key
 from gitops.cluster.model.ledger import AppliedResource, LedgerState
-from gitops.cluster.model.outcome import ServedGraph
+from gitops.cluster.model.outcome import OfferedGraph
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
 from tests.support.cluster import OTHER_QUERY, POLICY, QUERY, SCHEMA, WIDER, Cluster, codes, found
@@ -41,7 +41,7 @@ def test_a_converged_cluster_is_served_as_it_was_applied(cluster):
     assert outcome.ok
     assert codes(outcome) == []
     schema = digest(SCHEMA.encode())
-    assert outcome.graphs == (ServedGraph("knowledge", cluster.uri("knowledge"), schema, ("find_person",), "base"),)
+    assert outcome.graphs == (OfferedGraph("knowledge", cluster.uri("knowledge"), schema, ("find_person",), "base"),)
     assert outcome.cluster_policy == "all"
     assert {key: cluster.stored(key) for key in cluster.files()} == before
 

@@ -16,7 +16,7 @@ from gitops.cluster.model.strategy import Limits
 from gitops.cluster.session.changesets import Steering
 from gitops.cluster.targets.port import StrategyTarget
 from gitops.cluster.targets.signals import ComputeCluster
-from gitops.compute.strategies.decision import Decision, decide
+from gitops.compute.strategies.decision import StrategyDecision, decide
 from gitops.core.diagnostics import Severity
 from tests.support.cluster import DoAt
 from tests.support.target_world import Fault, fresh_world, furnish
@@ -262,7 +262,7 @@ def test_a_strategy_that_breaks_keeps_its_compute_cluster_alone_from_acting(
 ) -> None:
     ticks = make({"serving": MAIN, "other": MAIN}, serving={"a": "25cc*"}, other={})
 
-    def broken(cluster: ComputeCluster, *given: Any) -> Decision:
+    def broken(cluster: ComputeCluster, *given: Any) -> StrategyDecision:
         if cluster.name == "serving":
             raise ZeroDivisionError
         return decide(cluster, *given)

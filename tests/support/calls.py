@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.bundle import PolicyAction
 from gitops.serving.generation import ServedGraph
 from gitops.serving.http.call import Call
 
 T = TypeVar("T")
-Permit = Callable[[Action, str | None, str | None], None]
+Permit = Callable[[PolicyAction, str | None, str | None], None]
 """Gets an action, a branch and a target branch. Raises ProblemError where that is denied."""
 
 
@@ -37,7 +37,7 @@ class DirectCall(Call):
 
     def require(
         self,
-        action: Action,
+        action: PolicyAction,
         *,
         branch: str | None = None,
         target_branch: str | None = None,

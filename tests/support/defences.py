@@ -22,7 +22,7 @@ from gitops.cluster.approvals import verify as approvals
 from gitops.cluster.audit import verb as audit
 from gitops.cluster.config import cluster_yaml, commit_tree, loader, reader
 from gitops.cluster.config.sound import ComparedFolder, PlainFolder
-from gitops.cluster.config.source import EntryKind, normalize
+from gitops.cluster.config.source import PathKind, normalize
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger import chain, evidence, port
 from gitops.cluster.ledger.branch import BranchLedger
@@ -214,8 +214,8 @@ def _reads_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     def outside(path: str) -> Path | None:
         return Path("/", path.replace("../", "")) if path.startswith(("/", "../")) else None
 
-    def kind(self: commit_tree.CommitTree, path: str) -> EntryKind:
-        return real_kind(self, path) if outside(path) is None else EntryKind.FILE
+    def kind(self: commit_tree.CommitTree, path: str) -> PathKind:
+        return real_kind(self, path) if outside(path) is None else PathKind.FILE
 
     def read(self: commit_tree.CommitTree, path: str) -> bytes:
         found = outside(path)

@@ -25,7 +25,7 @@ from gitops.database.graph import ReadCache, open_snapshot
 from gitops.database.language.query import check_query, parse_queries
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from gitops.serving.access import JSON, BearerTokens, load_tokens
-from gitops.serving.generation import Generation, RuntimeState, ServedGraph, StoredQuery
+from gitops.serving.generation import Generation, PolicyCover, ServedGraph, StoredQuery
 from gitops.serving.http.app import HttpApp
 from gitops.serving.http.route import Route
 from gitops.serving.http.routes import ROUTES
@@ -149,9 +149,9 @@ def running(
     logging.getLogger("gitops.serve").handlers.clear()
     source, log = Source(made), Records()
     found = known or BearerTokens()
-    state = RuntimeState.OPEN
+    state = PolicyCover.OPEN
     if found:
-        state = RuntimeState.POLICY_ENABLED if made.guarded else RuntimeState.DEFAULT_DENY
+        state = PolicyCover.POLICY_ENABLED if made.guarded else PolicyCover.DEFAULT_DENY
     context = HttpContext(source, state, lambda: found, clock or SystemClock(), RandomIds(), log.append, reload=reload)
     context = replace(context, limits=limits or context.limits, observer=observer)
     with (

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from gitops.cluster.targets.port import AuditRow
 from gitops.cluster.targets.signals import ComputeCluster, ReplicaSpec
 from gitops.compute.strategies.decision import ActionKind
-from gitops.compute.strategies.scenario import Trace
+from gitops.compute.strategies.scenario import SignalTrace
 from gitops.compute.strategies.simulation import Activity, Scenario, Timeline
 from gitops.compute.strategies.statements import create_replica, drop_replica
 
@@ -29,11 +29,11 @@ def rows_of(timeline: Timeline) -> list[AuditRow]:
     return found
 
 
-def trace_of(timeline: Timeline) -> Trace:
+def trace_of(timeline: Timeline) -> SignalTrace:
     """What a target says at the end of a timeline."""
     scenario, last = timeline.scenario, timeline.steps[-1]
     spans = [(each.start_s + day, each.end_s + day) for each in scenario.activity for day in _days(scenario, each)]
-    return Trace(
+    return SignalTrace(
         ComputeCluster("u1", scenario.cluster, {name: ReplicaSpec(size) for name, size in last.replicas.items()}),
         scenario.sizes,
         scenario.start,

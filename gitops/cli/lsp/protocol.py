@@ -38,9 +38,9 @@ from gitops.editor import (
     Completion,
     EditorProblem,
     Encoding,
-    FileSpan,
     Lines,
     OutlineItem,
+    PathSpan,
     SymbolKind,
 )
 
@@ -177,7 +177,7 @@ class ProtocolForms:
         """The offset of a position."""
         return self._lines.offset(position.line, position.character)
 
-    def diagnostic(self, problem: EditorProblem, location: Callable[[FileSpan], lsp.Location | None]) -> lsp.Diagnostic:
+    def diagnostic(self, problem: EditorProblem, location: Callable[[PathSpan], lsp.Location | None]) -> lsp.Diagnostic:
         """The diagnostic of a problem; `location` converts spans of other files."""
         related = [
             lsp.DiagnosticRelatedInformation(at, each.message)

@@ -27,12 +27,12 @@ from gitops import __version__
 from gitops.cli.lsp.protocol import AnsweringProtocol, AnsweringServer, ProtocolForms
 from gitops.cluster.config.declaration import CONFIG_FILE
 from gitops.cluster.config.folder import FolderTree
-from gitops.cluster.config.source import EntryKind, MemoryTree, SourceError, SourceTree, normalize
+from gitops.cluster.config.source import MemoryTree, PathKind, SourceError, SourceTree, normalize
 from gitops.database.language.text import Span
 from gitops.editor import (
     EditorFile,
     Encoding,
-    FileSpan,
+    PathSpan,
     TextCache,
     complete,
     definitions,
@@ -237,7 +237,7 @@ class EditorServer:
             if not self._ended:
                 self._server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, found, version))
 
-    def _location(self, tree: SourceTree, location: FileLocation, found: FileSpan) -> lsp.Location | None:
+    def _location(self, tree: SourceTree, location: FileLocation, found: PathSpan) -> lsp.Location | None:
         try:
             data = tree.read(found.path)
         except SourceError:
@@ -254,7 +254,7 @@ class EditorServer:
             return None
         return answer(_RequestFile(file, location, ProtocolForms(file.data, self._encoding)), params)
 
-    def _locations(self, request: _RequestFile, spans: tuple[FileSpan, ...]) -> list[lsp.Location]:
+    def _locations(self, request: _RequestFile, spans: tuple[PathSpan, ...]) -> list[lsp.Location]:
         found = (self._location(request.file.tree, request.location, each) for each in spans)
         return [each for each in found if each is not None]
 
@@ -327,11 +327,11 @@ class EditorServer:
         return lsp.WorkspaceEdit({params.text_document.uri: edits})
 
 
-def _text_change(change: lsp.TextDocumentContentChangeEvent) -> TextChange:
+def _text_change(change: lsp.TextDocumentContentChangeEvent) -> RangeChange:
     if isinstance(change, lsp.TextDocumentContentChangeWholeDocument):
-        return TextChange(None, change.text)
+        return RangeChange(None, change.text)
     start, end = change.range.start, change.range.end
-    return TextChange(((start.line, start.character), (end.line, end.character)), change.text)
+    return RangeChange(((start.line, start.character), (end.line, end.character)), change.text)
 
 
 # -- the files that are open in the editor, and the files around them on the disk --------------------------------------
@@ -354,7 +354,7 @@ class OpenText(NamedTuple):
     serial: int
 
 
-class TextChange(NamedTuple):
+class RangeChange(NamedTuple):
     """The text that replaces the range between two positions (line and character), or the whole text."""
 
     span: tuple[tuple[int, int], tuple[int, int]] | None
@@ -386,7 +386,7 @@ class OpenFiles:
         """Keep a text as the newest one; half of a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
         self._put(uri, text.encode("utf-8", "replace"), version)
 
-    def edit(self, uri: str, changes: Iterable[TextChange], version: int | None, encoding: Encoding) -> None:
+    def edit(self, uri: str, changes: Iterable[RangeChange], version: int | None, encoding: Encoding) -> None:
         """Change a text, one change after the other; ranges in a file that is not open have no meaning, and are left out."""
         held = self._open.get(local_path(uri) or "")
         data = None if held is None else held.data
@@ -503,9 +503,9 @@ class _OpenFilesTree:
             raise found
         return found
 
-    def kind(self, path: str) -> EntryKind:
+    def kind(self, path: str) -> PathKind:
         place = normalize(path, confined=True)
-        return EntryKind.FILE if place in self._texts else self._disk.kind(place)
+        return PathKind.FILE if place in self._texts else self._disk.kind(place)
 
     def names(self, path: str) -> tuple[str, ...]:
         place = normalize(path, confined=True)

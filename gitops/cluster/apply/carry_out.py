@@ -12,7 +12,7 @@ from gitops.cluster.apply.land import prepare_write, settle_run, settled_intents
 from gitops.cluster.apply.projection import check_target
 from gitops.cluster.apply.recover import INTERRUPTED, end_rolled_back, keep, settled, take_back
 from gitops.cluster.apply.run import Run
-from gitops.cluster.apply.runner import Limits, run_graph
+from gitops.cluster.apply.runner import RunLimits, run_graph
 from gitops.cluster.apply.serving import drain
 from gitops.cluster.apply.settle import Settlement, with_seen
 from gitops.cluster.changesets.runs import RunLog
@@ -106,7 +106,7 @@ def carry_out(
         run.graph,
         execute,
         clock=workspace.clock,
-        limits=Limits(workers, fail_fast, workspace.cancel, lambda: bool(crashed), workspace.time_limit),
+        limits=RunLimits(workers, fail_fast, workspace.cancel, lambda: bool(crashed), workspace.time_limit),
         at_barrier=at_barrier,
         on_event=to_all(log, workspace.on_event),
         recoveries={name: intent.operation_id for name, intent in run.intents.items()},

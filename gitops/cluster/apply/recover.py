@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from gitops.cluster.apply.run import write_events
-from gitops.cluster.apply.runner import Limits, run_graph
+from gitops.cluster.apply.runner import RunLimits, run_graph
 from gitops.cluster.apply.serving import drain
 from gitops.cluster.apply.settle import with_seen
 from gitops.cluster.changesets.lifecycle import Journal, unfinished
@@ -41,9 +41,9 @@ from gitops.cluster.model.plan import ExecNode, ExecutionGraph, LockClaim, NodeO
 from gitops.cluster.plan.changeset import finalized
 from gitops.cluster.plan.layers import transposed
 from gitops.cluster.plan.leftovers import (
-    Delete,
+    DeleteGraph,
     Interrupted,
-    Migrate,
+    MigrateGraph,
     course_of,
     graphs_of_changesets,
     live_members,
@@ -219,7 +219,7 @@ def take_back(
     workers = workspace.workers or current.opened.workers
     # One that has to stay keeps no other one from being taken back, unless that needs it.
     alone = ExecutionGraph(tuple(replace(node, group="") for node in staged.nodes), staged.edges)
-    results = run_graph(transposed(alone), execute, clock=workspace.clock, limits=Limits(workers))
+    results = run_graph(transposed(alone), execute, clock=workspace.clock, limits=RunLimits(workers))
     return tuple(
         Orphan(Address(result.node_id), _why_left(result)) for result in results if not result.outcome.succeeded
     )
@@ -240,9 +240,9 @@ def _is_there(current: Session, found: Interrupted, address: Address) -> bool:
     """Whether a node that failed has done something to its graph, or that is not known."""
     try:
         match step_of(current, found, address):
-            case Delete(there=there):
+            case DeleteGraph(there=there):
                 return there
-            case Migrate(text=text):
+            case MigrateGraph(text=text):
                 return text is not None
     except GitopsError:
         return True
@@ -260,16 +260,16 @@ def _carry_out(current: Session, found: Interrupted, address: Address, fence: in
     """Carry out what `step_of` gives for an address. Raises GitopsError where its graph has to stay as it is."""
     engine, uri, actor = current.opened.engine, current.opened.graph_uri(address.name), current.workspace.actor
     match step_of(current, found, address, version):
-        case Delete(order):
+        case DeleteGraph(order):
             with out_of_cluster(uri):
                 if order is None:
                     engine.finish_delete(uri)
                 else:
                     engine.delete(uri, replace(order, fence=max(fence, order.fence)))
-        case Migrate(reading, None):
+        case MigrateGraph(reading, None):
             # The run that announced it may be alive, only slow: it must not begin now.
             engine.fence(uri, max(fence, reading.fence))
-        case Migrate(reading, bytes() as text):
+        case MigrateGraph(reading, bytes() as text):
             fence, born = max(fence, reading.fence), reading.incarnation
             engine.prepare_migration(uri, text, actor=actor, incarnation=born, fence=fence).publish()
 

@@ -69,7 +69,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     """What bounds a run: how many nodes run at once, and what ends it before its work is done.
 
     One worker gives the serial run. `fail_fast` starts nothing more after a failure. `stop` says before each start whether to
@@ -89,7 +89,7 @@ def run_graph(
     execute: Callable[[ExecNode], NodeResult],
     *,
     clock: Clock,
-    limits: Limits | None = None,
+    limits: RunLimits | None = None,
     at_barrier: Callable[[ExecNode], NodeResult] | None = None,
     on_event: Observer | None = None,
     recoveries: Mapping[str, str] = _NOTHING,
@@ -105,7 +105,7 @@ def run_graph(
     Returns one result per node, in plan order. Raises what `Schedule` raises for a bad graph or worker count, before
     anything starts, and what ended the scheduling as described above, after running nodes finished.
     """
-    limits = Limits() if limits is None else limits
+    limits = RunLimits() if limits is None else limits
     schedule = Schedule(graph, workers=limits.workers, fail_fast=limits.fail_fast)
     coordinator = _Coordinator(graph, schedule, execute, at_barrier, clock, limits, on_event, recoveries)
     with limits.cancel.watched(coordinator.wake):
@@ -142,7 +142,7 @@ class _Coordinator:
         execute: Callable[[ExecNode], NodeResult],
         at_barrier: Callable[[ExecNode], NodeResult] | None,
         clock: Clock,
-        limits: Limits,
+        limits: RunLimits,
         on_event: Observer | None,
         recoveries: Mapping[str, str],
     ) -> None:
@@ -156,7 +156,7 @@ class _Coordinator:
         rounds = () if on_event is None else layers(graph)
         self._layers = {name: number for number, layer in enumerate(rounds, start=1) for name in layer}
         # None wakes the coordinator. A put is safe in a signal handler: https://docs.python.org/3/library/queue.html
-        self._answers: SimpleQueue[Answer | None] = SimpleQueue()
+        self._answers: SimpleQueue[WorkResult | None] = SimpleQueue()
         self._running: dict[str, _Work] = {}
         self._idle: list[Worker] = []
         # The numbers of workers that were at work before and are not now, as a heap.
@@ -290,7 +290,7 @@ class _Coordinator:
             if answer is not None:
                 self._take(answer)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: WorkResult) -> None:
         work = self._running.get(answer.result.node_id)
         if work is not None:
             self._end(answer.result, self._schedule.finish)
@@ -378,7 +378,7 @@ def _milliseconds(span: timedelta) -> int:
 # -- The threads of a run. For each node that they carry out there is one answer, whatever its work raises -------------
 
 
-class Answer(NamedTuple):
+class WorkResult(NamedTuple):
     """What became of the work of a node; `crash` is what ends the whole run."""
 
     result: NodeResult
@@ -388,7 +388,7 @@ class Answer(NamedTuple):
 class Worker:
     """A thread that carries out what it is given, one node after another."""
 
-    def __init__(self, execute: Callable[[ExecNode], NodeResult], answer: Callable[[Answer], None]) -> None:
+    def __init__(self, execute: Callable[[ExecNode], NodeResult], answer: Callable[[WorkResult], None]) -> None:
         """`answer` is called in the thread, once for each node."""
         self._execute, self._answer = execute, answer
         self._inbox: SimpleQueue[ExecNode | None] = SimpleQueue()
@@ -409,17 +409,17 @@ class Worker:
             self._answer(answer_of(node, self._execute))
 
 
-def answer_of(node: ExecNode, execute: Callable[[ExecNode], NodeResult]) -> Answer:
+def answer_of(node: ExecNode, execute: Callable[[ExecNode], NodeResult]) -> WorkResult:
     """What became of the work of a node, whatever it raised."""
     try:
         try:
-            return Answer(_checked(node, execute(node)))
+            return WorkResult(_checked(node, execute(node)))
         except CancelledError:
-            return Answer(NodeResult(node.id, NodeOutcome.CANCELLED))
+            return WorkResult(NodeResult(node.id, NodeOutcome.CANCELLED))
         except Exception as error:  # noqa: BLE001 - whatever the work raises is the failure of this node alone
-            return Answer(_failure(node, error))
+            return WorkResult(_failure(node, error))
     except BaseException as raised:  # noqa: BLE001 - raised again in the coordinating thread
-        return Answer(NodeResult(node.id, NodeOutcome.INDETERMINATE), raised)
+        return WorkResult(NodeResult(node.id, NodeOutcome.INDETERMINATE), raised)
 
 
 def _checked(node: ExecNode, result: object) -> NodeResult:

@@ -26,7 +26,7 @@ from gitops.cluster.approvals.decisions import (
     verify_decision,
 )
 from gitops.cluster.approvals.verify import ApprovalVerification, select_quorum
-from gitops.cluster.audit.trail import LedgerPosition, change_of, settlement_problem, verify_used_approval
+from gitops.cluster.audit.trail import AuditedPosition, change_of, settlement_problem, verify_used_approval
 from gitops.cluster.audit.walk import ConsumedApproval, Walk
 from gitops.cluster.config.load import declared_schema
 from gitops.cluster.ledger.chain import VerifiedEntry
@@ -87,7 +87,7 @@ def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
 
 def approved_addresses(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
     """Parts 1 and 2: the addresses for which an entry has a quorum. Raises IntegrityError for a refused approval."""
-    position = LedgerPosition(found, walk.numbers, walk.state, walk.moved_since)
+    position = AuditedPosition(found, walk.numbers, walk.state, walk.moved_since)
     accepted: dict[str, list[ApprovalVerification]] = {}
     for use in found.entry.approvals:
         verification = verify_used_approval(walk.reader, use, position)
@@ -204,7 +204,7 @@ def _check_settlements(walk: Walk, found: VerifiedEntry) -> None:
         if debt is None:
             detail = f"it settles a debt of {settlement.approval_id}, which is not open"
             raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, detail)
-        problem = settlement_problem(walk.reader, settlement, debt, LedgerPosition(found, walk.numbers, walk.state))
+        problem = settlement_problem(walk.reader, settlement, debt, AuditedPosition(found, walk.numbers, walk.state))
         if problem:
             raise IntegrityError(
                 Code.LEDGER_DEBT_MISMATCH, f"countersignature {settlement.countersignature}: {problem}"

@@ -39,7 +39,7 @@ from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
 
 __all__ = [
-    "LedgerPosition",
+    "AuditedPosition",
     "change_of",
     "entry_time",
     "read_trail",
@@ -50,7 +50,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerPosition:
+class AuditedPosition:
     """An entry of the ledger with the entries `chain`, and the state before it, empty for the first one.
 
     `moved_since` says whether an entry between the given one and this one changed a resource; without it, that is not judged.
@@ -84,7 +84,7 @@ def _record(reader: GitReader, commit_id: str, entries: LedgerEntries, known: Tr
         debts_after = () if after is None else open_debts(after)
     except GitopsError as error:
         return LogRecord(commit_id, _unverified_entry(reader, commit_id), (), error.code)
-    position = LedgerPosition(found, entries, before or LedgerState())
+    position = AuditedPosition(found, entries, before or LedgerState())
     return LogRecord(
         commit_id,
         found.entry,
@@ -108,7 +108,7 @@ def _republished(reader: GitReader, commit_id: str, entry: LedgerEntry) -> froze
     return republished_queries(((each.resource, each.before, each.after) for each in entry.changes), read)
 
 
-def _used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPosition) -> UsedApproval:
+def _used_approval(reader: GitReader, use: ApprovalUse, position: AuditedPosition) -> UsedApproval:
     try:
         verification = verify_used_approval(reader, use, position)
     except GitopsError as error:
@@ -119,7 +119,7 @@ def _used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPosition
 
 
 def _used_countersignature(
-    reader: GitReader, each: DebtSettlement, debts: Sequence[Debt], position: LedgerPosition
+    reader: GitReader, each: DebtSettlement, debts: Sequence[Debt], position: AuditedPosition
 ) -> UsedCountersignature:
     debt = next((d for d in debts if d.approval_id == each.approval_id), None)
     good = debt is not None and not settlement_problem(reader, each, debt, position)
@@ -141,7 +141,7 @@ def state_of(reader: GitReader, commit_id: str) -> LedgerState | None:
     return None if content is None else read_state(content)
 
 
-def verify_used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPosition) -> ApprovalVerification:
+def verify_used_approval(reader: GitReader, use: ApprovalUse, position: AuditedPosition) -> ApprovalVerification:
     """Verify an approval that an entry used, by the steps of a plan at the position of the entry.
 
     Raises IntegrityError `ledger_entry_invalid` when the entry does not list the change that it was used for.
@@ -184,7 +184,7 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPo
     return verification
 
 
-def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt, position: LedgerPosition) -> str:
+def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt, position: AuditedPosition) -> str:
     """Why a countersignature that an entry recorded does not settle `debt`, by the steps of a plan; empty if it does."""
     entry, before = position.found.entry, position.found.before
     evidence = read_decision_evidence(reader, "", settlement.commit, position.chain)

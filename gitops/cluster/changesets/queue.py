@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Sequence
 from gitops.cluster.model.address import Address
 from gitops.core.dataclass import dataclass
 
-__all__ = ["Step", "WaitingCommit", "next_step", "whole_line"]
+__all__ = ["QueuedStep", "WaitingCommit", "next_step", "whole_line"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class WaitingCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class QueuedStep:
     """A commit to apply, and the merges that it brings in, the oldest first.
 
     `tried` are commits before it that were tried already, `left` is how many commits that touch the cluster wait behind it.
@@ -51,7 +51,7 @@ def next_step(
     coalesce: bool,
     ends_merge: Callable[[str], bool],
     differs: Callable[[str], frozenset[Address] | None],
-) -> Step | None:
+) -> QueuedStep | None:
     """The next step; None if nothing that touches the cluster waits.
 
     `line` are the commits that are not applied, the oldest first. Everything up to the newest one of `tried` was tried already.
@@ -67,7 +67,7 @@ def next_step(
         end = next(
             (n for n in range(begin, end) if ends_merge(line[n].id) and _stands(line[n], line[-1], differs)), end
         )
-    return Step(
+    return QueuedStep(
         line[end].id,
         _covered(line[: end + 1]),
         frozenset(each.id for each in line[:first]),
@@ -75,10 +75,10 @@ def next_step(
     )
 
 
-def whole_line(line: Sequence[WaitingCommit], head: str) -> Step:
+def whole_line(line: Sequence[WaitingCommit], head: str) -> QueuedStep:
     """The step for a run in which nothing new waits: the newest merge again, or the `head` if all merges are applied."""
     touching = [each.id for each in line if each.touches]
-    return Step(touching[-1] if touching else head, tuple(touching), frozenset(each.id for each in line))
+    return QueuedStep(touching[-1] if touching else head, tuple(touching), frozenset(each.id for each in line))
 
 
 def _stands(commit: WaitingCommit, newest: WaitingCommit, differs: Callable[[str], frozenset[Address] | None]) -> bool:

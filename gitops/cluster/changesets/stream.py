@@ -27,7 +27,7 @@ from gitops.cluster.model.changeset import (
 from gitops.core.dataclass import dataclass
 
 __all__ = [
-    "Answer",
+    "ChangesetAnswer",
     "FullState",
     "StreamItem",
     "StreamReading",
@@ -106,7 +106,7 @@ _COMMITTED = frozenset({ChangesetState.COMMITTED, ChangesetState.DRAINED, Change
 _OF_A_MERGE = frozenset({ChangesetKind.MERGE, ChangesetKind.RETRY})
 
 
-class Answer(StrEnum):
+class ChangesetAnswer(StrEnum):
     """What became of a changeset or a merge. NO_CHANGE: the merge has nothing for a changeset to bring in."""
 
     WAITING = "waiting"
@@ -136,24 +136,24 @@ def newest_attempt(records: Iterable[Changeset]) -> tuple[Changeset, ...]:
     return tuple(sorted(same, key=lambda each: int(each.part.partition("/")[0])))
 
 
-def answer(record: Changeset, until: Until, *, require_converged: bool = False) -> Answer:
+def answer(record: Changeset, until: Until, *, require_converged: bool = False) -> ChangesetAnswer:
     """What became of one changeset.
 
     FAILED where it failed, where a member failed while the rest landed, and with `require_converged` where changes were left out.
     """
     if _failed(record, require_converged=require_converged):
-        return Answer.FAILED
+        return ChangesetAnswer.FAILED
     good = _COMMITTED if until is Until.COMMITTED else {ChangesetState.FINALIZED}
-    return Answer.DONE if record.state in good else Answer.WAITING
+    return ChangesetAnswer.DONE if record.state in good else ChangesetAnswer.WAITING
 
 
-def answer_of_merge(parts: Sequence[Changeset], until: Until, *, require_converged: bool = False) -> Answer:
+def answer_of_merge(parts: Sequence[Changeset], until: Until, *, require_converged: bool = False) -> ChangesetAnswer:
     """What became of a merge whose newest attempt these are: the worst of its parts, WAITING while one is not created yet."""
     found = {answer(each, until, require_converged=require_converged) for each in parts}
-    if Answer.FAILED in found:
-        return Answer.FAILED
+    if ChangesetAnswer.FAILED in found:
+        return ChangesetAnswer.FAILED
     complete = bool(parts) and len(parts) == int(parts[0].part.partition("/")[2])
-    return Answer.DONE if complete and found == {Answer.DONE} else Answer.WAITING
+    return ChangesetAnswer.DONE if complete and found == {ChangesetAnswer.DONE} else ChangesetAnswer.WAITING
 
 
 def _failed(record: Changeset, *, require_converged: bool) -> bool:

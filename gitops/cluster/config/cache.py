@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from gitops.cluster.config.reader import SourceFile, SourceReader
-from gitops.cluster.config.source import EntryKind, SourceError, StampedTree, listing_digest, parents
+from gitops.cluster.config.source import PathKind, SourceError, StampedTree, listing_digest, parents
 from gitops.cluster.model.address import Address, graph_address, query_address, schema_address
 from gitops.cluster.model.kinds import SECTIONS
 from gitops.core.canonical import digest
@@ -204,8 +204,8 @@ class IndexColumns:
         digests, sizes = [each[1] for each in self._files.values()], [each[2] for each in self._files.values()]
         listings = [listing for _, listing in self._folders.values()]
         return (
-            FileColumns(files, digests, sizes, tree.stamps(files, EntryKind.FILE)),
-            FolderColumns(folders, tree.stamps(folders, EntryKind.DIR), listings),
+            FileColumns(files, digests, sizes, tree.stamps(files, PathKind.FILE)),
+            FolderColumns(folders, tree.stamps(folders, PathKind.DIR), listings),
         )
 
 
@@ -299,12 +299,12 @@ class RecordedTree:
         """Compare all stamps, and list the folders that these do not vouch for. No file is read."""
         files, folders = index.files, index.folders
         self.index = index
-        self._stale_files = _differing(tree.stamps(files.places, EntryKind.FILE), files.stamps)
+        self._stale_files = _differing(tree.stamps(files.places, PathKind.FILE), files.stamps)
         self._changed_files = self._stale_files
         self._changed_folders: set[int] = set()
         self._gone: set[str] = set()
         self._positions: dict[str, int] | None = None
-        stale_folders = _differing(tree.stamps(folders.places, EntryKind.DIR), folders.stamps)
+        stale_folders = _differing(tree.stamps(folders.places, PathKind.DIR), folders.stamps)
         self.stale = len(self._stale_files) + len(stale_folders)
         for position in sorted(stale_folders):
             recorded = folders.listings[position]
@@ -312,7 +312,7 @@ class RecordedTree:
             with contextlib.suppress(SourceError):
                 if recorded:
                     now = listing_digest(tree.names(place))
-                elif tree.kind(place) is EntryKind.DIR:
+                elif tree.kind(place) is PathKind.DIR:
                     now = ""
             if now is None:
                 # It is not a folder, or is refused.

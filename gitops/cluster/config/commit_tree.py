@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterable
 
 from gitops.cluster.config.source import (
-    EntryKind,
     Meter,
+    PathKind,
     SourceError,
     SourceLimits,
     checked_listing,
@@ -51,7 +51,7 @@ class CommitTree:
         """As given."""
         return self._meter.limits
 
-    def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
+    def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
         """The ids of blobs and trees; the id of a tree also proves that nothing below it changed."""
         found: list[str | None] = []
         for place in places:
@@ -73,12 +73,12 @@ class CommitTree:
         """The same tree."""
         return CommitTree(self._reader, self._tree, root=self._root, limits=self._meter.limits)
 
-    def kind(self, path: str) -> EntryKind:
+    def kind(self, path: str) -> PathKind:
         """What is at `path`."""
         entry = self._find(normalize(path, confined=True))
         if entry is None:
-            return EntryKind.ABSENT
-        return EntryKind.DIR if entry.type is EntryType.TREE else EntryKind.FILE
+            return PathKind.ABSENT
+        return PathKind.DIR if entry.type is EntryType.TREE else PathKind.FILE
 
     def read(self, path: str) -> bytes:
         """The content of the regular file at `path`."""

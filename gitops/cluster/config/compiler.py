@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gitops.cluster.config.declaration import DeclaredGraph, QueryRegistry
 from gitops.cluster.config.reader import SourceFile, SourceReader
-from gitops.cluster.config.source import EntryKind, SourceError, SourceTree, normalize, query_files
+from gitops.cluster.config.source import PathKind, SourceError, SourceTree, normalize, query_files
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.database.language.query import CheckedQuery, Query, check_query, parse_queries
@@ -135,7 +135,7 @@ def _paths(tree: SourceTree, declared: DeclaredGraph, name: str) -> Iterator[str
     for item in declared.queries.items:
         try:
             place = normalize(item.value, confined=True)
-            names = query_files(tree.names(place)) if tree.kind(place) is EntryKind.DIR else None
+            names = query_files(tree.names(place)) if tree.kind(place) is PathKind.DIR else None
         except SourceError:
             continue
         folder = item.value if item.value.endswith("/") else f"{item.value}/"

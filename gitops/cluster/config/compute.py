@@ -254,12 +254,12 @@ def _interval(value: object) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Environment:
+class _Variables:
     env: str
 
 
 _ENVIRONMENT = mapping(
-    _Environment,
+    _Variables,
     {"env": text(lambda name: bool(_VARIABLE.match(name)), "expected the name of a variable, such as MZ_URL")},
 )
 _TARGET = mapping(

@@ -11,7 +11,7 @@ from itertools import chain, count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from gitops.cluster.config.source import EntryKind, SourceError, SourceMovedError, SourceTree
+from gitops.cluster.config.source import PathKind, SourceError, SourceMovedError, SourceTree
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.kinds import KINDS, SECTIONS
 from gitops.core.canonical import compact, digest
@@ -132,9 +132,9 @@ def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
     """Steps 1 and 2 of a load: the bytes of the file, None when one of them failed; and the problems."""
     found = Diagnostics()
     try:
-        if (kind := tree.kind(".")) is EntryKind.DIR:
+        if (kind := tree.kind(".")) is PathKind.DIR:
             return tree.read(CONFIG_FILE), found
-        why = "does not exist" if kind is EntryKind.ABSENT else "is a file"
+        why = "does not exist" if kind is PathKind.ABSENT else "is a file"
         found.add(Code.CONFIG_DIR_NOT_FOUND, tree.root, f"the folder {tree.root} {why}")
     except SourceError as error:
         code = error.code if error.is_refusal else Code.CLUSTER_CONFIG_READ_ERROR

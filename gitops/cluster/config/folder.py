@@ -10,8 +10,8 @@ from errno import EACCES, EPERM
 from itertools import islice
 
 from gitops.cluster.config.source import (
-    EntryKind,
     Meter,
+    PathKind,
     SourceError,
     SourceLimits,
     checked_listing,
@@ -60,7 +60,7 @@ class FolderTree:
         """As given."""
         return self._meter.limits
 
-    def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
+    def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
         """Size, both times and number of each file or folder, as git's index keeps them.
 
         None for what changed just now, and without a moment to hold it against.
@@ -71,7 +71,7 @@ class FolderTree:
             start = os.open(self._folder, _OPEN_START)
         except OSError:
             return [None for _ in places]
-        expected = stat.S_IFREG if kind is EntryKind.FILE else stat.S_IFDIR
+        expected = stat.S_IFREG if kind is PathKind.FILE else stat.S_IFDIR
         settled = self._now_ns - _SETTLED_NS
         try:
             return [_stamp(start, place, expected, settled) for place in places]
@@ -88,21 +88,21 @@ class FolderTree:
         tree._now_ns = now_ns
         return tree
 
-    def kind(self, path: str) -> EntryKind:
+    def kind(self, path: str) -> PathKind:
         """What is at `path`."""
         place = normalize(path, confined=self._confined)
         try:
             with self._parent(place) as (parent, name):
                 if name is None:
-                    return EntryKind.DIR
+                    return PathKind.DIR
                 mode = _mode(parent, name, place)
                 if stat.S_ISDIR(mode):
                     _refuse_submodule(parent, f"{name}/{_REPOSITORY}", place)
-                    return EntryKind.DIR
-                return EntryKind.FILE
+                    return PathKind.DIR
+                return PathKind.FILE
         except SourceError as error:
             if error.code == Code.SOURCE_MISSING:
-                return EntryKind.ABSENT
+                return PathKind.ABSENT
             raise
 
     def read(self, path: str) -> bytes:

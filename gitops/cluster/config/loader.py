@@ -25,7 +25,7 @@ from gitops.cluster.config.declaration import (
 from gitops.cluster.config.reader import FileSpan, SourceFile, SourceReader
 from gitops.cluster.config.source import (
     QUERY_EXTENSION,
-    EntryKind,
+    PathKind,
     SourceError,
     SourceMovedError,
     listing_digest,
@@ -385,7 +385,7 @@ class _GraphLoading:
         tree, written = self._reader.tree, item.value
         try:
             place = normalize(written, confined=True)
-            if tree.kind(place) is not EntryKind.DIR:
+            if tree.kind(place) is not PathKind.DIR:
                 yield written
                 return
             if self._is_listed_too_often(f"{written}/"):

@@ -50,7 +50,7 @@ class SourceMovedError(Exception):
     """The folder is not what it was when the load began, or not what a cache says: load it again from its files alone."""
 
 
-class EntryKind(StrEnum):
+class PathKind(StrEnum):
     """What is at a path. `FILE` covers everything that is not a folder; reading it may still fail."""
 
     FILE = "file"
@@ -77,7 +77,7 @@ class SourceTree(Protocol):
     def read(self, path: str) -> bytes:
         """The content of the regular file at `path`."""
 
-    def kind(self, path: str) -> EntryKind:
+    def kind(self, path: str) -> PathKind:
         """What is at `path`; a path through a file is absent."""
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class StampedTree(SourceTree, Protocol):
     def limits(self) -> SourceLimits:
         """The upper bounds of one load."""
 
-    def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
+    def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
         """The stamp of each normalized path, in order; None where nothing of that kind is, or no stamp can be trusted.
 
         Nothing counts as read. The folders above a path are not looked at: ask for its folders too.
@@ -266,14 +266,14 @@ class MemoryTree:
         self.identity = f"memory {root}"
         self.limits = self._meter.limits
 
-    def stamps(self, places: Iterable[str], kind: EntryKind) -> list[str | None]:
+    def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
         """Digests of contents and of listings, which say the same everywhere."""
 
         def stamp(place: str) -> str | None:
             try:
                 if self.kind(place) is not kind:
                     return None
-                return digest(self._files[place] if kind is EntryKind.FILE else "\0".join(self.names(place)).encode())
+                return digest(self._files[place] if kind is PathKind.FILE else "\0".join(self.names(place)).encode())
             except SourceError:
                 return None
 
@@ -289,7 +289,7 @@ class MemoryTree:
             path for path in (*self._files, *self._refused) if f"{path}/".startswith(f"{place}/") or place == "."
         )
         made_of = [[path, self._refused.get(path), digest(self._files.get(path, b""))] for path in below]
-        return None if kind is EntryKind.ABSENT else f"{kind} {digest(json.dumps(made_of).encode())}"
+        return None if kind is PathKind.ABSENT else f"{kind} {digest(json.dumps(made_of).encode())}"
 
     def reopened(self) -> MemoryTree:
         """The same files."""
@@ -304,12 +304,12 @@ class MemoryTree:
                 raise SourceError(self._refused[passed], f"{passed} is refused", path=passed)
         return place
 
-    def kind(self, path: str) -> EntryKind:
+    def kind(self, path: str) -> PathKind:
         """As the protocol says."""
         place = self._resolve(path)
         if place in self._files:
-            return EntryKind.FILE
-        return EntryKind.DIR if place in self._folders else EntryKind.ABSENT
+            return PathKind.FILE
+        return PathKind.DIR if place in self._folders else PathKind.ABSENT
 
     def read(self, path: str) -> bytes:
         """As the protocol says."""

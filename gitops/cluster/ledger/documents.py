@@ -62,7 +62,7 @@ from gitops.core.documents.forms import (
     TIME,
     ULID,
     Form,
-    Member,
+    FormMember,
     Members,
     enum,
     integer,
@@ -251,7 +251,9 @@ ENTRY = Document(
 
 # -- sound.json --------------------------------------------------------------------------------------------------------
 
-_SOUND_GRAPH = record(SoundGraph, {"digest": DIGEST, "files": integer(), "bytes": Member(integer(), attribute="size")})
+_SOUND_GRAPH = record(
+    SoundGraph, {"digest": DIGEST, "files": integer(), "bytes": FormMember(integer(), attribute="size")}
+)
 SOUND = Document(
     versions={
         1: record(

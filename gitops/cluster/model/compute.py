@@ -33,7 +33,7 @@ from gitops.core.documents.forms import (
     DIGEST,
     LINE,
     Form,
-    Member,
+    FormMember,
     enum,
     integer,
     list_of,
@@ -190,7 +190,7 @@ _TARGET = record(
     {
         "name": LINE,
         "kind": enum(TargetKind),
-        "url": {"env": Member(LINE, "url_env")},
+        "url": {"env": FormMember(LINE, "url_env")},
         "application_name": LINE,
         "prune": BOOLEAN,
     },

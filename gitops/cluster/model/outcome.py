@@ -280,7 +280,7 @@ class StatusOutcome(VerbOutcome):
 
 
 @dataclass(frozen=True, slots=True)
-class ServedGraph:
+class OfferedGraph:
     """A graph of the applied revision as a server offers it: its queries and its policy by name."""
 
     graph_id: str
@@ -295,7 +295,7 @@ class ReadyOutcome(VerbOutcome):
     """`ready`: what a server would serve of the applied revision; nothing at all if there is any problem."""
 
     observations: StateObservations
-    graphs: tuple[ServedGraph, ...] = ()
+    graphs: tuple[OfferedGraph, ...] = ()
     cluster_policy: str | None = None
 
 

@@ -182,7 +182,7 @@ def access_between(before: AccessSource, after: AccessSource) -> AccessDiff:
 
 def _invokes(text: PolicyText) -> bool:
     """Whether a policy says anything about stored queries."""
-    from gitops.cluster.policy.bundle import Action as Permission
+    from gitops.cluster.policy.bundle import PolicyAction as Permission
 
     return text.bundle is not None and any(Permission.INVOKE_QUERY in rule.actions for rule in text.bundle.rules)
 

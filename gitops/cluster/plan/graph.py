@@ -75,7 +75,7 @@ References = Mapping[Address, tuple[Address, ...]]
 Rank = tuple[int, str, int, str]
 
 
-class Bindings(NamedTuple):
+class PolicyBindings(NamedTuple):
     """What a policy is bound to, as it is recorded and as it is declared: references of graphs, and `cluster`."""
 
     recorded: tuple[str, ...] = ()
@@ -96,8 +96,8 @@ LEDGER = LockClaim("ledger")
 """The lock of what writes the ledger."""
 
 _APPROVAL = "approval:"
-_UNBOUND = Bindings()
-NO_BINDINGS: Mapping[Address, Bindings] = MappingProxyType({})
+_UNBOUND = PolicyBindings()
+NO_BINDINGS: Mapping[Address, PolicyBindings] = MappingProxyType({})
 
 
 def build_graph(
@@ -105,7 +105,7 @@ def build_graph(
     dependencies: Iterable[Dependency],
     applied_dependencies: Iterable[Dependency],
     *,
-    bindings: Mapping[Address, Bindings] = NO_BINDINGS,
+    bindings: Mapping[Address, PolicyBindings] = NO_BINDINGS,
     locks: Mapping[Address, tuple[LockClaim, ...]] = _NO_LOCKS,
 ) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
     """The execution graph of the changes that apply carries out; the others have no nodes.
@@ -220,7 +220,7 @@ def _by_schema(name: Address, target: Address, plan: _Plan) -> bool:
     )
 
 
-def _handovers(plan: _Plan, bindings: Mapping[Address, Bindings], edges: Iterable[ExecEdge]) -> set[ExecEdge]:
+def _handovers(plan: _Plan, bindings: Mapping[Address, PolicyBindings], edges: Iterable[ExecEdge]) -> set[ExecEdge]:
     """The edges from policies that let go of a scope to policies that take it."""
     guarding = {edge.after for edge in edges if edge.reason == "policy_guard"}
     made = {name for name, change in plan.active.items() if name.kind is Kind.GRAPH and change.action is Action.CREATE}
@@ -289,18 +289,20 @@ def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
     return (2 if rules_of(address).in_folder else 3), "", 0, address
 
 
-def bindings_of(changes: Iterable[Change], desired: DesiredState, state: LedgerState) -> Mapping[Address, Bindings]:
+def bindings_of(
+    changes: Iterable[Change], desired: DesiredState, state: LedgerState
+) -> Mapping[Address, PolicyBindings]:
     """The bindings of every policy that changes. What an old ledger does not record is empty."""
     found = {}
     for address in of_kind((change.address for change in changes), Kind.POLICY):
         before, after = state.resources.get(address), desired.resources.get(address)
-        found[address] = Bindings(
+        found[address] = PolicyBindings(
             () if before is None else before.applies_to or (), () if after is None else after.applies_to or ()
         )
     return found
 
 
-def givers_of(bindings: Mapping[Address, Bindings]) -> Mapping[Address, tuple[Address, ...]]:
+def givers_of(bindings: Mapping[Address, PolicyBindings]) -> Mapping[Address, tuple[Address, ...]]:
     """Per policy that takes a scope, the policies that let go of it, sorted."""
     by_scope: dict[str, list[Address]] = {}
     for policy in sorted(bindings):
@@ -326,7 +328,7 @@ def moves_graph(change: Change) -> bool:
 
 def lock_claims(
     changes: Iterable[Change],
-    bindings: Mapping[Address, Bindings],
+    bindings: Mapping[Address, PolicyBindings],
     granted: Mapping[Address, Iterable[str]],
     file_of: Callable[[Address], str | None],
 ) -> Mapping[Address, tuple[LockClaim, ...]]:
@@ -349,7 +351,7 @@ def lock_claims(
     return {address: tuple(sorted(found)) for address, found in claims.items() if found}
 
 
-def _graph_claims(change: Change, bound: Bindings) -> set[LockClaim]:
+def _graph_claims(change: Change, bound: PolicyBindings) -> set[LockClaim]:
     """The graphs and scopes that a change needs for itself, or as they are."""
     address = change.address
     if moves_graph(change):

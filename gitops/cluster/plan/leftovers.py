@@ -53,10 +53,10 @@ from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.graph.port import DeleteOrder, Existence, GraphReading
 
 __all__ = [
-    "Delete",
+    "DeleteGraph",
     "Foreseen",
     "Interrupted",
-    "Migrate",
+    "MigrateGraph",
     "course_of",
     "facts_of",
     "foresee",
@@ -234,21 +234,21 @@ def live_members(record: Changeset) -> tuple[Member, ...]:
 # -- The steps that are left: the way back of what was staged, or what comes after a commit ----------------------------
 
 
-class Delete(NamedTuple):
+class DeleteGraph(NamedTuple):
     """Delete a graph; without an order only what is left of its files, if anything is: `there` says whether the graph counts."""
 
     order: DeleteOrder | None
     there: bool = True
 
 
-class Migrate(NamedTuple):
+class MigrateGraph(NamedTuple):
     """Take a graph to the schema `text`; without one it has that, and is only closed to the run that announced another one."""
 
     reading: GraphReading
     text: bytes | None
 
 
-Step = Delete | Migrate
+Step = DeleteGraph | MigrateGraph
 """What is left to do to one graph; its fence is that of the graph, and rises to that of the run that carries it out."""
 
 
@@ -276,41 +276,45 @@ def step_of(current: Session, found: Interrupted, address: Address, version: obj
     )
 
 
-def _removal(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> Delete:
+def _removal(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> DeleteGraph:
     """Delete a graph that a changeset created, while it is empty; else it has to stay (`changeset_orphaned`)."""
     stores, uri = current.opened, current.opened.graph_uri(member.address.name)
     if stores.engine.exists(uri) is Existence.ABSENT:
-        return Delete(None, there=False)  # A run may have died while it created the graph.
+        return DeleteGraph(None, there=False)  # A run may have died while it created the graph.
     try:
         reading = stores.engine.read(uri)
     except GitopsError as error:
         if error.code != Code.GRAPH_DELETED:
             raise
-        return Delete(None)  # A run that took it back died behind the point of no return.
+        return DeleteGraph(None)  # A run that took it back died behind the point of no return.
     schema = next((m.after for m in record.members if m.address == member.address.schema_address), None)
     if reading.fence < min(intent.fence or 0 for intent in announced):
-        return Delete(None, there=False)  # It is not the graph of this changeset, whose operations have higher numbers.
+        return DeleteGraph(
+            None, there=False
+        )  # It is not the graph of this changeset, whose operations have higher numbers.
     if digest(reading.schema_source) != schema:
         raise _left(member, "its schema was changed since it was created")
     if reading.rows:
         raise _left(member, f"it holds {reading.rows} rows")
-    return Delete(DeleteOrder(reading.incarnation, 0, reading.fence))
+    return DeleteGraph(DeleteOrder(reading.incarnation, 0, reading.fence))
 
 
-def _migration_back(current: Session, member: Member, announced: Sequence[Intent], version: object) -> Migrate | None:
+def _migration_back(
+    current: Session, member: Member, announced: Sequence[Intent], version: object
+) -> MigrateGraph | None:
     """Take back a migration after which nothing was written, else it has to stay (`changeset_orphaned`); None without a graph."""
     reading = read_now(current, member.address.name)
     if reading is None:
         return None
     live = digest(reading.schema_source)
     if live == member.before:
-        return Migrate(reading, None)
+        return MigrateGraph(reading, None)
     if live != member.staged:
         raise _left(member, "its live schema is neither the applied nor the new one")
     if not _untouched(reading, announced, version):
         raise _left(member, "the graph was written to after its migration")
     stores = current.opened
-    return Migrate(reading, stores.engine.schema_text(stores.graph_uri(member.address.name), member.before or ""))
+    return MigrateGraph(reading, stores.engine.schema_text(stores.graph_uri(member.address.name), member.before or ""))
 
 
 def _untouched(reading: GraphReading, announced: Sequence[Intent], version: object) -> bool:
@@ -346,7 +350,7 @@ _NOT_PERMITTED = frozenset(
 """Why the approvals of a delete do not permit it, or no longer."""
 
 
-def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> Delete | None:
+def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> DeleteGraph | None:
     """Delete the data of a graph that left the cluster, as its approvals permit; nothing else has any.
 
     Raises GitopsError where that is not permitted.
@@ -357,7 +361,7 @@ def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> De
     uri = stores.graph_uri(graph.name)
     with out_of_cluster(uri):
         if stores.engine.exists(uri) is Existence.ABSENT:
-            return Delete(None)  # A run may have died when the root was free, and the files were not removed yet.
+            return DeleteGraph(None)  # A run may have died when the root was free, and the files were not removed yet.
         intent = next((each for each in intents if each.incarnation is not None and each.max_rows is not None), None)
         if intent is None or intent.incarnation is None or intent.max_rows is None:
             detail = f"{uri} is still there, and what permits to delete it is not announced"
@@ -368,7 +372,9 @@ def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> De
                 detail = f"approval {approval} no longer permits its deletion"
                 raise GitopsError(Code.APPROVAL_REVOKED, detail, path=graph)
     version = intent.observed_manifest_version
-    return Delete(DeleteOrder(intent.incarnation, intent.max_rows, intent.fence or 0, intent.approval_ids, version))
+    return DeleteGraph(
+        DeleteOrder(intent.incarnation, intent.max_rows, intent.fence or 0, intent.approval_ids, version)
+    )
 
 
 @contextmanager
@@ -383,7 +389,7 @@ def out_of_cluster(uri: str) -> Iterator[None]:
         raise GitopsError(error.code, error.detail, path=error.path, fix=fix) from error
 
 
-def _contraction(current: Session, member: Member) -> Migrate | None:
+def _contraction(current: Session, member: Member) -> MigrateGraph | None:
     """Drop from a graph what its new schema does not have; None where it has no more, is gone, or the drop is void.
 
     Raises GitopsError `schema_apply_failed` where the graph has another schema than the commit left, or that text is not at hand.
@@ -408,7 +414,7 @@ def _contraction(current: Session, member: Member) -> Migrate | None:
         detail = f"it needs the schema with the digest {wanted}, which is no longer declared and is not in git"
         fix = "declare that schema again until it is applied: gitops apply"
         raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address, fix=fix)
-    return Migrate(reading, text)
+    return MigrateGraph(reading, text)
 
 
 def _difference(current: Session, member: Member) -> str:
@@ -553,13 +559,13 @@ def _end(current: Session, found: Interrupted, settled: _Settled) -> None:
         uri = current.opened.graph_uri(address.name)
         try:
             match step_of(current, found, address):
-                case Delete(order, there):
+                case DeleteGraph(order, there):
                     if order is not None and not back:
                         with out_of_cluster(uri):
                             engine.check_delete(uri, order)
                     if there:
                         settled.texts[address.name] = None
-                case Migrate(reading, bytes() as text):
+                case MigrateGraph(reading, bytes() as text):
                     if not back:
                         engine.check_migration(uri, text, incarnation=reading.incarnation)
                     settled.texts[address.name] = text

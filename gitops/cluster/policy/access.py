@@ -16,21 +16,23 @@ from dataclasses import field
 
 from gitops.cluster.model.access import AccessClass
 from gitops.cluster.model.address import CLUSTER_SCOPE, graph_address
-from gitops.cluster.policy.bundle import Action, Bundle
+from gitops.cluster.policy.bundle import Bundle, PolicyAction
 from gitops.core.canonical import canonical_digest
 from gitops.core.dataclass import dataclass
 
 __all__ = ["AccessState", "PolicyText", "class_of"]
 
-_WRITES = frozenset({Action.CHANGE, Action.BRANCH_CREATE, Action.BRANCH_DELETE, Action.BRANCH_MERGE})
+_WRITES = frozenset(
+    {PolicyAction.CHANGE, PolicyAction.BRANCH_CREATE, PolicyAction.BRANCH_DELETE, PolicyAction.BRANCH_MERGE}
+)
 _OTHERS = {
-    Action.EXPORT: AccessClass.EXPORT,
-    Action.READ: AccessClass.READ,
-    Action.INVOKE_QUERY: AccessClass.RUN,
+    PolicyAction.EXPORT: AccessClass.EXPORT,
+    PolicyAction.READ: AccessClass.READ,
+    PolicyAction.INVOKE_QUERY: AccessClass.RUN,
 }
 
 
-def class_of(action: Action | None, *, protected: bool) -> AccessClass:
+def class_of(action: PolicyAction | None, *, protected: bool) -> AccessClass:
     """The class of an action, None for running a query, on a branch that is protected before or after, or on another."""
     if action is None:
         return AccessClass.RUN

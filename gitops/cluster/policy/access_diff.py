@@ -26,14 +26,14 @@ from gitops.cluster.policy.bundle import (
     READS,
     SERVER_ACTIONS,
     TARGET_SCOPED,
-    Action,
     BranchScope,
     Bundle,
+    PolicyAction,
     Rule,
 )
 from gitops.cluster.policy.decide import MAIN
 
-__all__ = ["ActorSets", "Cell", "Cells", "Derived", "ScopeChange", "Side", "View", "access_diff", "bits_of"]
+__all__ = ["ActorSets", "Cell", "Cells", "Derived", "PolicyScopeChange", "Side", "View", "access_diff", "bits_of"]
 
 
 def access_diff(before: AccessState, after: AccessState) -> AccessDiff:
@@ -45,7 +45,7 @@ def access_diff(before: AccessState, after: AccessState) -> AccessDiff:
         if scope in before.scopes and policy is not None and policy.bundle is None:
             unread.append(scope)
         if _differs(before, after, scope):
-            rows += _ScopeRows(ScopeChange(before, after, scope)).rows()
+            rows += _ScopeRows(PolicyScopeChange(before, after, scope)).rows()
     classes = tuple(AccessClass)
     rows.sort(
         key=lambda row: (not row.gain, classes.index(row.row_class), row.scope, row.action, row.queries, row.branches)
@@ -73,7 +73,7 @@ class _Key(NamedTuple):
 class _ScopeRows:
     """The rows of one scope."""
 
-    def __init__(self, change: ScopeChange) -> None:
+    def __init__(self, change: PolicyScopeChange) -> None:
         self._change = change
         self._cells = change.cells
         # By key, and by the mask of what differs: the combinations of groups.
@@ -212,7 +212,7 @@ class View(NamedTuple):
         return self.derived.added(self.policy.allowed(groups, instead)) if self.served else 0
 
 
-class _Part(NamedTuple):
+class _PartOfChange(NamedTuple):
     """A part of a change, taken back: what is permitted then.
 
     It matters to those who are in one of the groups `touched`, None for everybody, or in one of `member` and not in the other,
@@ -238,7 +238,7 @@ class _Part(NamedTuple):
         return ~(self.view.allowed(groups, self.instead) ^ before) & self.only
 
 
-class ScopeChange:
+class PolicyScopeChange:
     """One scope before and after a change. `combinations` are the sets of groups that actors are in, the first of none of them.
 
     `members` are the actors of each combination; those of the first are all who are in none of the groups.
@@ -324,7 +324,7 @@ class ScopeChange:
             found = self._masks[id(text)] = Side(self.cells, text.bundle, self._bits_of(text))
         return found
 
-    def _changed_parts(self) -> Iterator[_Part]:
+    def _changed_parts(self) -> Iterator[_PartOfChange]:
         """The parts of the change in the order in which they are tried."""
         old, new = self.old, self.new
         if self.after.served and self._was and self._was.bundle and new and new.bundle:
@@ -333,13 +333,13 @@ class ScopeChange:
         if self.before.served != self.after.served:
             gone, made = ("last graph deleted", "first graph") if server else ("graph deleted", "new graph")
             taken_back = View(self._side(self._still), self._derived[0], self.before.served)
-            yield _Part(AccessCause(CauseKind.GRAPH, made if self.after.served else gone), taken_back)
+            yield _PartOfChange(AccessCause(CauseKind.GRAPH, made if self.after.served else gone), taken_back)
             return
         names = [None if each is None else each.name for each in (old, new)]
         if names[0] != names[1]:
             bound = f"policy {names[1]} bound" if names[0] is None else f"policy {names[0]} no longer bound"
             words = bound if None in names else f"policy {names[0]} -> {names[1]}"
-            yield _Part(
+            yield _PartOfChange(
                 AccessCause(CauseKind.BINDING, words, names[1] or names[0] or ""),
                 View(self._side(self._still), self._derived[1]),
             )
@@ -347,9 +347,9 @@ class ScopeChange:
             if kinds[0] != kinds[1]:
                 cause = AccessCause(CauseKind.QUERY, _query_words(*kinds))
                 view = View(self.after.policy, self._derived[0])
-                yield _Part(cause, view, only=self.cells.runs_of(kinds))
+                yield _PartOfChange(cause, view, only=self.cells.runs_of(kinds))
 
-    def _content_parts(self, was: Bundle, now: Bundle) -> Iterator[_Part]:
+    def _content_parts(self, was: Bundle, now: Bundle) -> Iterator[_PartOfChange]:
         """What changes in a policy: members, rules, and the branches that are protected."""
         old_bits, bits = self._bits[id(was)], self._bits[id(now)]
         for group in sorted(was.groups.keys() & now.groups.keys()):
@@ -360,21 +360,21 @@ class ScopeChange:
             if left or joined:
                 words = f"group {group}: {_difference(joined, left)}"
                 cause = AccessCause(CauseKind.MEMBERSHIP, words, group)
-                yield _Part(cause, self.after, member=(old_bits[group], bits[group]))
+                yield _PartOfChange(cause, self.after, member=(old_bits[group], bits[group]))
         olds, news = ({rule.id: rule for rule in bundle.rules} for bundle in (was, now))
         for rule in sorted(olds.keys() | news.keys()):
             old, new = olds.get(rule), news.get(rule)
             if (change := _rule_words(old, new)) is not None:
                 instead = self._without(now, old, new)
                 cause = AccessCause(CauseKind.RULE, change, rule, None if new is None else new.line)
-                yield _Part(cause, self.after, sum(instead), instead)
+                yield _PartOfChange(cause, self.after, sum(instead), instead)
         if was.protected_branches != now.protected_branches:
             words = _difference(
                 now.protected_branches - was.protected_branches, was.protected_branches - now.protected_branches
             )
             back = replace(now, protected_branches=was.protected_branches)
             view = View(Side(self.cells, back, bits), self._derived[1])
-            yield _Part(AccessCause(CauseKind.PROTECTED_BRANCHES, f"protected_branches: {words}"), view)
+            yield _PartOfChange(AccessCause(CauseKind.PROTECTED_BRANCHES, f"protected_branches: {words}"), view)
 
     def _without(self, bundle: Bundle, old: Rule | None, new: Rule | None) -> dict[int, int]:
         """The masks of the groups of a rule, as if it were as before."""
@@ -442,7 +442,7 @@ class Cell(NamedTuple):
     With `copied`, it is to copy the branch by the action to a branch without a name, which is not protected.
     """
 
-    action: Action | None
+    action: PolicyAction | None
     branch: int | None = None
     queries: int | None = None
     copied: bool = False
@@ -489,7 +489,7 @@ class Cells:
             if graph
             else []
         )
-        invoked = [Cell(Action.INVOKE_QUERY, None, number) for number in range(len(self.queries))]
+        invoked = [Cell(PolicyAction.INVOKE_QUERY, None, number) for number in range(len(self.queries))]
         base = [*about, *map(Cell, plain), *invoked]
         runs = [
             Cell(None, branch, number) for number in range(len(self.queries)) for branch in range(len(self.branches))
@@ -501,10 +501,10 @@ class Cells:
             bit for cell, bit in self._bit.items() if cell.action is None or (cell.queries is None and not cell.copied)
         )
         self.shown = sum(shown)
-        self.unguarded = self.of_action(Action.READ)
+        self.unguarded = self.of_action(PolicyAction.READ)
         """What any token may do where there is no policy."""
 
-    def of_action(self, action: Action) -> int:
+    def of_action(self, action: PolicyAction) -> int:
         """The bits of an action on every branch."""
         cells = self._bit.items()
         return sum(bit for cell, bit in cells if cell.action is action and cell.queries is None and not cell.copied)
@@ -517,17 +517,19 @@ class Cells:
             if cell.action is None and cell.queries is not None and self.writes[cell.queries] == writes
         )
 
-    def needs(self, writes: Sequence[bool | None]) -> Mapping[tuple[Action | None, int | None], tuple[int, int, int]]:
+    def needs(
+        self, writes: Sequence[bool | None]
+    ) -> Mapping[tuple[PolicyAction | None, int | None], tuple[int, int, int]]:
         """What each derived action needs, running a class of queries or copying: a bit, and where bits of another action begin.
 
         The third is where the bits of the derived action begin; both have one for each branch. `writes` says whether the queries
         of each class write, None where there are none.
         """
-        found: dict[tuple[Action | None, int | None], tuple[int, int, int]] = {}
+        found: dict[tuple[PolicyAction | None, int | None], tuple[int, int, int]] = {}
         for number, each in enumerate(writes):
             if each is not None:
-                invoke = self._bit[Cell(Action.INVOKE_QUERY, None, number)]
-                needed = self._start(Cell(Action.CHANGE if each else Action.READ, 0))
+                invoke = self._bit[Cell(PolicyAction.INVOKE_QUERY, None, number)]
+                needed = self._start(Cell(PolicyAction.CHANGE if each else PolicyAction.READ, 0))
                 found[None, number] = invoke, needed, self._start(Cell(None, 0, number))
         for action in self._copies:
             first, needed = self._bit[Cell(action, len(self.branches) - 1)], self._start(Cell(READS[action], 0))
@@ -541,7 +543,7 @@ class Cells:
         """
         if not self._copies:
             return 0
-        read, export = self._start(Cell(Action.READ, 0)), self._start(Cell(Action.EXPORT, 0))
+        read, export = self._start(Cell(PolicyAction.READ, 0)), self._start(Cell(PolicyAction.EXPORT, 0))
         others, unread = 1 << len(self.branches) - 1, 0
         for mask in allowed:
             learned = mask >> read | mask >> export

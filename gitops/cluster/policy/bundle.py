@@ -19,15 +19,15 @@ __all__ = [
     "READS",
     "SERVER_ACTIONS",
     "TARGET_SCOPED",
-    "Action",
     "BranchScope",
     "Bundle",
     "EngineKind",
+    "PolicyAction",
     "Rule",
 ]
 
 
-class Action(StrEnum):
+class PolicyAction(StrEnum):
     """What an actor may be permitted to do."""
 
     READ = "read"
@@ -43,18 +43,22 @@ class Action(StrEnum):
     RELOAD = "reload"
 
 
-SERVER_ACTIONS = frozenset({Action.GRAPH_LIST, Action.RELOAD})
+SERVER_ACTIONS = frozenset({PolicyAction.GRAPH_LIST, PolicyAction.RELOAD})
 """Actions on the server; all others are on one graph."""
 
-GRAPH_ACTIONS = frozenset(Action) - SERVER_ACTIONS
+GRAPH_ACTIONS = frozenset(PolicyAction) - SERVER_ACTIONS
 
-BRANCH_SCOPED = frozenset({Action.READ, Action.EXPORT, Action.CHANGE})
+BRANCH_SCOPED = frozenset({PolicyAction.READ, PolicyAction.EXPORT, PolicyAction.CHANGE})
 """Actions whose rules may have a `branch_scope`."""
 
-TARGET_SCOPED = frozenset({Action.SCHEMA_APPLY, Action.BRANCH_CREATE, Action.BRANCH_DELETE, Action.BRANCH_MERGE})
+TARGET_SCOPED = frozenset(
+    {PolicyAction.SCHEMA_APPLY, PolicyAction.BRANCH_CREATE, PolicyAction.BRANCH_DELETE, PolicyAction.BRANCH_MERGE}
+)
 """Actions whose rules may have a `target_branch_scope`."""
 
-READS: Mapping[Action, Action] = MappingProxyType({Action.BRANCH_CREATE: Action.READ, Action.BRANCH_MERGE: Action.READ})
+READS: Mapping[PolicyAction, PolicyAction] = MappingProxyType(
+    {PolicyAction.BRANCH_CREATE: PolicyAction.READ, PolicyAction.BRANCH_MERGE: PolicyAction.READ}
+)
 """Actions that copy a branch to their target branch, each with what it also needs on the branch that it copies."""
 
 
@@ -84,7 +88,7 @@ class Rule:
 
     id: str
     group: str
-    actions: tuple[Action, ...]
+    actions: tuple[PolicyAction, ...]
     branch_scope: BranchScope | None = None
     target_branch_scope: BranchScope | None = None
     queries: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from functools import partial
 
 from gitops.cluster.model.address import CLUSTER_SCOPE, graph_address
 from gitops.cluster.policy.bind import Enforced
-from gitops.cluster.policy.bundle import BRANCH_SCOPED, READS, SERVER_ACTIONS, TARGET_SCOPED, Action
+from gitops.cluster.policy.bundle import BRANCH_SCOPED, READS, SERVER_ACTIONS, TARGET_SCOPED, PolicyAction
 from gitops.cluster.policy.decide import MAIN, AccessDecision, AccessRequest, decide, decide_all, without_policy
 from gitops.cluster.policy.read import NodeReader
 from gitops.core.codes import Code
@@ -38,7 +38,7 @@ class Case:
     id: str
     line: int
     graph: str | None
-    actions: tuple[Action | None, ...]
+    actions: tuple[PolicyAction | None, ...]
     actors: tuple[str, ...] = ()
     branch: str | None = None
     target_branch: str | None = None
@@ -104,9 +104,9 @@ class _CaseReader:
         self._require(node, at, fields)
         texts = {key: nodes.text(asked[key], f"{place}.{key}") for key in _ASKED if key in asked}
         listed = nodes.items(fields["actions"], f"{at}.actions") if "actions" in fields else ()
-        actions: list[Action | None] = [nodes.one_of(Action, each, where) for where, each in listed]
+        actions: list[PolicyAction | None] = [nodes.one_of(PolicyAction, each, where) for where, each in listed]
         if "action" in fields:
-            actions.append(nodes.one_of(Action, asked["action"], f"{place}.action"))
+            actions.append(nodes.one_of(PolicyAction, asked["action"], f"{place}.action"))
         actors = nodes.texts(fields["actors"], f"{at}.actors") if "actors" in fields else ()
         actors += (nodes.text(fields["actor"], f"{at}.actor"),) if "actor" in fields else ()
         allowed, rule = self._expected(fields["expect"], f"{at}.expect") if "expect" in fields else (False, None)
@@ -176,7 +176,7 @@ def scopes_of(case: Case, guarded: Guarded) -> frozenset[str | None]:
     return frozenset(_scope(case, action, guarded) for action in case.actions)
 
 
-def _scope(case: Case, action: Action | None, guarded: Guarded) -> str | None:
+def _scope(case: Case, action: PolicyAction | None, guarded: Guarded) -> str | None:
     """What the action of a case is about; None where that is not known."""
     if action in SERVER_ACTIONS:
         return CLUSTER_SCOPE
@@ -185,7 +185,7 @@ def _scope(case: Case, action: Action | None, guarded: Guarded) -> str | None:
     return graph_address(case.graph) if case.graph in guarded.graphs else None
 
 
-def _unexpected(case: Case, action: Action | None, scope: str, guarded: Guarded) -> Iterator[str]:
+def _unexpected(case: Case, action: PolicyAction | None, scope: str, guarded: Guarded) -> Iterator[str]:
     """In words, each difference between what a case expects of one action and what is decided."""
     place = guarded.enforced.get(scope)
     wanted = f"run {case.query}" if action is None else action
@@ -195,7 +195,7 @@ def _unexpected(case: Case, action: Action | None, scope: str, guarded: Guarded)
         expected = {*actors, *(actor for group in groups for actor in members.get(group, ()))}
         known = expected if place is None else expected | place.bundle.actors
         may = {actor for actor in known if _decided(case, action, actor, scope, guarded).allowed}
-        if place is None and action is Action.READ:
+        if place is None and action is PolicyAction.READ:
             yield f"{wanted} on {scope}: expected exactly {_listed(expected)}; without a policy, any token may read"
         elif may != expected:
             yield f"{wanted} on {scope}: expected exactly {_listed(expected)}, got {_listed(may)}"
@@ -208,12 +208,12 @@ def _unexpected(case: Case, action: Action | None, scope: str, guarded: Guarded)
             yield f"{actor}, {wanted} on {scope}: expected rule '{case.rule}', got {decision.message}"
 
 
-def _decided(case: Case, action: Action | None, actor: str, scope: str, guarded: Guarded) -> AccessDecision:
+def _decided(case: Case, action: PolicyAction | None, actor: str, scope: str, guarded: Guarded) -> AccessDecision:
     """What is decided of one actor; of running a query, the first denial, else the permission to invoke it."""
-    asked: tuple[Action, ...] = () if action is None else (action,)
+    asked: tuple[PolicyAction, ...] = () if action is None else (action,)
     if action is None:
         writes = guarded.writes(scope, case.query or "")
-        asked = Action.INVOKE_QUERY, Action.CHANGE if writes else Action.READ
+        asked = PolicyAction.INVOKE_QUERY, PolicyAction.CHANGE if writes else PolicyAction.READ
     branch, target = case.branch or MAIN, case.target_branch or case.branch or MAIN
     copied = case.branch if case.target_branch else MAIN
     place = guarded.enforced.get(scope)
@@ -224,7 +224,7 @@ def _decided(case: Case, action: Action | None, actor: str, scope: str, guarded:
             each,
             branch if each in BRANCH_SCOPED else copied if each in READS else None,
             target if each in TARGET_SCOPED else None,
-            case.query if each is Action.INVOKE_QUERY else None,
+            case.query if each is PolicyAction.INVOKE_QUERY else None,
         )
         decisions.append(decide_all(request, without_policy if place is None else partial(decide, place.bundle)))
     return next((each for each in decisions if not each.allowed), decisions[0])

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from gitops.cluster.model.address import CLUSTER_SCOPE, Address
-from gitops.cluster.policy.bundle import SERVER_ACTIONS, Action, BranchScope, Bundle, Rule
+from gitops.cluster.policy.bundle import SERVER_ACTIONS, BranchScope, Bundle, PolicyAction, Rule
 from gitops.cluster.policy.decide import AccessDecision, AccessRequest, denial, permission, stranger
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -127,7 +127,7 @@ def _schema() -> dict[str, Any]:
                 "context": _CONTEXT,
             }
         }
-        for action in Action
+        for action in PolicyAction
     }
     return {_NAMESPACE: {"entityTypes": entities, "actions": actions}}
 
@@ -146,7 +146,7 @@ def _entities(bundle: Bundle, graph: str | None) -> list[dict[str, Any]]:
     return [{"uid": uid, "attrs": {}, "parents": above} for uid, above in entities]
 
 
-def _policy(rule: Rule, action: Action, resource: dict[str, str]) -> dict[str, Any]:
+def _policy(rule: Rule, action: PolicyAction, resource: dict[str, str]) -> dict[str, Any]:
     conditions = [
         *_covered("branch", rule.branch_scope),
         *_covered("target_branch", rule.target_branch_scope),

@@ -15,7 +15,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from gitops.cluster.policy.bundle import BRANCH_SCOPED, READS, TARGET_SCOPED, Action, BranchScope, Bundle, Rule
+from gitops.cluster.policy.bundle import BRANCH_SCOPED, READS, TARGET_SCOPED, BranchScope, Bundle, PolicyAction, Rule
 from gitops.core.dataclass import dataclass
 
 __all__ = [
@@ -48,7 +48,7 @@ class AccessRequest:
     """
 
     actor: str
-    action: Action
+    action: PolicyAction
     branch: str | None = None
     target_branch: str | None = None
     query: str | None = None
@@ -129,7 +129,7 @@ def denial(request: AccessRequest) -> AccessDecision:
 def without_policy(request: AccessRequest) -> AccessDecision:
     """The decision on a scope that no policy is bound to: any token may read, and nothing else."""
     message = "without a policy, any token may read, and nothing else"
-    return AccessDecision(allowed=request.action is Action.READ, rule=None, known=True, message=message)
+    return AccessDecision(allowed=request.action is PolicyAction.READ, rule=None, known=True, message=message)
 
 
 def permission(rule: str) -> AccessDecision:
@@ -146,7 +146,7 @@ def _covers(scope: BranchScope | None, branch: str | None, protected: frozenset[
 # Who may do something under a policy.
 
 
-def who_may(bundle: Bundle, action: Action, branch: str = MAIN, query: str | None = None) -> Mapping[str, Rule]:
+def who_may(bundle: Bundle, action: PolicyAction, branch: str = MAIN, query: str | None = None) -> Mapping[str, Rule]:
     """Each actor who may do something on a branch, in order, with the first rule by its id that permits it.
 
     `query` is the stored query that is invoked. An actor who may copy to a branch may also read one to copy.

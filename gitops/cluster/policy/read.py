@@ -19,10 +19,10 @@ from gitops.cluster.policy.bundle import (
     BRANCH_SCOPED,
     SERVER_ACTIONS,
     TARGET_SCOPED,
-    Action,
     BranchScope,
     Bundle,
     EngineKind,
+    PolicyAction,
     Rule,
 )
 from gitops.core.codes import Code
@@ -48,7 +48,7 @@ _QUERIES = re.compile(r"[A-Za-z0-9_*-]+\Z", re.ASCII)
 _SCOPES = {"branch_scope": BRANCH_SCOPED, "target_branch_scope": TARGET_SCOPED}
 _LIMITS = {
     **_SCOPES,
-    "queries": frozenset({Action.INVOKE_QUERY}),
+    "queries": frozenset({PolicyAction.INVOKE_QUERY}),
 }
 """What a rule can limit its actions by, and the actions that have it."""
 
@@ -151,11 +151,11 @@ class _BundleReader:
             self._report(Code.POLICY_RULE_GROUP_UNKNOWN, node, at, message)
         return name
 
-    def _actions(self, node: YamlNode, at: str) -> tuple[Action, ...]:
-        actions: list[Action] = []
+    def _actions(self, node: YamlNode, at: str) -> tuple[PolicyAction, ...]:
+        actions: list[PolicyAction] = []
         items = self._nodes.items(node, at)
         for place, item in items:
-            action = self._nodes.one_of(Action, item, place)
+            action = self._nodes.one_of(PolicyAction, item, place)
             if action in actions:
                 self._report(Code.POLICY_RULE_ACTION_DUPLICATE, item, place, f"the rule lists {action} already")
             elif action is not None:
@@ -176,7 +176,7 @@ class _BundleReader:
             self._nodes.wrong(node, at, "the list is empty", fix="list a query, or delete the key: then all are meant")
         return tuple(queries)
 
-    def _check_limits(self, allow: Mapping[str, YamlNode], at: str, actions: Collection[Action]) -> None:
+    def _check_limits(self, allow: Mapping[str, YamlNode], at: str, actions: Collection[PolicyAction]) -> None:
         """Whether all actions have what the rule limits them by, and are of one kind."""
         limits = [key for key in _LIMITS if key in allow]
         server = [action for action in actions if action in SERVER_ACTIONS]

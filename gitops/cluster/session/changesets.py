@@ -12,7 +12,7 @@ from datetime import timedelta
 from itertools import islice
 
 from gitops.cluster.changesets.stream import (
-    Answer,
+    ChangesetAnswer,
     FullState,
     StreamItem,
     StreamReading,
@@ -130,14 +130,14 @@ def find_changesets(
     return found
 
 
-def answer_now(wanted: WatchedChangeset, records: tuple[Changeset, ...], rules: WatchRules) -> Answer:
+def answer_now(wanted: WatchedChangeset, records: tuple[Changeset, ...], rules: WatchRules) -> ChangesetAnswer:
     """What the records that `find_changesets` found say of what is looked for."""
     if wanted.commit is not None and not records:
-        return Answer.NO_CHANGE
+        return ChangesetAnswer.NO_CHANGE
     if wanted.commit is not None:
         return answer_of_merge(records, rules.until, require_converged=rules.require_converged)
     found = [answer(each, rules.until, require_converged=rules.require_converged) for each in records]
-    return found[0] if found else Answer.WAITING
+    return found[0] if found else ChangesetAnswer.WAITING
 
 
 def read_stream(
@@ -168,7 +168,7 @@ def watch_changeset(
     pacing: Pacing,
     emit: Callable[[StreamItem], None],
     brings_nothing: BringsNothing = lambda _: False,
-) -> tuple[Answer, tuple[Changeset, ...]]:
+) -> tuple[ChangesetAnswer, tuple[Changeset, ...]]:
     """Give out what happens to a changeset, which need not exist yet, until it has an answer or the time is over.
 
     Returns the answer, WAITING when the time is over, with the records that it is about. A merge without one that brings nothing
@@ -195,15 +195,15 @@ def watch_changeset(
                 emit(item)
             position, records = reading.seq, reading.state.changesets
             if nothing:
-                return Answer.NO_CHANGE, ()
-            found = answer_now(wanted, records, rules) if records else Answer.WAITING
-            if found is not Answer.WAITING:
+                return ChangesetAnswer.NO_CHANGE, ()
+            found = answer_now(wanted, records, rules) if records else ChangesetAnswer.WAITING
+            if found is not ChangesetAnswer.WAITING:
                 return found, records
         left = (end - pacing.clock.now()).total_seconds()
         if left <= 0 and failure is not None:
             raise failure
         if left <= 0:
-            return Answer.WAITING, records
+            return ChangesetAnswer.WAITING, records
         wait = _SHORTEST if items else min(2 * wait, _LONGEST)
         pacing.pause(min(left, wait * (1 - _JITTER + 2 * _JITTER * pacing.chance())))
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from gitops.cluster.config.cluster_yaml import parse_cluster, read_cluster
 from gitops.cluster.config.declaration import CONFIG_FILE, QueryRegistry
 from gitops.cluster.config.load import load_desired
-from gitops.cluster.config.source import EntryKind, SourceError, SourceTree, normalize
+from gitops.cluster.config.source import PathKind, SourceError, SourceTree, normalize
 from gitops.cluster.model.address import Address
 from gitops.core.canonical import digest
 from gitops.core.codes import REGISTRY, Code
@@ -42,7 +42,7 @@ def named_files(
     while waiting:
         path = waiting.pop()
         try:
-            if tree.kind(path) is not EntryKind.DIR:
+            if tree.kind(path) is not PathKind.DIR:
                 yield path
                 continue
             folders += 1
@@ -50,7 +50,7 @@ def named_files(
                 raise UsageError(Code.USAGE_ERROR, f"there are more than {_MAX_FOLDERS} folders; name fewer")
             for name in tree.names(path):
                 inner = name if path == "." else f"{path}/{name}"
-                is_folder = not name.startswith(".") and tree.kind(inner) is EntryKind.DIR
+                is_folder = not name.startswith(".") and tree.kind(inner) is PathKind.DIR
                 if is_folder or is_known(name):
                     waiting.append(inner)
         except SourceError as error:
@@ -144,7 +144,7 @@ def _declared_files(tree: SourceTree, found: Diagnostics) -> Iterator[str]:
             try:
                 place = normalize(written.value, confined=True)
                 # Only an entry of a list can name a folder.
-                if written is graph.schema or by_name or tree.kind(place) is not EntryKind.DIR:
+                if written is graph.schema or by_name or tree.kind(place) is not PathKind.DIR:
                     yield place
                 else:
                     inside = "" if place == "." else f"{place}/"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gitops.cluster.config.cluster_yaml import read_cluster
 from gitops.cluster.config.declaration import CONFIG_FILE, DeclaredGraph, QueryRegistry, Text
 from gitops.cluster.config.reader import SourceReader
-from gitops.cluster.config.source import EntryKind, SourceError, SourceTree, normalize
+from gitops.cluster.config.source import PathKind, SourceError, SourceTree, normalize
 from gitops.cluster.session.fmt import named_files
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -166,7 +166,7 @@ class _LintRun:
         reads_cluster = False
         if any(path.endswith(_QUERIES) for path in files):
             try:
-                reads_cluster = self._tree.kind(CONFIG_FILE) is not EntryKind.ABSENT
+                reads_cluster = self._tree.kind(CONFIG_FILE) is not PathKind.ABSENT
             except SourceError as error:
                 self._diagnostics.add_error(error)
         for graph, schema in self._declared_graphs() if reads_cluster else ():
@@ -246,7 +246,7 @@ class _LintRun:
             seen.add(path)
             try:
                 # A query that is listed by name has a file; only the other forms can name a folder.
-                if by_name or self._tree.kind(path) is not EntryKind.DIR:
+                if by_name or self._tree.kind(path) is not PathKind.DIR:
                     yield path, item
                     continue
                 names = [name for name in self._tree.names(path) if name.endswith(_QUERIES) and name != _QUERIES]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from gitops.cluster.targets.port import ReplicaOutcome, ReplicaResult
-from gitops.compute.materialize.queries import Query
+from gitops.compute.materialize.queries import TargetQuery
 from gitops.compute.strategies.statements import denied, failed, identifier, login_refused, outcome_of, unreachable
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -29,7 +29,7 @@ from gitops.core.redact import Redactor, Secret
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["Address", "MissingColumnError", "MissingFunctionError", "MissingRelationError", "TargetConnection"]
+__all__ = ["MissingColumnError", "MissingFunctionError", "MissingRelationError", "TargetAddress", "TargetConnection"]
 
 _GRACE_S = 5
 _DENIED = "42501"
@@ -43,7 +43,7 @@ _PASSWORD = re.compile(r"(password=)('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class TargetAddress:
     """Where a target is, and how to speak to it. `place` names it in problems, as `cluster.yaml` does.
 
     Statements that read the three tables run on the compute cluster `query_cluster`, or on that of the role. It has to have a
@@ -80,7 +80,7 @@ _MISSING = (
 class TargetConnection:
     """A connection that is opened by its first use; close it in the end."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: TargetAddress) -> None:
         """Raises UsageError `target_url_invalid`, which shows nothing of the URL but its name."""
         self.place = address.place
         self._address = address
@@ -102,7 +102,7 @@ class TargetConnection:
         """Connect, unless there is a connection. Raises as the methods of the port, and UsageError `materialize_unavailable`."""
         self._connected()
 
-    def run(self, query: Query, *values: object) -> tuple[list[tuple[Any, ...]], int]:
+    def run(self, query: TargetQuery, *values: object) -> tuple[list[tuple[Any, ...]], int]:
         """The rows that a statement gives, and the number of rows that it changed.
 
         Raises MissingRelationError, MissingColumnError, MissingFunctionError, and as the methods of the port.
@@ -155,7 +155,7 @@ class TargetConnection:
         self._open = made
         if address.query_cluster is not None:
             try:
-                self.run(Query(f"SET cluster = {identifier(address.query_cluster)}"))
+                self.run(TargetQuery(f"SET cluster = {identifier(address.query_cluster)}"))
             except Exception:
                 self.close()
                 raise
@@ -172,7 +172,7 @@ class TargetConnection:
         finally:
             timer.cancel()
 
-    def _problem(self, error: psycopg.Error, query: Query, connection: psycopg.Connection) -> Exception:
+    def _problem(self, error: psycopg.Error, query: TargetQuery, connection: psycopg.Connection) -> Exception:
         text = self._text(error)
         missing = next((kind for template, kind in _MISSING if template.match(text)), None)
         if missing is not None:
@@ -200,7 +200,7 @@ def _driver() -> Any:
     return psycopg
 
 
-def _redactor(address: Address) -> Redactor:
+def _redactor(address: TargetAddress) -> Redactor:
     """What takes the passwords of a URL out of texts, as they are written there and as they are sent."""
     url = address.url.reveal()
     try:

@@ -41,7 +41,7 @@ __all__ = [
     "STRATEGIES",
     "UNLOCK",
     "WIPE_STATES",
-    "Query",
+    "TargetQuery",
     "probe",
     "rows",
 ]
@@ -78,7 +78,7 @@ SIGNALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class TargetQuery:
     """A statement, and the privilege on relations that it needs."""
 
     text: str
@@ -86,21 +86,21 @@ class Query:
     relations: tuple[str, ...] = ()
 
 
-CLUSTERS = Query(
+CLUSTERS = TargetQuery(
     """SELECT c.id, c.name, coalesce(c.managed, false), r.name, coalesce(r.size, '')
     FROM mz_catalog.mz_clusters AS c LEFT JOIN mz_catalog.mz_cluster_replicas AS r ON r.cluster_id = c.id
     WHERE c.id LIKE 'u%' ORDER BY c.name, r.name""",
     relations=(_CLUSTERS, _REPLICAS),
 )
 
-SIZES = Query(
+SIZES = TargetQuery(
     """SELECT size, credits_per_hour FROM mz_catalog.mz_cluster_replica_sizes
     ORDER BY credits_per_hour NULLS LAST, processes, workers, size""",
     relations=(_SIZES,),
 )
 
 # Parameters: ids of clusters, our application name, from when on (twice).
-ACTIVITY = Query(
+ACTIVITY = TargetQuery(
     """SELECT cluster_id, greatest(max(began_at), max(finished_at)) FROM mz_internal.mz_statement_execution_history_redacted
     WHERE cluster_id = ANY(%s::text[]) AND application_name IS DISTINCT FROM %s::text AND (began_at >= %s OR finished_at >= %s)
     GROUP BY cluster_id""",
@@ -108,7 +108,7 @@ ACTIVITY = Query(
 )
 
 # Parameters: ids of clusters, our application name, from when on (twice).
-SPANS = Query(
+SPANS = TargetQuery(
     """SELECT cluster_id, min(began_at) AS first, max(greatest(began_at, finished_at))
     FROM mz_internal.mz_statement_execution_history_redacted
     WHERE cluster_id = ANY(%s::text[]) AND application_name IS DISTINCT FROM %s::text AND (began_at >= %s OR finished_at >= %s)
@@ -120,7 +120,7 @@ SPANS = Query(
 # each source of these types, on one replica, its oldest, until that is dropped: where it is hydrated there, no other replica
 # waits for it, since it never hydrates beside it. A replica without objects has nothing to read: its processes have to be
 # online. Parameter: ids of clusters.
-HYDRATION = Query(
+HYDRATION = TargetQuery(
     """WITH objects AS (
       SELECT id, cluster_id, false AS single FROM mz_catalog.mz_indexes
       UNION ALL SELECT id, cluster_id, false FROM mz_catalog.mz_materialized_views
@@ -150,7 +150,7 @@ HYDRATION = Query(
 )
 
 # All processes of a replica report the same crash. Parameters: ids of clusters, from when on.
-CRASHES = Query(
+CRASHES = TargetQuery(
     """SELECT r.cluster_id, r.name, count(DISTINCT s.occurred_at),
       count(DISTINCT s.occurred_at) FILTER (WHERE lower(s.reason) LIKE '%%oom%%')
     FROM mz_internal.mz_cluster_replica_status_history AS s JOIN mz_catalog.mz_cluster_replicas AS r ON r.id = s.replica_id
@@ -159,9 +159,9 @@ CRASHES = Query(
     relations=(_STATUSES, _REPLICAS),
 )
 
-CREATE_TABLES: Mapping[str, Query] = MappingProxyType(
+CREATE_TABLES: Mapping[str, TargetQuery] = MappingProxyType(
     {
-        name: Query(f"CREATE TABLE IF NOT EXISTS {name} ({columns})", "CREATE", ("SCHEMA public",))
+        name: TargetQuery(f"CREATE TABLE IF NOT EXISTS {name} ({columns})", "CREATE", ("SCHEMA public",))
         for name, columns in {
             _STRATEGIES: "cluster_id TEXT NOT NULL, strategy_type TEXT NOT NULL, config JSONB NOT NULL, "
             "updated_at TIMESTAMPTZ DEFAULT now()",
@@ -174,7 +174,7 @@ CREATE_TABLES: Mapping[str, Query] = MappingProxyType(
 )
 """The three tables by name, each made where it is missing."""
 
-STRATEGIES = Query(
+STRATEGIES = TargetQuery(
     "SELECT cluster_id, strategy_type, config, updated_at FROM mz_cluster_strategies", relations=(_STRATEGIES,)
 )
 # `rows` puts one of these, as often as there are rows, where there are braces.
@@ -182,57 +182,59 @@ PAIR = "(%s::text, %s::text)"
 STORED = "(%s, %s, %s::jsonb, %s)"
 
 # Parameters: cluster id and type of each pair, and the time where there is one.
-NEWEST_PAIRS = Query(
+NEWEST_PAIRS = TargetQuery(
     "SELECT max(updated_at) FROM mz_cluster_strategies WHERE (cluster_id, strategy_type) IN ({})",
     relations=(_STRATEGIES,),
 )
-INSERT_STRATEGIES = Query(
+INSERT_STRATEGIES = TargetQuery(
     "INSERT INTO mz_cluster_strategies (cluster_id, strategy_type, config, updated_at) VALUES {}",
     "INSERT",
     (_STRATEGIES,),
 )
-PRUNE_PAIRS = Query(
+PRUNE_PAIRS = TargetQuery(
     """DELETE FROM mz_cluster_strategies
     WHERE (cluster_id, strategy_type) IN ({}) AND (updated_at IS NULL OR updated_at < %s)""",
     "DELETE",
     (_STRATEGIES,),
 )
-DELETE_PAIRS = Query(
+DELETE_PAIRS = TargetQuery(
     "DELETE FROM mz_cluster_strategies WHERE (cluster_id, strategy_type) IN ({})", "DELETE", (_STRATEGIES,)
 )
-DELETE_PAIR_STATES = Query(
+DELETE_PAIR_STATES = TargetQuery(
     "DELETE FROM mz_cluster_strategy_state WHERE (cluster_id, payload ->> 'strategy_type') IN ({})",
     "DELETE",
     (_STATES,),
 )
 
-STATES = Query(
+STATES = TargetQuery(
     "SELECT cluster_id, state_version, payload, updated_at FROM mz_cluster_strategy_state WHERE state_version = %s::int",
     relations=(_STATES,),
 )
-OWNERS = Query("SELECT DISTINCT cluster_id FROM mz_cluster_strategy_state", relations=(_STATES,))
+OWNERS = TargetQuery("SELECT DISTINCT cluster_id FROM mz_cluster_strategy_state", relations=(_STATES,))
 # Parameters: cluster id, types, and the time where there is one.
-NEWEST_STATES = Query(
+NEWEST_STATES = TargetQuery(
     """SELECT max(updated_at) FROM mz_cluster_strategy_state
     WHERE cluster_id = %s AND payload ->> 'strategy_type' = ANY(%s::text[])""",
     relations=(_STATES,),
 )
-INSERT_STATES = Query(
+INSERT_STATES = TargetQuery(
     "INSERT INTO mz_cluster_strategy_state (cluster_id, state_version, payload, updated_at) VALUES {}",
     "INSERT",
     (_STATES,),
 )
-PRUNE_STATES = Query(
+PRUNE_STATES = TargetQuery(
     """DELETE FROM mz_cluster_strategy_state WHERE cluster_id = %s AND payload ->> 'strategy_type' = ANY(%s::text[])
     AND (updated_at IS NULL OR updated_at < %s)""",
     "DELETE",
     (_STATES,),
 )
-WIPE_STATES = Query("DELETE FROM mz_cluster_strategy_state WHERE cluster_id = ANY(%s::text[])", "DELETE", (_STATES,))
-DROP_STATES = Query("DROP TABLE IF EXISTS mz_cluster_strategy_state", "DROP", (_STATES,))
+WIPE_STATES = TargetQuery(
+    "DELETE FROM mz_cluster_strategy_state WHERE cluster_id = ANY(%s::text[])", "DELETE", (_STATES,)
+)
+DROP_STATES = TargetQuery("DROP TABLE IF EXISTS mz_cluster_strategy_state", "DROP", (_STATES,))
 
 # Parameters: the columns of the row in their order, and its id again.
-AUDIT = Query(
+AUDIT = TargetQuery(
     """INSERT INTO mz_cluster_strategy_actions (action_id, cluster_id, action_sql, decision_ctx, executed, error_message)
     SELECT %s::text, %s::text, %s::text, %s::jsonb, %s::bool, %s::text
     WHERE NOT EXISTS (SELECT 1 FROM mz_cluster_strategy_actions WHERE action_id = %s)""",
@@ -241,25 +243,25 @@ AUDIT = Query(
 )
 
 # Parameters: ids of clusters, from when on.
-AUDITED = Query(
+AUDITED = TargetQuery(
     """SELECT action_id, cluster_id, coalesce(action_sql, ''), decision_ctx, coalesce(executed, false), error_message, created_at
     FROM mz_cluster_strategy_actions WHERE cluster_id = ANY(%s::text[]) AND created_at >= %s
     ORDER BY created_at, action_id""",
     relations=(_ACTIONS,),
 )
 
-LOCK = Query("SELECT pg_try_advisory_lock(%s::bigint)")
-UNLOCK = Query("SELECT pg_advisory_unlock_all()")
+LOCK = TargetQuery("SELECT pg_try_advisory_lock(%s::bigint)")
+UNLOCK = TargetQuery("SELECT pg_advisory_unlock_all()")
 
 
-def rows(query: Query, row: str, length: int) -> Query:
+def rows(query: TargetQuery, row: str, length: int) -> TargetQuery:
     """The query with so many rows of parameters where it has braces."""
-    return Query(query.text.format(", ".join([row] * length)), query.privilege, query.relations)
+    return TargetQuery(query.text.format(", ".join([row] * length)), query.privilege, query.relations)
 
 
-def probe(relations: Mapping[str, tuple[str, ...]]) -> Query:
+def probe(relations: Mapping[str, tuple[str, ...]]) -> TargetQuery:
     """A query that gives nothing, and fails where a relation or a column is missing."""
     each = "(SELECT {} FROM {} LIMIT 0) AS r{}".format
     parts = (each(", ".join(columns), name, at) for at, (name, columns) in enumerate(relations.items()))
     text = "SELECT 1 FROM " + ", ".join(parts)  # noqa: S608 - names of this module
-    return Query(text, relations=tuple(relations))
+    return TargetQuery(text, relations=tuple(relations))

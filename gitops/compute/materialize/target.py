@@ -33,10 +33,10 @@ from gitops.cluster.targets.signals import (
 )
 from gitops.compute.materialize import queries
 from gitops.compute.materialize.connection import (
-    Address,
     MissingColumnError,
     MissingFunctionError,
     MissingRelationError,
+    TargetAddress,
     TargetConnection,
 )
 from gitops.compute.strategies import statements
@@ -51,7 +51,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 class MaterializeTarget:
     """Implements StrategyTarget with one connection for statements, and one for the lock where it is taken."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: TargetAddress) -> None:
         """Raises UsageError `target_url_invalid`."""
         self._address = address
         self._statements = TargetConnection(address)
@@ -143,7 +143,7 @@ class MaterializeTarget:
                 found.setdefault(owner, set()).add(replica)
         return {owner: frozenset(names) for owner, names in found.items()}
 
-    def _signals(self, query: queries.Query, *values: object) -> list[tuple[Any, ...]]:
+    def _signals(self, query: queries.TargetQuery, *values: object) -> list[tuple[Any, ...]]:
         """Rows of the system catalog; what is missing there is a signal that is not available."""
         try:
             return self._statements.run(query, *values)[0]
@@ -191,7 +191,7 @@ class MaterializeTarget:
             found.setdefault(owner, []).append((first.astimezone(UTC), last.astimezone(UTC)))
         return found
 
-    def _if_there(self, query: queries.Query, *values: object) -> list[tuple[Any, ...]]:
+    def _if_there(self, query: queries.TargetQuery, *values: object) -> list[tuple[Any, ...]]:
         """Rows of one of the three tables, none where it is missing."""
         try:
             return self._on_table(query, *values)[0]
@@ -242,7 +242,7 @@ class MaterializeTarget:
         self._write(queries.rows(queries.INSERT_STATES, queries.STORED, len(values)), *chain.from_iterable(values))
         self._write(queries.PRUNE_STATES, cluster_id, types, at)
 
-    def _after(self, query: queries.Query, values: Iterable[object], at: datetime) -> datetime:
+    def _after(self, query: queries.TargetQuery, values: Iterable[object], at: datetime) -> datetime:
         """The time, or one that is later than the newest of the rows that are there."""
         newest = self._write(query, *values)[0][0][0]
         return at if newest is None else max(at, newest.astimezone(UTC) + _TICK)
@@ -265,14 +265,14 @@ class MaterializeTarget:
         values = (row.action_id, row.cluster_id, row.action_sql, context, row.executed, row.error_message)
         self._write(queries.AUDIT, *values, row.action_id)
 
-    def _write(self, query: queries.Query, *values: object) -> tuple[list[tuple[Any, ...]], int]:
+    def _write(self, query: queries.TargetQuery, *values: object) -> tuple[list[tuple[Any, ...]], int]:
         """Carry out a statement on a table that has to be there."""
         try:
             return self._on_table(query, *values)
         except MissingRelationError as error:
             raise statements.failed(self._statements.place, str(error)) from None
 
-    def _on_table(self, query: queries.Query, *values: object) -> tuple[list[tuple[Any, ...]], int]:
+    def _on_table(self, query: queries.TargetQuery, *values: object) -> tuple[list[tuple[Any, ...]], int]:
         """Carry out a statement on a table. One with other columns was not made by a program that keeps these tables."""
         try:
             return self._statements.run(query, *values)

@@ -40,7 +40,7 @@ from gitops.cluster.targets.signals import (
 )
 from gitops.core.dataclass import dataclass
 
-__all__ = ["GAP", "SUSPENDED", "ActionKind", "Decision", "ReplicaAction", "burst_name", "decide"]
+__all__ = ["GAP", "SUSPENDED", "ActionKind", "ReplicaAction", "StrategyDecision", "burst_name", "decide"]
 
 
 GUARD = "guard"
@@ -60,17 +60,17 @@ class ReplicaAction:
     kind: ActionKind
     replica: str
     spec: ReplicaSpec
-    reasons: tuple[Reason, ...]
+    reasons: tuple[ReplicaReason, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class StrategyDecision:
     """What a cluster shall have, the actions that lead there in their order, and what each strategy remembers if they succeed.
 
     `refused` says which strategies wanted more than the limits permit.
     """
 
-    desired: DesiredState
+    desired: DesiredReplicas
     actions: tuple[ReplicaAction, ...]
     states: Mapping[StrategyType, StrategyState]
     refused: tuple[str, ...] = ()
@@ -82,9 +82,9 @@ def decide(
     states: Mapping[StrategyType, StrategyState],
     signals: Signals,
     limits: Limits,
-) -> Decision:
+) -> StrategyDecision:
     """Decide by the steps above; a strategy without a state begins with one."""
-    desired, after, refused = DesiredState.of(cluster), {}, list[str]()
+    desired, after, refused = DesiredReplicas.of(cluster), {}, list[str]()
     for rule in sorted(rules, key=lambda each: type_of(each).priority):
         kind = type_of(rule)
         state = states.get(kind) or StrategyState(kind, cluster.name, first_seen=signals.now)
@@ -98,7 +98,9 @@ def decide(
             after[kind] = state
             refused.append(f"{kind}: {excess}")
     actions = _actions(desired, cluster, signals)
-    return Decision(desired, actions, MappingProxyType(_remembered(after, states, cluster, actions)), tuple(refused))
+    return StrategyDecision(
+        desired, actions, MappingProxyType(_remembered(after, states, cluster, actions)), tuple(refused)
+    )
 
 
 def _remembered(
@@ -121,7 +123,7 @@ def _remembered(
     return kept
 
 
-def _guarded(desired: DesiredState, cluster: ComputeCluster, signals: Signals) -> DesiredState:
+def _guarded(desired: DesiredReplicas, cluster: ComputeCluster, signals: Signals) -> DesiredReplicas:
     for name, spec in sorted(desired.target_replicas.items()):
         if (there := cluster.replicas.get(name, spec)) != spec:
             desired = desired.with_replica(name, there, GUARD, f"size_in_place: it keeps its size {there.size}")
@@ -135,7 +137,7 @@ def _guarded(desired: DesiredState, cluster: ComputeCluster, signals: Signals) -
     return desired
 
 
-def _actions(desired: DesiredState, cluster: ComputeCluster, signals: Signals) -> tuple[ReplicaAction, ...]:
+def _actions(desired: DesiredReplicas, cluster: ComputeCluster, signals: Signals) -> tuple[ReplicaAction, ...]:
     wanted, there = desired.target_replicas, cluster.replicas
     created = sorted(wanted.keys() - there.keys(), key=lambda name: (signals.sizes.rank(wanted[name].size), name))
     gone = sorted(there.keys() - wanted.keys())
@@ -144,7 +146,7 @@ def _actions(desired: DesiredState, cluster: ComputeCluster, signals: Signals) -
     return drops + creates if GAP in desired.metadata else creates + drops
 
 
-def _excess(wanted: DesiredState, cluster: ComputeCluster, signals: Signals, limits: Limits) -> str | None:
+def _excess(wanted: DesiredReplicas, cluster: ComputeCluster, signals: Signals, limits: Limits) -> str | None:
     """Why there would be too much after the creates, and before the drops unless these come first; None if there would not be."""
     created = [spec for name, spec in wanted.target_replicas.items() if name not in cluster.replicas]
     if not created:
@@ -168,7 +170,7 @@ def _excess(wanted: DesiredState, cluster: ComputeCluster, signals: Signals, lim
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class ReplicaReason:
     """Why a replica is wanted, or is not: the strategy or guard that says so, and a sentence."""
 
     by: str
@@ -180,17 +182,17 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class DesiredState:
+class DesiredReplicas:
     """The replicas by name, the priority of the strategy that had the last word, and every reason so far."""
 
     cluster_id: str
     target_replicas: Mapping[str, ReplicaSpec]
     priority: int = 0
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[ReplicaReason, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
-    def of(cls, cluster: ComputeCluster) -> DesiredState:
+    def of(cls, cluster: ComputeCluster) -> DesiredReplicas:
         """The cluster as it is."""
         return cls(cluster.cluster_id, MappingProxyType(dict(cluster.replicas)))
 
@@ -203,20 +205,22 @@ class DesiredState:
         """The names of the replicas in order, or of those that have a size."""
         return sorted(name for name, spec in self.target_replicas.items() if size is None or spec.size == size)
 
-    def because(self, replica: str) -> tuple[Reason, ...]:
+    def because(self, replica: str) -> tuple[ReplicaReason, ...]:
         """The reasons that are about one replica."""
         return tuple(reason for reason in self.reasons if reason.replica == replica)
 
-    def with_replica(self, name: str, spec: ReplicaSpec, by: str, text: str) -> DesiredState:
+    def with_replica(self, name: str, spec: ReplicaSpec, by: str, text: str) -> DesiredReplicas:
         """The same with a replica more."""
         replicas = MappingProxyType({**self.target_replicas, name: spec})
-        return replace(self, target_replicas=replicas, reasons=(*self.reasons, Reason(by, name, text)))
+        return replace(self, target_replicas=replicas, reasons=(*self.reasons, ReplicaReason(by, name, text)))
 
-    def without(self, names: Iterable[str], by: str, text: str) -> DesiredState:
+    def without(self, names: Iterable[str], by: str, text: str) -> DesiredReplicas:
         """The same without some replicas, all for one reason."""
         gone = sorted(set(names) & self.target_replicas.keys())
         kept = MappingProxyType({name: spec for name, spec in self.target_replicas.items() if name not in gone})
-        return replace(self, target_replicas=kept, reasons=(*self.reasons, *(Reason(by, name, text) for name in gone)))
+        return replace(
+            self, target_replicas=kept, reasons=(*self.reasons, *(ReplicaReason(by, name, text) for name in gone))
+        )
 
 
 # -- What each strategy wants, given what the strategies before it want ------------------------------------------------
@@ -226,7 +230,7 @@ class DesiredState:
 
 
 Strategy: TypeAlias = Callable[
-    [DesiredState, StrategyState, Any, Signals, ComputeCluster], tuple[DesiredState, StrategyState]
+    [DesiredReplicas, StrategyState, Any, Signals, ComputeCluster], tuple[DesiredReplicas, StrategyState]
 ]
 
 SUSPENDED = "suspended"
@@ -243,8 +247,8 @@ def burst_name(cluster: str) -> str:
 
 
 def target_size(
-    desired: DesiredState, state: StrategyState, rule: TargetSize, signals: Signals, cluster: ComputeCluster
-) -> tuple[DesiredState, StrategyState]:
+    desired: DesiredReplicas, state: StrategyState, rule: TargetSize, signals: Signals, cluster: ComputeCluster
+) -> tuple[DesiredReplicas, StrategyState]:
     """A replica of the size, whatever its name, but not the one that `burst` will remove; once it is hydrated, no others.
 
     With `drop_first` no others from then on, but only for a size that the target has: nothing goes for one that never comes.
@@ -273,8 +277,8 @@ def target_size(
 
 
 def shrink_to_fit(
-    desired: DesiredState, state: StrategyState, rule: ShrinkToFit, signals: Signals, cluster: ComputeCluster
-) -> tuple[DesiredState, StrategyState]:
+    desired: DesiredReplicas, state: StrategyState, rule: ShrinkToFit, signals: Signals, cluster: ComputeCluster
+) -> tuple[DesiredReplicas, StrategyState]:
     """One replica of each size up to the largest; then the smallest that hydrates without crashing, with those below it."""
     by = StrategyType.SHRINK_TO_FIT.value
     failed = {size: at for size, at in state.failed_sizes.items() if signals.now - at < _FAILURES_COUNT_FOR}
@@ -306,8 +310,8 @@ def shrink_to_fit(
 
 
 def burst(
-    desired: DesiredState, state: StrategyState, rule: Burst, signals: Signals, cluster: ComputeCluster
-) -> tuple[DesiredState, StrategyState]:
+    desired: DesiredReplicas, state: StrategyState, rule: Burst, signals: Signals, cluster: ComputeCluster
+) -> tuple[DesiredReplicas, StrategyState]:
     """A large replica while no other one is hydrated."""
     by, name = StrategyType.BURST.value, burst_name(cluster.name)
     there = cluster.replicas.get(name)
@@ -330,8 +334,8 @@ def burst(
 
 
 def idle_suspend(
-    desired: DesiredState, state: StrategyState, rule: IdleSuspend, signals: Signals, cluster: ComputeCluster
-) -> tuple[DesiredState, StrategyState]:
+    desired: DesiredReplicas, state: StrategyState, rule: IdleSuspend, signals: Signals, cluster: ComputeCluster
+) -> tuple[DesiredReplicas, StrategyState]:
     """No replicas after so many seconds without activity. What brings them back is the strategy that wants them."""
     seen = (state.first_seen, state.woken, signals.last_activity)
     idle_s = (signals.now - max(at for at in seen if at is not None)).total_seconds()

@@ -53,7 +53,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
 
-__all__ = ["Replay", "Trace", "read_scenario", "replay_of"]
+__all__ = ["Replay", "SignalTrace", "read_scenario", "replay_of"]
 
 
 _DAY_S = 24 * 3600
@@ -221,7 +221,7 @@ def _sizes(declared: DeclaredStrategies) -> list[tuple[Place, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class SignalTrace:
     """What a target says of one compute cluster from `since` until `until`.
 
     `cluster` has the replicas at the end; `audited` are its audit rows and `spans` the times of its statements, both in order.
@@ -264,7 +264,7 @@ class _Event:
     reasons: tuple[str, ...]
 
 
-def replay_of(trace: Trace, interval_s: int) -> Replay:
+def replay_of(trace: SignalTrace, interval_s: int) -> Replay:
     """The scenario of a trace, for ticks that come every `interval_s` seconds.
 
     The same trace always gives the same replay. Rows that were not executed, or whose statement cannot be read, are passed over.
@@ -302,7 +302,7 @@ def replay_of(trace: Trace, interval_s: int) -> Replay:
     return Replay(scenario, recorded, (*_assumed(trace, interval_s, unsized, passed_over),))
 
 
-def _assumed(trace: Trace, interval_s: int, unsized: Iterable[str], passed_over: int) -> Iterator[str]:
+def _assumed(trace: SignalTrace, interval_s: int, unsized: Iterable[str], passed_over: int) -> Iterator[str]:
     yield f"a tick comes every {interval_s} s, and the strategies begin without a memory"
     yield f"a replica of any other size hydrates in {HYDRATION_S} s; what is there at the start is hydrated"
     yield "no replica crashes"
@@ -317,7 +317,7 @@ def _assumed(trace: Trace, interval_s: int, unsized: Iterable[str], passed_over:
         yield f"audit rows whose statement cannot be read changed nothing: {passed_over}"
 
 
-def _events(trace: Trace) -> tuple[list[_Event], int]:
+def _events(trace: SignalTrace) -> tuple[list[_Event], int]:
     """The statements that were executed, in order, and how many rows cannot be read."""
     found, passed_over = [], 0
     for row in trace.audited:
@@ -340,7 +340,7 @@ def _events(trace: Trace) -> tuple[list[_Event], int]:
     return found, passed_over
 
 
-def _at_start(trace: Trace, events: Iterable[_Event]) -> tuple[dict[str, str], list[str]]:
+def _at_start(trace: SignalTrace, events: Iterable[_Event]) -> tuple[dict[str, str], list[str]]:
     """The sizes of the replicas that were there before all events, by name, and the names whose size nothing says.
 
     Those are the ones whose first event is a drop, and those of now that have none.
@@ -356,7 +356,7 @@ def _at_start(trace: Trace, events: Iterable[_Event]) -> tuple[dict[str, str], l
     return dict(sorted(found.items())), sorted(unsized)
 
 
-def _fallback(trace: Trace) -> str:
+def _fallback(trace: SignalTrace) -> str:
     """The size of a replica of which nothing says it: the smallest one that the cluster has now, else that the target has."""
     there = {each.size for each in trace.cluster.replicas.values()}
     return min(there or trace.sizes.credits or ("unknown",), key=trace.sizes.rank)
@@ -405,7 +405,7 @@ def _rehydrated(
     return tuple(found)
 
 
-def _spans(trace: Trace, interval_s: int, length_s: int) -> Iterator[Activity]:
+def _spans(trace: SignalTrace, interval_s: int, length_s: int) -> Iterator[Activity]:
     """The spans of statements, each until the next tick at least, joined where no tick falls between them."""
     first = last = None
     for began, ended in trace.spans:

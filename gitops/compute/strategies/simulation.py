@@ -16,7 +16,7 @@ from gitops.compute.strategies.decision import ActionKind, ReplicaAction, decide
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 
-__all__ = ["HYDRATION_S", "Activity", "Crashing", "Scenario", "Step", "Timeline", "Usage", "simulate"]
+__all__ = ["HYDRATION_S", "Activity", "Crashing", "Scenario", "SimulatedStep", "SimulatedUsage", "Timeline", "simulate"]
 
 HYDRATION_S = 300
 """How long a replica takes to hydrate, where nothing says it."""
@@ -65,7 +65,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SimulatedStep:
     """One interval: what the tick at its start did, and what was there until the next one.
 
     `problem` is why a strategy did not get what it wanted. `active` says whether statements ran at the tick.
@@ -81,7 +81,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class SimulatedUsage:
     """Sums over a timeline. `unserved_s` counts intervals in which statements ran and no replica was hydrated."""
 
     replica_hours: float
@@ -96,15 +96,15 @@ class Timeline:
     """The steps of a scenario, one for each tick."""
 
     scenario: Scenario
-    steps: tuple[Step, ...]
+    steps: tuple[SimulatedStep, ...]
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> SimulatedUsage:
         """What it adds up to."""
         scenario = self.scenario
         ends = [*(step.at_s for step in self.steps[1:]), scenario.length_s]
         spans = [(step, end - step.at_s) for step, end in zip(self.steps, ends, strict=True)]
-        return Usage(
+        return SimulatedUsage(
             replica_hours=sum(len(step.replicas) * seconds for step, seconds in spans) / 3600,
             credits=sum(step.credits_per_hour * seconds for step, seconds in spans) / 3600,
             unserved_s=sum(seconds for step, seconds in spans if step.active and not step.hydrated),
@@ -118,7 +118,7 @@ def simulate(scenario: Scenario) -> Timeline:
     return Timeline(scenario, tuple(_steps(scenario)))
 
 
-def _steps(scenario: Scenario) -> Iterator[Step]:
+def _steps(scenario: Scenario) -> Iterator[SimulatedStep]:
     long_ago = -max((*scenario.hydration_s.values(), _CRASHES_COUNT_FOR_S)) - 1
     since = dict.fromkeys(scenario.replicas, long_ago)
     sizes = dict(scenario.replicas)
@@ -133,7 +133,7 @@ def _steps(scenario: Scenario) -> Iterator[Step]:
                 sizes[action.replica], since[action.replica] = action.spec.size, at_s
             else:
                 del sizes[action.replica], since[action.replica]
-        yield Step(
+        yield SimulatedStep(
             at_s,
             made.actions,
             "; ".join(f"{Code.REPLICA_LIMIT_EXCEEDED}: {each}" for each in made.refused) or None,

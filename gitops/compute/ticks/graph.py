@@ -52,7 +52,7 @@ from gitops.cluster.model.strategy import StrategyType
 from gitops.cluster.plan.layers import layers
 from gitops.cluster.targets.port import AuditRow, ReplicaOutcome, ReplicaResult, StrategyTarget, TargetReader
 from gitops.cluster.targets.signals import ComputeCluster, Signals
-from gitops.compute.strategies.decision import GAP, SUSPENDED, ActionKind, Decision
+from gitops.compute.strategies.decision import GAP, SUSPENDED, ActionKind, StrategyDecision
 from gitops.compute.strategies.statements import create_replica, drop_replica
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
@@ -132,7 +132,9 @@ class TickAction:
         return MappingProxyType(dict(sorted(form.items())))
 
 
-def actions_of(rules: ComputeRules, cluster: ComputeCluster, decision: Decision, signals: Signals) -> list[TickAction]:
+def actions_of(
+    rules: ComputeRules, cluster: ComputeCluster, decision: StrategyDecision, signals: Signals
+) -> list[TickAction]:
     """The actions of a decision in their order."""
     seen, metadata = signals_digest(signals), decision.desired.metadata
     suspends = SUSPENDED in metadata or GAP in metadata

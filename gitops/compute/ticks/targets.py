@@ -17,7 +17,7 @@ from gitops.cluster.session.workspace import OpenTarget
 from gitops.cluster.targets.port import TARGET_LOCK, StrategyTarget, TargetReader
 from gitops.cluster.targets.projection import claimed_message, claims, place_of
 from gitops.cluster.targets.signals import ComputeCluster, Signals, StrategyState
-from gitops.compute.strategies.decision import Decision, decide
+from gitops.compute.strategies.decision import StrategyDecision, decide
 from gitops.compute.ticks.graph import TickAction, actions_of
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -55,7 +55,7 @@ class Decided:
     cluster: ComputeCluster
     signals: Signals
     states: Mapping[StrategyType, StrategyState]
-    decision: Decision
+    decision: StrategyDecision
 
     @property
     def actions(self) -> list[TickAction]:

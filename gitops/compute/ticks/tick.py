@@ -21,7 +21,7 @@ from dataclasses import replace
 from gitops.cluster.apply.projection import reconcile
 from gitops.cluster.apply.recover import INTERRUPTED
 from gitops.cluster.apply.run import begins_at, write_events
-from gitops.cluster.apply.runner import Limits, report_interrupt, run_graph
+from gitops.cluster.apply.runner import RunLimits, report_interrupt, run_graph
 from gitops.cluster.changesets.lifecycle import Journal
 from gitops.cluster.changesets.runs import RunLog
 from gitops.cluster.config.cluster_yaml import load_header
@@ -203,7 +203,7 @@ def _carry_out(
         tick_graph(actions),
         work,
         clock=workspace.clock,
-        limits=Limits(
+        limits=RunLimits(
             workspace.workers or min(_MOST_WORKERS, len(targets)),
             cancel=workspace.cancel,
             time_limit=workspace.time_limit,

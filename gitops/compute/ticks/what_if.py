@@ -27,7 +27,7 @@ from gitops.cluster.session.workspace import OpenTarget, Workspace
 from gitops.cluster.targets.port import TargetReader
 from gitops.cluster.targets.projection import place_of
 from gitops.cluster.targets.signals import ComputeCluster, SizeTable
-from gitops.compute.strategies.scenario import Replay, Trace, replay_of
+from gitops.compute.strategies.scenario import Replay, SignalTrace, replay_of
 from gitops.compute.strategies.simulation import Timeline, simulate
 from gitops.compute.ticks.targets import Decided, Selection, claims_on, decide_all
 from gitops.core.codes import REGISTRY, Code
@@ -257,7 +257,7 @@ def traces(
     audited, spans = target.audited(owners, since=since), target.activity(owners, since=since)
     return [
         replay_of(
-            Trace(
+            SignalTrace(
                 each,
                 sizes[each.cluster_id],
                 since,

@@ -189,7 +189,7 @@ def map_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FormMember:
     """A member of a record that differs from a plain one in its name, or in that it may be absent."""
 
     form: Form[Any]
@@ -201,22 +201,22 @@ class Member:
     """Whether the default is written out; else the member is left out again."""
 
 
-def optional(form: Form[Any], default: Any = None, *, attribute: str = "", written: bool = True) -> Member:
+def optional(form: Form[Any], default: Any = None, *, attribute: str = "", written: bool = True) -> FormMember:
     """A member that may be absent. The default is written out unless `written` is false."""
-    return Member(form, attribute, default, written)
+    return FormMember(form, attribute, default, written)
 
 
-def constant(value: Any) -> Member:
+def constant(value: Any) -> FormMember:
     """A member that always has this value, which no attribute holds."""
 
     def read(found: Any) -> Any:
         if type(found) is not type(value) or found != value:
             raise _mismatch(repr(value), found)
 
-    return Member(Form(read, lambda _: value), attribute=None)
+    return FormMember(Form(read, lambda _: value), attribute=None)
 
 
-Members = Mapping[str, "Form[Any] | Member | Members"]
+Members = Mapping[str, "Form[Any] | FormMember | Members"]
 """Name to form. A mapping inside is an object whose members are attributes of the same record."""
 
 
@@ -265,7 +265,7 @@ class _Fields:
         self._names = tuple(members)
         self._inner = {name: _Fields(member) for name, member in members.items() if isinstance(member, Mapping)}
         plain = {
-            name: member if isinstance(member, Member) else Member(member)
+            name: member if isinstance(member, FormMember) else FormMember(member)
             for name, member in members.items()
             if not isinstance(member, Mapping)
         }

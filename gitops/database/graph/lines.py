@@ -18,7 +18,7 @@ from functools import partial
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.documents.forms import TEXT, ULID, Member, list_of, map_of, nullable, record, text_form
+from gitops.core.documents.forms import TEXT, ULID, FormMember, list_of, map_of, nullable, record, text_form
 from gitops.core.errors import GitopsError
 from gitops.database.graph import layout
 from gitops.database.graph.manifest import (
@@ -175,7 +175,7 @@ _LINE = record(
     # The name of a branch is the key of its line.
     partial(Line, ""),
     {
-        "line": Member(ULID, "id"),
+        "line": FormMember(ULID, "id"),
         "fork": VERSION_REF,
         "forked_from": NAME,
         "inherits": list_of(record(InheritedVersions, {"line": LINE_ID, "until": number(1)})),

@@ -35,7 +35,7 @@ from gitops.core.documents.forms import (
     TEXT,
     ULID,
     Form,
-    Member,
+    FormMember,
     Members,
     integer,
     list_of,
@@ -340,7 +340,7 @@ _MANIFEST_2: Members = {
     "message": nullable(TEXT),
     "actor": nullable(TEXT),
     "ts": TIME,
-    "schema": {"source": Member(DIGEST, "schema_source"), "ir": Member(DIGEST, "schema_ir")},
+    "schema": {"source": FormMember(DIGEST, "schema_source"), "ir": FormMember(DIGEST, "schema_ir")},
     "tables": map_of(record(TableEntry, _TABLE), key=_KEY.read),
     "dropped": list_of(record(DroppedTable, {**_DROPPED, "purged": BOOLEAN})),
 }

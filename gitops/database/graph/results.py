@@ -352,7 +352,7 @@ class RowProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeResult(GraphReport):
+class BranchMergeResult(GraphReport):
     """`manifest_version` is the target's newest version afterwards; `rows` has the number of rows that came in, by table key.
 
     `published` is what the merge published, None if it published nothing. `branch_deleted` says whether the source was deleted

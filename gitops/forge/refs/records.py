@@ -26,7 +26,7 @@ from gitops.core.documents.forms import (
     TEXT,
     TIME,
     Form,
-    Member,
+    FormMember,
     Members,
     enum,
     integer,
@@ -136,7 +136,7 @@ CHECK = _document(
             "name": LINE,
             "state": enum(CheckState),
             "title": LINE,
-            "notes": Member(list_of(_ANNOTATION), "annotations"),
+            "notes": FormMember(list_of(_ANNOTATION), "annotations"),
         },
     )
 )
@@ -183,7 +183,7 @@ _OPEN = Form(lambda value: _STATE.read(value) == "open", lambda is_open: "open" 
 ISSUE = _document(
     record(
         partial(RecordedIssue, body=""),
-        {"marker": LINE, "author": LINE, "title": LINE, "state": Member(_OPEN, "open"), "opened_at": TIME},
+        {"marker": LINE, "author": LINE, "title": LINE, "state": FormMember(_OPEN, "open"), "opened_at": TIME},
     )
 )
 

@@ -291,10 +291,10 @@ def open_target(place: str, url: Secret, *, application_name: str, query_cluster
     The three tables are read on the compute cluster `query_cluster`, or on that of the role; it has to have a replica. Raises
     UsageError `target_url_invalid`; entering raises UsageError `materialize_unavailable` where the driver is not installed.
     """
-    from gitops.compute.materialize.connection import Address
+    from gitops.compute.materialize.connection import TargetAddress
     from gitops.compute.materialize.target import MaterializeTarget
 
-    return MaterializeTarget(Address(place, url, application_name, query_cluster))
+    return MaterializeTarget(TargetAddress(place, url, application_name, query_cluster))
 
 
 def declared_target(

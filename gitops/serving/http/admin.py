@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from gitops.cluster.model.served import RevisionIdentity
-from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import AccessRequest
 from gitops.core.dataclass import dataclass
 from gitops.serving.access import authenticate, authorize, is_loopback, refuse_other_sites
 from gitops.serving.answers import (
-    Answer,
     ApiCode,
     ApiProblem,
+    BodyAnswer,
     ProblemError,
     bad_request,
     encode_headers,
@@ -38,7 +38,7 @@ from gitops.serving.http.route import Parameter, read_parameters
 from gitops.serving.http.work import HttpContext
 from gitops.serving.process import Reload, ServingGeneration
 
-__all__ = ["AdminApp", "Asked", "Load", "StatusDoor", "WorkerStatus", "ask_workers"]
+__all__ = ["AdminApp", "Asked", "Load", "ProcessStatus", "StatusDoor", "ask_workers"]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -82,7 +82,7 @@ class AdminApp:
         await send({"type": "http.response.start", "status": answer.status, "headers": encode_headers(headers)})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
 
-    async def _answered(self, scope: Scope) -> Answer:
+    async def _answered(self, scope: Scope) -> BodyAnswer:
         try:
             # Probes and scrapes may come by any name, but not to a loopback address.
             refuse_other_sites(scope, any_host=not is_loopback(scope["server"][0]))
@@ -94,7 +94,7 @@ class AdminApp:
             message = "the request failed; the log of the server says why"
             return problem_answer(ApiProblem(500, ApiCode.INTERNAL, message))
 
-    def _handler(self, scope: Scope) -> Callable[[Scope], Awaitable[Answer]]:
+    def _handler(self, scope: Scope) -> Callable[[Scope], Awaitable[BodyAnswer]]:
         found = self._paths.get(scope["path"])
         if found is None:
             raise not_found(f"the admin address has {', '.join(self._paths)}")
@@ -109,17 +109,17 @@ class AdminApp:
         self._started = self._started or len(asked.statuses) == self._workers
         return asked
 
-    async def _startup(self, scope: Scope) -> Answer:
+    async def _startup(self, scope: Scope) -> BodyAnswer:
         read_parameters(scope["query_string"], ())
         await self._look({})
         return json_answer({"started": self._started}, 200 if self._started else 503)
 
-    async def _live(self, scope: Scope) -> Answer:
+    async def _live(self, scope: Scope) -> BodyAnswer:
         read_parameters(scope["query_string"], ())
         silent = (await self._look({})).silent
         return json_answer({"live": silent == 0, "workers": {"silent": silent}}, 503 if silent else 200)
 
-    async def _ready(self, scope: Scope) -> Answer:
+    async def _ready(self, scope: Scope) -> BodyAnswer:
         strict = read_parameters(scope["query_string"], (_STRICT,)).get("strict", "0")
         if strict not in ("0", "1"):
             raise bad_request("strict is 0 or 1")
@@ -152,10 +152,10 @@ class AdminApp:
         answer = {"ready": not reasons, "reasons": reasons, "workers": workers, **form}
         return json_answer(answer, 503 if reasons else 200)
 
-    async def _metrics(self, scope: Scope) -> Answer:
+    async def _metrics(self, scope: Scope) -> BodyAnswer:
         read_parameters(scope["query_string"], ())
         media_type, text = self._numbers(await self._look({"graphs": True}))
-        return Answer(200, text, media_type)
+        return BodyAnswer(200, text, media_type)
 
 
 # What a worker says of itself to the process of the admin address, and how it is asked.
@@ -181,7 +181,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerStatus:
+class ProcessStatus:
     """One process that serves: the revision and when it was accepted (seconds since 1970), and its load.
 
     `ready` and `quarantined` count graphs. `graphs` has their ids, each with the code of what keeps it from being served, None
@@ -214,7 +214,7 @@ class WorkerStatus:
         }
 
     @classmethod
-    def of_form(cls, form: Mapping[str, Any]) -> WorkerStatus:
+    def of_form(cls, form: Mapping[str, Any]) -> ProcessStatus:
         """As it was sent."""
         return cls(**{**form, "revision": RevisionIdentity(*form["revision"]), "load": Load(*form["load"])})
 
@@ -246,12 +246,12 @@ class StatusDoor:
         finally:
             writer.close()
 
-    def status(self, question: Mapping[str, Any]) -> WorkerStatus:
+    def status(self, question: Mapping[str, Any]) -> ProcessStatus:
         """What this process is at; with the ids of graphs for `{"graphs": true}`, and for an actor who may list them."""
         generation, pending = self._source.current(), self._pending()
         codes = {name: found[0].code.value for name, found in generation.quarantined.items()}
         named = question.get("graphs") or self._may_list(generation, question.get("authorization", ()))
-        return WorkerStatus(
+        return ProcessStatus(
             generation.revision,
             self._source.accepted_at.timestamp(),
             len(generation.graphs),
@@ -268,7 +268,7 @@ class StatusDoor:
         context = self._context
         try:
             actor = authenticate(context.state, context.tokens(), [each.encode("latin-1") for each in authorization])
-            authorize(generation, None, AccessRequest(actor or "", Action.GRAPH_LIST), context.ids.ulid())
+            authorize(generation, None, AccessRequest(actor or "", PolicyAction.GRAPH_LIST), context.ids.ulid())
         except ProblemError:
             return False
         return True
@@ -278,11 +278,11 @@ class StatusDoor:
 class Asked:
     """The answers of all workers, and how many hold their socket and did not answer in time."""
 
-    statuses: tuple[WorkerStatus, ...]
+    statuses: tuple[ProcessStatus, ...]
     silent: int
 
     @property
-    def oldest(self) -> WorkerStatus | None:
+    def oldest(self) -> ProcessStatus | None:
         """That of the oldest revision; None where no worker answered."""
         return min(self.statuses, key=lambda each: each.revision.state_revision, default=None)
 
@@ -291,7 +291,7 @@ async def ask_workers(folder: Path, workers: int, question: Mapping[str, Any]) -
     """Ask all workers at the same time; one that is not there, or ends over the question, is left out."""
     line = json.dumps(question).encode() + b"\n"
     answers = await asyncio.gather(*(_ask(folder / str(number), line) for number in range(workers)))
-    statuses = [WorkerStatus.of_form(json.loads(each)) for each in answers if each]
+    statuses = [ProcessStatus.of_form(json.loads(each)) for each in answers if each]
     return Asked(tuple(statuses), answers.count(None))
 
 

@@ -25,9 +25,9 @@ from gitops.core.errors import GitopsError
 from gitops.serving.access import authenticate, refuse_other_sites
 from gitops.serving.answers import (
     JSON,
-    Answer,
     ApiCode,
     ApiProblem,
+    BodyAnswer,
     ProblemError,
     StreamAnswer,
     bad_request,
@@ -36,7 +36,7 @@ from gitops.serving.answers import (
     problem_answer,
     problem_of,
 )
-from gitops.serving.generation import RuntimeState, ServedGraph
+from gitops.serving.generation import PolicyCover, ServedGraph
 from gitops.serving.http.admin import Load
 from gitops.serving.http.call import Call, ClientGoneError, Receive, Scope, Send, Shared, send_stream
 from gitops.serving.http.openapi import ApiDocument
@@ -68,7 +68,7 @@ class HttpApp:
             Admission(context.limits, rejected),
             QueryTexts(),
             StreamSlots(context.limits.streams, rejected),
-            ApiDocument(routes, secured=context.state is not RuntimeState.OPEN),
+            ApiDocument(routes, secured=context.state is not PolicyCover.OPEN),
             self._answer_agent,
         )
         self._tools: ToolServer | None = None
@@ -100,7 +100,7 @@ class HttpApp:
         context = self._context
         started = context.clock.monotonic()
         call = Call(self._shared, scope, receive, context.generations.current())
-        answer: Answer | StreamAnswer | None = None
+        answer: BodyAnswer | StreamAnswer | None = None
         sent = 0
         try:
             answer = await self._answered(call)
@@ -113,7 +113,7 @@ class HttpApp:
         finally:
             self._record(call, answer, sent, context.clock.monotonic() - started)
 
-    async def _answered(self, call: Call) -> Answer | StreamAnswer | None:
+    async def _answered(self, call: Call) -> BodyAnswer | StreamAnswer | None:
         """The answer; None where the client is gone."""
         try:
             given = call.header("x-request-id")
@@ -134,8 +134,8 @@ class HttpApp:
                 ApiProblem(500, ApiCode.INTERNAL, "the request failed; the log of the server says why")
             )
 
-    async def _handled(self, call: Call) -> Answer | StreamAnswer:
-        if self._context.state is RuntimeState.OPEN:
+    async def _handled(self, call: Call) -> BodyAnswer | StreamAnswer:
+        if self._context.state is PolicyCover.OPEN:
             refuse_other_sites(call.scope, any_host=False)
         match = self._table.find(call.method, call.scope["raw_path"])
         if match.route is None or not match.route.public:
@@ -167,9 +167,13 @@ class HttpApp:
         if route.successor is not None:
             deprecated = {"Deprecation": "true", "Link": f'<{route.successor}>; rel="successor-version"'}
             answer = replace(answer, headers={**answer.headers, **deprecated})
-        return _cached(call, answer) if route.cached and isinstance(answer, Answer) and answer.status == _OK else answer
+        return (
+            _cached(call, answer)
+            if route.cached and isinstance(answer, BodyAnswer) and answer.status == _OK
+            else answer
+        )
 
-    async def _answer_agent(self, call: Call, message: bytes) -> Answer:
+    async def _answer_agent(self, call: Call, message: bytes) -> BodyAnswer:
         """The answer of the SDK of the Model Context Protocol, which the first message loads: most servers answer no agent."""
 
         def load() -> type[ToolServer]:
@@ -195,7 +199,7 @@ class HttpApp:
             raise not_found(f"graph '{graph_id}' not found")
         return graph
 
-    async def _send(self, call: Call, answer: Answer | StreamAnswer, send: Send) -> int:
+    async def _send(self, call: Call, answer: BodyAnswer | StreamAnswer, send: Send) -> int:
         """Send it; how many bytes of the body were sent."""
         headers = {
             "Content-Type": answer.media_type,
@@ -216,7 +220,7 @@ class HttpApp:
     def _defect(self, call: Call, what: str) -> None:
         self._context.log({"event": "defect", "request_id": call.request_id, "route": call.operation, "error": what})
 
-    def _record(self, call: Call, answer: Answer | StreamAnswer | None, sent: int, seconds: float) -> None:
+    def _record(self, call: Call, answer: BodyAnswer | StreamAnswer | None, sent: int, seconds: float) -> None:
         record = {
             "event": "request",
             "request_id": call.request_id,
@@ -235,11 +239,11 @@ class HttpApp:
             self._context.observer.answered(record)
 
 
-def _cached(call: Call, answer: Answer) -> Answer:
+def _cached(call: Call, answer: BodyAnswer) -> BodyAnswer:
     """The answer with its tag, or 304 for a client that has it."""
     tag = f'"{digest(answer.body)[:32]}"'
     headers = {**answer.headers, "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
     known = [each.strip().removeprefix("W/") for each in (call.header("if-none-match") or "").split(",")]
     if tag in known or "*" in known:
-        return Answer(304, b"", answer.media_type, headers)
-    return Answer(answer.status, answer.body, answer.media_type, headers)
+        return BodyAnswer(304, b"", answer.media_type, headers)
+    return BodyAnswer(answer.status, answer.body, answer.media_type, headers)

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mappi
 from contextlib import AbstractAsyncContextManager
 from typing import Any, BinaryIO, TypeVar, cast
 
-from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import MAIN, AccessRequest
 from gitops.core.dataclass import dataclass
 from gitops.database.graph import WriteContext
 from gitops.serving.access import authorize
-from gitops.serving.answers import Answer, ApiCode, ApiProblem, ProblemError, StreamAnswer, bad_request
+from gitops.serving.answers import ApiCode, ApiProblem, BodyAnswer, ProblemError, StreamAnswer, bad_request
 from gitops.serving.generation import Generation, ServedGraph
 from gitops.serving.http.bodies import Model, read_json
 from gitops.serving.http.openapi import ApiDocument
@@ -56,7 +56,7 @@ class Shared:
     texts: QueryTexts
     streams: StreamSlots
     document: ApiDocument
-    agents: Callable[[Call, bytes], Awaitable[Answer]]
+    agents: Callable[[Call, bytes], Awaitable[BodyAnswer]]
 
 
 class Call:
@@ -206,7 +206,7 @@ class Call:
 
     def require(
         self,
-        action: Action,
+        action: PolicyAction,
         *,
         branch: str | None = None,
         target_branch: str | None = None,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.bundle import PolicyAction
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.database import graph
 from gitops.database.graph.results import FeedPage
 from gitops.serving.answers import (
     NDJSON,
-    Answer,
     ApiProblem,
+    BodyAnswer,
     ProblemError,
     StreamAnswer,
     bad_request,
@@ -36,7 +36,7 @@ _MOST_CHANGES = 1000
 _GAPS = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
 
 
-async def read_changes(call: Call) -> Answer:
+async def read_changes(call: Call) -> BodyAnswer:
     """A page of the changes of a branch, after a cursor or token, or where it is begun: `now`, `beginning` or `after:COMMIT`.
 
     Raises ProblemError 410 where versions since then are no longer kept.
@@ -55,7 +55,7 @@ async def read_changes(call: Call) -> Answer:
             raise bad_request(f"the {name} is of branch {position.branch}, not of {branch}")
         branch = position.branch
     types, limit = _types(query), read_limit(query, _MOST_CHANGES)
-    call.require(Action.READ, branch=branch)
+    call.require(PolicyAction.READ, branch=branch)
 
     def read() -> dict[str, Any]:
         served = call.graph
@@ -72,7 +72,7 @@ async def read_changes(call: Call) -> Answer:
     return json_answer(await call.work(read))
 
 
-async def read_commit_changes(call: Call) -> Answer:
+async def read_commit_changes(call: Call) -> BodyAnswer:
     """What a commit changed of its first parent, page by page.
 
     Raises ProblemError 404 as for a commit that does not exist where the actor may not read the branch that has it, and 400 for a
@@ -129,7 +129,7 @@ async def read_baseline(call: Call) -> StreamAnswer:
     return await stream_export(call, baseline=True)
 
 
-async def read_blob(call: Call) -> Answer | StreamAnswer:
+async def read_blob(call: Call) -> BodyAnswer | StreamAnswer:
     """One cell, or a part of it.
 
     Raises ProblemError 400 for a type or property that the version does not have, and 404 for a row or cell.
@@ -155,14 +155,14 @@ async def read_blob(call: Call) -> Answer | StreamAnswer:
         "Omnigraph-Snapshot-Id": snapshot.manifest.txn_id,
     }
     if find_precondition(cell, call.header("if-match"), call.header("if-none-match")):
-        return Answer(304, b"", _OCTETS, headers)
+        return BodyAnswer(304, b"", _OCTETS, headers)
     part = find_part(cell, call.header("range"), call.header("if-range"))
     status = 200 if part.whole else 206
     headers |= {} if part.whole else {"Content-Range": part.content_range}
     if call.method == "HEAD":
         return StreamAnswer(_nothing(), _OCTETS, status, {**headers, "Content-Length": str(part.length)})
     if part.length <= _SMALL:
-        return Answer(status, await call.work(lambda: b"".join(part.pieces())), _OCTETS, headers)
+        return BodyAnswer(status, await call.work(lambda: b"".join(part.pieces())), _OCTETS, headers)
     await call.shared.streams.take()
     headers["Content-Length"] = str(part.length)
     return StreamAnswer(PieceStream(call, part.pieces()), _OCTETS, status, headers)
@@ -173,7 +173,7 @@ async def _permitted_snapshot(call: Call, query: Mapping[str, str]) -> graph.Sna
     commit = query.get("snapshot")
     if commit is None:
         branch = canonical_branch(query.get("branch"))
-        call.require(Action.READ, branch=branch)
+        call.require(PolicyAction.READ, branch=branch)
         return await call.work(lambda: call.graph.open(graph.ReadTarget(branch)))
     if "branch" in query:
         raise bad_request("give a branch or a snapshot, not both")

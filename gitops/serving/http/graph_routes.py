@@ -11,18 +11,18 @@ import re
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, BinaryIO
 
-from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import MAIN
 from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.database import graph
-from gitops.database.graph.results import MergeResult, MergeStatus
+from gitops.database.graph.results import BranchMergeResult, MergeStatus
 from gitops.serving.answers import (
     NDJSON,
-    Answer,
     ApiCode,
     ApiProblem,
+    BodyAnswer,
     ProblemError,
     StreamAnswer,
     bad_request,
@@ -75,10 +75,10 @@ _OUTCOMES = {
 # Tables and schema
 
 
-async def snapshot(call: Call) -> Answer:
+async def snapshot(call: Call) -> BodyAnswer:
     """The tables at the head of a branch, edges first, each in order of names."""
     branch = canonical_branch(call.query().get("branch"))
-    call.require(Action.READ, branch=branch)
+    call.require(PolicyAction.READ, branch=branch)
 
     def read() -> dict[str, Any]:
         head = call.graph.open(graph.ReadTarget(branch)).manifest
@@ -107,15 +107,15 @@ async def snapshot(call: Call) -> Answer:
     return json_answer(await call.work(read))
 
 
-async def schema(call: Call) -> Answer:
+async def schema(call: Call) -> BodyAnswer:
     """The schema that is served; it is read as `main` is."""
-    call.require(Action.READ, branch=MAIN)
+    call.require(PolicyAction.READ, branch=MAIN)
     return json_answer({"schema_source": call.graph.schema_source.decode()})
 
 
-async def apply_schema(call: Call) -> Answer:
+async def apply_schema(call: Call) -> BodyAnswer:
     """Refused also for who may apply a schema: it comes from the cluster folder, or the ledger would not know of it."""
-    call.require(Action.SCHEMA_APPLY, target_branch=MAIN)
+    call.require(PolicyAction.SCHEMA_APPLY, target_branch=MAIN)
     message = (
         f"the schema of graph '{call.graph.graph_id}' is declared in the cluster folder and is not changed here: "
         "change the schema file there, run `gitops apply`, and restart the server"
@@ -126,19 +126,19 @@ async def apply_schema(call: Call) -> Answer:
 # Branches
 
 
-async def list_branches(call: Call) -> Answer:
+async def list_branches(call: Call) -> BodyAnswer:
     """The names of the branches; they are read as `main` is."""
-    call.require(Action.READ, branch=MAIN)
+    call.require(PolicyAction.READ, branch=MAIN)
     return json_answer(
         await call.work(lambda: {"branches": sorted(each.name for each in graph.list_branches(call.graph.uri))})
     )
 
 
-async def create_branch(call: Call) -> Answer:
+async def create_branch(call: Call) -> BodyAnswer:
     """Make a branch from the head of another one."""
     body: BranchCreateBody = call.body
     name, origin = canonical_branch(body.name), canonical_branch(body.origin)
-    call.require(Action.BRANCH_CREATE, branch=origin, target_branch=name)
+    call.require(PolicyAction.BRANCH_CREATE, branch=origin, target_branch=name)
     _refuse_main(name, "created")
 
     def write(context: graph.WriteContext) -> dict[str, Any]:
@@ -148,10 +148,10 @@ async def create_branch(call: Call) -> Answer:
     return await _changed(call, name, write)
 
 
-async def delete_branch(call: Call) -> Answer:
+async def delete_branch(call: Call) -> BodyAnswer:
     """Delete a branch."""
     name = canonical_branch(call.values["branch"])
-    call.require(Action.BRANCH_DELETE, target_branch=name)
+    call.require(PolicyAction.BRANCH_DELETE, target_branch=name)
     _refuse_main(name, "deleted")
 
     def write(context: graph.WriteContext) -> dict[str, Any]:
@@ -161,7 +161,7 @@ async def delete_branch(call: Call) -> Answer:
     return await _changed(call, name, write)
 
 
-async def merge_branches(call: Call) -> Answer:
+async def merge_branches(call: Call) -> BodyAnswer:
     """Merge one branch into another, and then delete it if that is wanted and permitted.
 
     A merge that has landed stays landed: why its source was not deleted is part of the answer. Raises ProblemError 409 with all
@@ -169,11 +169,11 @@ async def merge_branches(call: Call) -> Answer:
     """
     body: BranchMergeBody = call.body
     source, target = canonical_branch(body.source), canonical_branch(body.target)
-    call.require(Action.BRANCH_MERGE, branch=source, target_branch=target)
+    call.require(PolicyAction.BRANCH_MERGE, branch=source, target_branch=target)
     refused = None
     if body.delete_branch:
         try:
-            call.require(Action.BRANCH_DELETE, target_branch=source)
+            call.require(PolicyAction.BRANCH_DELETE, target_branch=source)
         except ProblemError as error:
             refused = error.problem.message
 
@@ -202,7 +202,7 @@ async def merge_branches(call: Call) -> Answer:
     return await _changed(call, target, write)
 
 
-async def _changed(call: Call, branch: str, write: Callable[[graph.WriteContext], dict[str, Any]]) -> Answer:
+async def _changed(call: Call, branch: str, write: Callable[[graph.WriteContext], dict[str, Any]]) -> BodyAnswer:
     return json_answer(await call.change(branch, _CHANGE_BYTES, lambda: write(call.writing)))
 
 
@@ -211,7 +211,7 @@ def _refuse_main(name: str, verb: str) -> None:
         raise bad_request(f"branch {MAIN} is the graph itself: it cannot be {verb}")
 
 
-def _conflict(result: MergeResult) -> ProblemError:
+def _conflict(result: BranchMergeResult) -> ProblemError:
     conflicts = []
     for problem in result.conflicts:
         form = problem.to_json()
@@ -234,11 +234,11 @@ def _conflict(result: MergeResult) -> ProblemError:
 # Commits
 
 
-async def list_commits(call: Call) -> Answer:
+async def list_commits(call: Call) -> BodyAnswer:
     """The commits of a branch that are kept, newest first."""
     query = call.query()
     branch, limit = canonical_branch(query.get("branch")), read_limit(query, _MOST_COMMITS)
-    call.require(Action.READ, branch=branch)
+    call.require(PolicyAction.READ, branch=branch)
     return json_answer(
         await call.work(
             lambda: {"commits": [commit_form(each) for each in graph.read_log(call.graph.uri, branch, limit)]}
@@ -255,9 +255,9 @@ def read_limit(query: Mapping[str, str], most: int) -> int:
     return limit
 
 
-async def read_commit(call: Call) -> Answer:
+async def read_commit(call: Call) -> BodyAnswer:
     """One commit, which may be on any branch; it is read as `main` is, and as its own branch is."""
-    call.require(Action.READ, branch=MAIN)
+    call.require(PolicyAction.READ, branch=MAIN)
 
     def read() -> dict[str, Any]:
         found = find_commit(call, call.values["commit_id"])
@@ -282,7 +282,7 @@ def find_commit(call: Call, commit: str) -> graph.Snapshot:
 def permit_commit(call: Call, found: graph.Snapshot) -> None:
     """Nothing, if the branch that has the commit may be read; else ProblemError 404, as for a commit that does not exist."""
     try:
-        call.require(Action.READ, branch=found.branch)
+        call.require(PolicyAction.READ, branch=found.branch)
     except ProblemError as error:
         raise _missing(found.manifest.txn_id) if error.problem.status == _FORBIDDEN else error from None
 
@@ -299,7 +299,7 @@ def _missing(commit: str) -> ProblemError:
 # 3. Records that are refused leave nothing: no row, and no branch.
 
 
-async def load_document(call: Call) -> Answer:
+async def load_document(call: Call) -> BodyAnswer:
     """Load the records that are a text in the body."""
     body: LoadBody = call.body
     branch = canonical_branch(body.branch)
@@ -309,7 +309,7 @@ async def load_document(call: Call) -> Answer:
     return json_answer(await call.change(branch, len(data), lambda: _load(call, branch, base, mode, io.BytesIO(data))))
 
 
-async def load_stream(call: Call) -> Answer:
+async def load_stream(call: Call) -> BodyAnswer:
     """Load the records that are the body."""
     call.require_media_type(NDJSON)
     query = call.query()
@@ -334,8 +334,8 @@ async def _permit_load(call: Call, branch: str, origin: str | None) -> str | Non
         if any(each.name == branch for each in known):
             origin = None
         else:
-            call.require(Action.BRANCH_CREATE, branch=origin, target_branch=branch)
-    call.require(Action.CHANGE, branch=branch)
+            call.require(PolicyAction.BRANCH_CREATE, branch=origin, target_branch=branch)
+    call.require(PolicyAction.CHANGE, branch=branch)
     return origin
 
 
@@ -403,7 +403,7 @@ async def stream_export(call: Call, *, baseline: bool = False) -> StreamAnswer:
     """
     body: ExportBody = call.body or ExportBody()
     branch = canonical_branch(body.branch)
-    call.require(Action.EXPORT, branch=branch)
+    call.require(PolicyAction.EXPORT, branch=branch)
 
     def begin() -> tuple[dict[str, str], Generator[bytes, None, None]]:
         found = call.graph.open(graph.ReadTarget(branch))

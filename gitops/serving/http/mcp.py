@@ -19,7 +19,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 
 from gitops import __version__
-from gitops.serving.answers import JSON, Answer
+from gitops.serving.answers import JSON, BodyAnswer
 from gitops.serving.http.call import Call
 from gitops.serving.http.tools import run_tool, tools_of
 
@@ -58,10 +58,10 @@ class _Exchange:
             self._sent += message.get("body", b"")
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> BodyAnswer:
         """The whole of it."""
         kinds = [value.decode("latin-1") for name, value in self._start["headers"] if name.lower() == b"content-type"]
-        return Answer(self._start["status"], bytes(self._sent), kinds[0] if kinds else JSON)
+        return BodyAnswer(self._start["status"], bytes(self._sent), kinds[0] if kinds else JSON)
 
 
 class ToolServer:
@@ -79,7 +79,7 @@ class ToolServer:
         self._manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
         self._running: asyncio.Task[None] | None = None
 
-    async def answer(self, call: Call, message: bytes) -> Answer:
+    async def answer(self, call: Call, message: bytes) -> BodyAnswer:
         """The answer to the message of a call. Raises what a tool raises."""
         if self._running is None:
             started = asyncio.Event()

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import MAIN, AccessRequest
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database import graph
 from gitops.database.language.query import CheckedQuery, QueryEffect
 from gitops.serving.access import NO_SUCH_QUERY
-from gitops.serving.answers import Answer, ProblemError, bad_request, json_answer
+from gitops.serving.answers import BodyAnswer, ProblemError, bad_request, json_answer
 from gitops.serving.http.bodies import (
     ChangeAnswer,
     InvokeBody,
@@ -30,7 +30,7 @@ from gitops.serving.http.bodies import (
 )
 from gitops.serving.http.call import Call, canonical_branch
 from gitops.serving.http.route import Parameter, Route
-from gitops.serving.queries import Change, InlineQuery, describe_query, run_change, run_read
+from gitops.serving.queries import InlineQuery, MutationRequest, describe_query, run_change, run_read
 
 if TYPE_CHECKING:
     from gitops.database.graph import Snapshot
@@ -56,53 +56,53 @@ class _Target:
         return served.open(graph.ReadTarget(self.branch, commit=self.snapshot))
 
 
-async def run_query(call: Call) -> Answer:
+async def run_query(call: Call) -> BodyAnswer:
     """A read of a text."""
     body: QueryBody = call.body
     target = await _permitted_target(call, body.branch, body.snapshot)
     return await _read(call, InlineQuery(body.query, body.name), body.params, target)
 
 
-async def run_former_read(call: Call) -> Answer:
+async def run_former_read(call: Call) -> BodyAnswer:
     """A read of a text in its former form; a mutation is refused by the graph itself."""
     body: ReadBody = call.body
     target = await _permitted_target(call, body.branch, body.snapshot)
     return await _read(call, InlineQuery(body.query_source, body.query_name), body.params, target, former=True)
 
 
-async def run_mutation(call: Call) -> Answer:
+async def run_mutation(call: Call) -> BodyAnswer:
     """A mutation of a text."""
     _refuse_condition(call)
     return await _mutate(call, None)
 
 
-async def run_mutation_if(call: Call) -> Answer:
+async def run_mutation_if(call: Call) -> BodyAnswer:
     """A mutation of a text, if the branch is at a commit."""
     return await _mutate(call, _condition(call))
 
 
-async def list_queries(call: Call) -> Answer:
+async def list_queries(call: Call) -> BodyAnswer:
     """The stored queries; where rules name queries, those that the actor may invoke."""
-    call.require(Action.READ, branch=MAIN)
+    call.require(PolicyAction.READ, branch=MAIN)
     engine, queries = call.graph.engine, call.graph.queries.values()
 
-    def describe() -> Answer:
+    def describe() -> BodyAnswer:
         listed: Iterable[StoredQuery] = queries
         if engine is not None and any(rule.queries for rule in engine.bundle.rules):
-            wanted = AccessRequest(call.actor or "", Action.INVOKE_QUERY)
+            wanted = AccessRequest(call.actor or "", PolicyAction.INVOKE_QUERY)
             listed = [each for each in queries if engine.decide(replace(wanted, query=each.name)).allowed]
         return json_answer({"queries": [describe_query(each) for each in listed]})
 
     return await call.work(describe)
 
 
-async def invoke_query(call: Call) -> Answer:
+async def invoke_query(call: Call) -> BodyAnswer:
     """Run a stored query."""
     _refuse_condition(call)
     return await run_stored(call, call.values["name"], call.body or InvokeBody())
 
 
-async def run_stored(call: Call, name: str, body: InvokeBody) -> Answer:
+async def run_stored(call: Call, name: str, body: InvokeBody) -> BodyAnswer:
     """The answer of a stored query of the graph. Raises ProblemError, GitopsError."""
     stored = _permitted_query(call, name, body)
     if stored.checked.kind is QueryEffect.MUTATION:
@@ -111,7 +111,7 @@ async def run_stored(call: Call, name: str, body: InvokeBody) -> Answer:
     return await _read(call, stored.checked, body.params, target)
 
 
-async def invoke_query_if(call: Call) -> Answer:
+async def invoke_query_if(call: Call) -> BodyAnswer:
     """Run a stored mutation, if the branch is at a commit."""
     body = call.body or InvokeBody()
     stored = _permitted_query(call, call.values["name"], body)
@@ -123,7 +123,7 @@ async def invoke_query_if(call: Call) -> Answer:
 
 def _permitted_query(call: Call, name: str, body: InvokeBody) -> StoredQuery:
     """The stored query of a name. Raises ProblemError 404 where there is none, or the actor may not invoke it."""
-    call.require(Action.INVOKE_QUERY, query=name)
+    call.require(PolicyAction.INVOKE_QUERY, query=name)
     stored = call.graph.queries.get(name)
     if stored is None:
         raise ProblemError(NO_SUCH_QUERY)
@@ -146,10 +146,10 @@ async def _permitted_target(call: Call, branch: str | None, snapshot: str | None
             opened = await call.work(lambda: target.open(call.graph))
         except GitopsError:
             # Who may not even read `main` does not learn which commits there are.
-            call.require(Action.READ, branch=MAIN)
+            call.require(PolicyAction.READ, branch=MAIN)
             raise
         target = _Target(opened.branch, snapshot, opened)
-    call.require(Action.READ, branch=target.branch)
+    call.require(PolicyAction.READ, branch=target.branch)
     return target
 
 
@@ -160,7 +160,7 @@ async def _read(
     target: _Target,
     *,
     former: bool = False,
-) -> Answer:
+) -> BodyAnswer:
     _refuse_condition(call)
     context, served, limits = call.context, call.graph, call.context.limits
     options = graph.QueryOptions(
@@ -171,7 +171,7 @@ async def _read(
         cache_dir=context.cache_dir,
     )
 
-    def read() -> Answer:
+    def read() -> BodyAnswer:
         snapshot = target.open(served)
         checked = call.shared.texts.compile(served, snapshot, query) if isinstance(query, InlineQuery) else query
         if checked.kind is QueryEffect.MUTATION and not former:
@@ -184,7 +184,7 @@ async def _read(
     return await call.read(read)
 
 
-async def _mutate(call: Call, expected: str | None) -> Answer:
+async def _mutate(call: Call, expected: str | None) -> BodyAnswer:
     body: MutateBody = call.body
     return await _change(call, InlineQuery(body.query, body.name), body.params, body.branch, expected)
 
@@ -195,16 +195,16 @@ async def _change(
     params: Mapping[str, Any] | None,
     branch: str | None,
     expected: str | None,
-) -> Answer:
+) -> BodyAnswer:
     context, served = call.context, call.graph
     name = canonical_branch(branch)
-    call.require(Action.CHANGE, branch=name)
+    call.require(PolicyAction.CHANGE, branch=name)
 
-    def change() -> Answer:
+    def change() -> BodyAnswer:
         checked = query
         if isinstance(checked, InlineQuery):
             checked = call.shared.texts.compile(served, served.open(graph.ReadTarget(name)), checked)
-        wanted = Change(name, checked, params, expected)
+        wanted = MutationRequest(name, checked, params, expected)
         return json_answer(run_change(served, wanted, call.writing, context.embedder))
 
     return await call.change(name, call.body_bytes, change)

@@ -11,7 +11,7 @@ from gitops.core.dataclass import dataclass
 from gitops.serving.answers import bad_request
 
 if TYPE_CHECKING:
-    from gitops.serving.answers import Answer, StreamAnswer
+    from gitops.serving.answers import BodyAnswer, StreamAnswer
     from gitops.serving.http.bodies import Model
 
 __all__ = ["LOAD_BYTES", "MIB", "Handler", "Match", "Parameter", "Route", "RouteTable", "read_parameters"]
@@ -20,7 +20,7 @@ MIB = 2**20
 LOAD_BYTES = 32 * MIB
 
 # Its argument is a Call, which knows its route.
-Handler = Callable[[Any], Awaitable["Answer | StreamAnswer"]]
+Handler = Callable[[Any], Awaitable["BodyAnswer | StreamAnswer"]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gitops import __version__
-from gitops.cluster.policy.bundle import Action
-from gitops.serving.answers import JSON, Answer, ApiCode, ApiProblem, ProblemError, json_answer, not_found
+from gitops.cluster.policy.bundle import PolicyAction
+from gitops.serving.answers import JSON, ApiCode, ApiProblem, BodyAnswer, ProblemError, json_answer, not_found
 from gitops.serving.http import change_routes, graph_routes, queries, tools
 from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer, ReloadAnswer
 from gitops.serving.http.call import Call
@@ -13,7 +13,7 @@ from gitops.serving.http.route import Route
 __all__ = ["ROUTES"]
 
 
-async def health(call: Call) -> Answer:
+async def health(call: Call) -> BodyAnswer:
     """The event loop answers, and no query is stuck: its thread comes back only with another process."""
     if stuck := call.shared.workers.stuck:
         message = "threads of this process are held by queries past their time limit: start the server again"
@@ -21,16 +21,16 @@ async def health(call: Call) -> Answer:
     return json_answer({"status": "ok", "version": __version__})
 
 
-async def list_graphs(call: Call) -> Answer:
+async def list_graphs(call: Call) -> BodyAnswer:
     """The graphs that are served."""
-    call.require(Action.GRAPH_LIST)
+    call.require(PolicyAction.GRAPH_LIST)
     graphs = sorted(call.generation.graphs.values(), key=lambda each: each.graph_id)
     return json_answer({"graphs": [{"graph_id": each.graph_id, "uri": each.uri} for each in graphs]})
 
 
-async def reload(call: Call) -> Answer:
+async def reload(call: Call) -> BodyAnswer:
     """Serve the newest revision."""
-    call.require(Action.RELOAD)
+    call.require(PolicyAction.RELOAD)
     attempt = call.context.reload
     if attempt is None:
         raise not_found("this server does not exchange its revision: it serves a past one")
@@ -41,9 +41,9 @@ async def reload(call: Call) -> Answer:
     return json_answer(form)
 
 
-async def describe(call: Call) -> Answer:
+async def describe(call: Call) -> BodyAnswer:
     """The OpenAPI document."""
-    return Answer(200, await call.work(lambda: call.shared.document.body))
+    return BodyAnswer(200, await call.work(lambda: call.shared.document.body))
 
 
 _OF_SERVER = (

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import MAIN, AccessRequest
 from gitops.core.dataclass import dataclass
 from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.core.errors import GitopsError
 from gitops.database.language.query import QueryEffect
 from gitops.serving.access import NO_SUCH_QUERY, decide_access, refuse_other_sites
-from gitops.serving.answers import JSON, Answer, ApiCode, ProblemError, bad_request, problem_answer, problem_of
+from gitops.serving.answers import JSON, ApiCode, BodyAnswer, ProblemError, bad_request, problem_answer, problem_of
 from gitops.serving.http.bodies import InvokeBody
 from gitops.serving.http.call import Call
 from gitops.serving.http.queries import run_stored
@@ -51,7 +51,7 @@ class Tool:
     input_schema: Mapping[str, Any]
 
 
-async def serve_tools(call: Call) -> Answer:
+async def serve_tools(call: Call) -> BodyAnswer:
     """One message of an agent. A server with tokens does not know by which names it is reached; the token is not a page's."""
     refuse_other_sites(call.scope, any_host=True)
     call.require_media_type(JSON)
@@ -66,14 +66,14 @@ async def serve_tools(call: Call) -> Answer:
 def tools_of(call: Call) -> list[Tool]:
     """The tools of the actor, in order of their names."""
 
-    def permitted(action: Action, branch: str | None = None, query: str | None = None) -> bool:
+    def permitted(action: PolicyAction, branch: str | None = None, query: str | None = None) -> bool:
         wanted = AccessRequest(call.actor or "", action, branch, query=query)
         return decide_access(call.generation, call.graph, wanted).decision.allowed
 
     inner = {effect: permitted(action, MAIN) for effect, action in _INNER.items()}
     found = []
     for stored in call.graph.queries.values():
-        if not inner[stored.checked.kind] or not permitted(Action.INVOKE_QUERY, query=stored.name):
+        if not inner[stored.checked.kind] or not permitted(PolicyAction.INVOKE_QUERY, query=stored.name):
             continue
         listed = describe_query(stored)
         params = listed["params"]
@@ -88,10 +88,10 @@ def tools_of(call: Call) -> list[Tool]:
     return found
 
 
-_INNER = {QueryEffect.READ: Action.READ, QueryEffect.MUTATION: Action.CHANGE}
+_INNER = {QueryEffect.READ: PolicyAction.READ, QueryEffect.MUTATION: PolicyAction.CHANGE}
 
 
-async def run_tool(call: Call, name: str, arguments: Mapping[str, Any] | None) -> Answer | None:
+async def run_tool(call: Call, name: str, arguments: Mapping[str, Any] | None) -> BodyAnswer | None:
     """The answer of the stored query, also where it reports a problem of the request; None where there is no such tool.
 
     Raises GitopsError where the server failed.

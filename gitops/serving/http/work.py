@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import AccessDecision
 from gitops.core.clock import Clock, IdSource
 from gitops.core.codes import Code
@@ -26,7 +26,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.serving.access import BearerTokens
 from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
-from gitops.serving.generation import Generation, RuntimeState
+from gitops.serving.generation import Generation, PolicyCover
 
 if TYPE_CHECKING:
     from gitops.database.graph import Embedder
@@ -251,7 +251,7 @@ class Observer(Protocol):
         """A request, by its record in the log."""
         ...
 
-    def decided(self, scope: str, action: Action, decision: AccessDecision | None) -> None:
+    def decided(self, scope: str, action: PolicyAction, decision: AccessDecision | None) -> None:
         """A decision about access on the server or a graph; None where the policy could not decide."""
         ...
 
@@ -310,7 +310,7 @@ class HttpContext:
     """
 
     generations: GenerationSource
-    state: RuntimeState
+    state: PolicyCover
     tokens: Callable[[], BearerTokens]
     clock: Clock
     ids: IdSource

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from gitops.cli.main import main
-from gitops.cluster.policy.bundle import Action, Bundle, Rule
+from gitops.cluster.policy.bundle import Bundle, PolicyAction, Rule
 from gitops.repository.wiring.serving import open_query_server
 from gitops.serving.http.work import HttpLimits
 from tests.support.http_service import HttpService, Reply
@@ -18,9 +18,9 @@ POLICY = Bundle(
     groups={"readers": ("ada", "bob"), "writers": ("bob",), "callers": ("ada", "bob", "cyd")},
     protected_branches=frozenset({"main"}),
     rules=(
-        Rule("calling", "callers", (Action.INVOKE_QUERY,)),
-        Rule("reading", "readers", (Action.READ,)),
-        Rule("writing", "writers", (Action.CHANGE,)),
+        Rule("calling", "callers", (PolicyAction.INVOKE_QUERY,)),
+        Rule("reading", "readers", (PolicyAction.READ,)),
+        Rule("writing", "writers", (PolicyAction.CHANGE,)),
     ),
 )
 

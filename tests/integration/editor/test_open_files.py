@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from gitops.cli.lsp.server import OpenFiles, local_path
-from gitops.cluster.config.source import EntryKind, SourceError
+from gitops.cluster.config.source import PathKind, SourceError
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_an_open_text_that_was_never_saved_is_a_file(folder):
     uri = (folder / "a/new.gq").as_uri()
     files.put(uri, "query", 1)
     tree = files.tree(files.locate(uri))
-    assert tree.kind("a/new.gq") is EntryKind.FILE
+    assert tree.kind("a/new.gq") is PathKind.FILE
     assert tree.names("a") == ("new.gq", "x.pg")
 
 

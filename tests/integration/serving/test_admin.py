@@ -18,7 +18,7 @@ from prometheus_client import values
 from prometheus_client.parser import text_string_to_metric_families as families
 
 from gitops.cluster.model.served import RevisionIdentity
-from gitops.cluster.policy.bundle import Action, Bundle, Rule
+from gitops.cluster.policy.bundle import Bundle, PolicyAction, Rule
 from gitops.cluster.policy.decide import AccessDecision, AccessRequest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
@@ -26,8 +26,8 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph import ReadCache, open_snapshot
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from gitops.serving import metrics as module
-from gitops.serving.generation import Generation, RuntimeState, ServedGraph
-from gitops.serving.http.admin import AdminApp, Asked, Load, StatusDoor, WorkerStatus, ask_workers
+from gitops.serving.generation import Generation, PolicyCover, ServedGraph
+from gitops.serving.http.admin import AdminApp, Asked, Load, ProcessStatus, StatusDoor, ask_workers
 from gitops.serving.http.routes import ROUTES
 from gitops.serving.http.work import HttpContext, HttpLimits
 from gitops.serving.metrics import EXPORTS, ServingMetrics, exposition
@@ -36,7 +36,7 @@ from tests.support.pages import ROOT
 from tests.support.query_server import BundleEngine, generation, running, served, serving, tokens, town_graph
 
 CONTRACT = ROOT / "tests/data/serving/metrics.tsv"
-ADMINS = Bundle({"admins": ("ada",)}, rules=(Rule("list", "admins", (Action.GRAPH_LIST,)),))
+ADMINS = Bundle({"admins": ("ada",)}, rules=(Rule("list", "admins", (PolicyAction.GRAPH_LIST,)),))
 SERVED, NEWER = RevisionIdentity("ab" * 32, 1, None), RevisionIdentity("cd" * 32, 3, None)
 TAB = "\t"
 
@@ -72,7 +72,7 @@ class Worker:
         self.load = Load(3, 2, 1)
         self.source = ServingGeneration(made, clock.now)
         context = HttpContext(
-            self.source, RuntimeState.POLICY_ENABLED, lambda: known, clock, RandomIds(), lambda _: None, HttpLimits()
+            self.source, PolicyCover.POLICY_ENABLED, lambda: known, clock, RandomIds(), lambda _: None, HttpLimits()
         )
         self.door = StatusDoor(place, context, self.source, lambda: self.pending, lambda: self.load)
 
@@ -89,7 +89,7 @@ class Admin:
         if self.failure is not None:
             raise self.failure
         sent = [each.door.status(question).form for each in self.answering]
-        return Asked(tuple(WorkerStatus.of_form(form) for form in sent), self.silent)
+        return Asked(tuple(ProcessStatus.of_form(form) for form in sent), self.silent)
 
     @contextmanager
     def address(self, folder: Path = Path("/nowhere")) -> Iterator[httpx.Client]:
@@ -254,7 +254,7 @@ def decision(rule: str | None, allowed: bool) -> AccessDecision:
     return AccessDecision(allowed=allowed, rule=rule, known=True, message="")
 
 
-def samples(folder: Path, *statuses: WorkerStatus) -> dict[str, float]:
+def samples(folder: Path, *statuses: ProcessStatus) -> dict[str, float]:
     """The numbers without buckets, each by its name with its labels."""
     _, text = exposition(folder, Asked(statuses, 0), 2, 1e9)
     found = [each for family in families(text.decode()) for each in family.samples]
@@ -269,7 +269,7 @@ def samples(folder: Path, *statuses: WorkerStatus) -> dict[str, float]:
 def test_names_types_and_labels_of_numbers_are_a_contract(tmp_path):
     numbers, worker = ServingMetrics(tmp_path, 0, replaces=False), Worker(two_graphs())
     numbers.answered(record())
-    numbers.decided("graph.towns", Action.READ, decision("readers", True))
+    numbers.decided("graph.towns", PolicyAction.READ, decision("readers", True))
     numbers.rejected("changes")
     numbers.reloaded(refused())
     numbers.stuck()
@@ -295,7 +295,7 @@ def test_workers_are_summed_and_one_that_takes_the_place_of_another_goes_on(tmp_
     second.answered(record(status=404, route=None, query=None))
     again = ServingMetrics(tmp_path, 0, replaces=True)
     again.answered(record())
-    again.decided("graph.towns", Action.READ, decision(None, False))
+    again.decided("graph.towns", PolicyAction.READ, decision(None, False))
     found = samples(tmp_path)
     assert found["http_requests_total invoke_query 200"] == 2
     assert found["http_requests_total export none"] == found["http_requests_total none 404"] == 1
@@ -372,7 +372,8 @@ class BrokenEngine(BundleEngine):
 def test_a_decision_that_fails_permits_nothing_and_is_counted(tmp_path):
     numbers = ServingMetrics(tmp_path, 0, replaces=False)
     all_of_it = Bundle(
-        {"all": ("ada",)}, rules=(Rule("all", "all", (Action.INVOKE_QUERY, Action.READ, Action.CHANGE)),)
+        {"all": ("ada",)},
+        rules=(Rule("all", "all", (PolicyAction.INVOKE_QUERY, PolicyAction.READ, PolicyAction.CHANGE)),),
     )
     graph = served(town_graph(tmp_path), engine=BrokenEngine(all_of_it))
     with running(generation(graph), tokens(ada="t"), observer=numbers) as server:

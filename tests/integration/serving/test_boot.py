@@ -10,13 +10,13 @@ import pytest
 
 from gitops.cluster.ledger.layout import LOCK, STATE
 from gitops.cluster.model.ledger import AppliedResource, LedgerState
-from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import AccessRequest
 from gitops.cluster.session.workspace import Stores
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
 from gitops.serving.boot import BootRules
-from gitops.serving.generation import Compiled, Generation, RuntimeState
+from gitops.serving.generation import Compiled, Generation, PolicyCover
 from gitops.serving.process import Booted, BootInputs, ServerTokens, boot_process, is_truthy
 from gitops.serving.revision import AppliedRevision
 from tests.support.cluster import POLICY, QUERY, SCHEMA, WIDER, Cluster
@@ -150,8 +150,8 @@ def test_11_a_graph_has_one_policy_and_a_policy_many_graphs(cluster):
         assert graph.policy == "base"
         assert graph.policy_digest == digest(reads.encode())
         assert graph.engine is not None
-        assert graph.engine.decide(AccessRequest("ada", Action.READ, "main")).allowed
-        assert not graph.engine.decide(AccessRequest("ben", Action.READ, "main")).allowed
+        assert graph.engine.decide(AccessRequest("ada", PolicyAction.READ, "main")).allowed
+        assert not graph.engine.decide(AccessRequest("ben", PolicyAction.READ, "main")).allowed
     blob = digest(POLICY.encode())
     cluster.plant(f"__cluster/resources/policy/other/{blob}.yaml", POLICY.encode())
     record(cluster, policy__other=AppliedResource(blob, ("graph.knowledge",)))
@@ -239,16 +239,16 @@ def test_the_only_policy_on_a_quarantined_graph_still_guards_the_server(cluster)
     apply(cluster, base=(POLICY, ["second"]))
     cluster.twin.delete_tree(cluster.uri("second"))
     assert "policy_without_tokens bearer tokens" in refused(cluster, allow_degraded=True)
-    assert boot(cluster, TOKENS, allow_degraded=True).state is RuntimeState.POLICY_ENABLED
+    assert boot(cluster, TOKENS, allow_degraded=True).state is PolicyCover.POLICY_ENABLED
 
 
 def test_19_and_20_the_state_of_the_server(cluster):
     assert refused(cluster, open_=False) == ["auth_not_configured bearer tokens"]
-    assert boot(cluster).state is RuntimeState.OPEN
-    assert boot(cluster, TOKENS, open_=False).state is RuntimeState.DEFAULT_DENY
+    assert boot(cluster).state is PolicyCover.OPEN
+    assert boot(cluster, TOKENS, open_=False).state is PolicyCover.DEFAULT_DENY
     apply(cluster, base=(POLICY, ["knowledge"]))
     assert refused(cluster) == ["policy_without_tokens bearer tokens"]
-    assert boot(cluster, TOKENS).state is RuntimeState.POLICY_ENABLED
+    assert boot(cluster, TOKENS).state is PolicyCover.POLICY_ENABLED
 
 
 def test_problems_are_reported_in_the_order_in_which_they_are_looked_for(cluster):

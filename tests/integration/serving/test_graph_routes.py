@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gitops.cluster.policy.bundle import Action
+from gitops.cluster.policy.bundle import PolicyAction
 from gitops.core.errors import GitopsError
 from gitops.database import graph
 from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
@@ -23,18 +23,18 @@ from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.query_graphs import NOW, TOWNS, create, road, town
 
-Asked = tuple[Action, str | None, str | None]
+Asked = tuple[PolicyAction, str | None, str | None]
 PIECE_BYTES = 64 * 1024
 
 
 class Gate:
     """Permits all but some actions, and notes what was asked."""
 
-    def __init__(self, *denied: Action) -> None:
+    def __init__(self, *denied: PolicyAction) -> None:
         self.denied = denied
         self.asked: list[Asked] = []
 
-    def __call__(self, action: Action, branch: str | None, target_branch: str | None) -> None:
+    def __call__(self, action: PolicyAction, branch: str | None, target_branch: str | None) -> None:
         self.asked.append((action, branch, target_branch))
         if action in self.denied:
             raise ProblemError(ApiProblem(403, ApiCode.FORBIDDEN, f"no rule permits {action}"))
@@ -98,14 +98,14 @@ def problem_of(run: Callable[[], object]) -> ApiProblem:
 
 def test_each_operation_asks_before_it_works(place: Place) -> None:
     cases: dict[Asked, Callable[[Gate], object]] = {
-        (Action.READ, "dev", None): lambda gate: place.ask("snapshot", gate, query={"branch": "dev"}),
-        (Action.READ, "main", None): lambda gate: place.ask("schema", gate),
-        (Action.SCHEMA_APPLY, None, "main"): lambda gate: place.ask("apply_schema", gate),
-        (Action.BRANCH_CREATE, "main", "dev"): lambda gate: place.create("dev", gate),
-        (Action.BRANCH_DELETE, None, "dev"): lambda gate: place.delete("dev", gate),
-        (Action.BRANCH_MERGE, "dev", "main"): place.merge,
-        (Action.EXPORT, "dev", None): lambda gate: place.export(branch="dev", gate=gate),
-        (Action.CHANGE, "dev", None): lambda gate: place.load(town("a"), branch="dev", gate=gate),
+        (PolicyAction.READ, "dev", None): lambda gate: place.ask("snapshot", gate, query={"branch": "dev"}),
+        (PolicyAction.READ, "main", None): lambda gate: place.ask("schema", gate),
+        (PolicyAction.SCHEMA_APPLY, None, "main"): lambda gate: place.ask("apply_schema", gate),
+        (PolicyAction.BRANCH_CREATE, "main", "dev"): lambda gate: place.create("dev", gate),
+        (PolicyAction.BRANCH_DELETE, None, "dev"): lambda gate: place.delete("dev", gate),
+        (PolicyAction.BRANCH_MERGE, "dev", "main"): place.merge,
+        (PolicyAction.EXPORT, "dev", None): lambda gate: place.export(branch="dev", gate=gate),
+        (PolicyAction.CHANGE, "dev", None): lambda gate: place.load(town("a"), branch="dev", gate=gate),
     }
     for asked, run in cases.items():
         gate = Gate(asked[0])
@@ -117,9 +117,9 @@ def test_each_operation_asks_before_it_works(place: Place) -> None:
         "list_commits": {"query": {"branch": "b"}},
     }
     for name, given in reads.items():
-        gate = Gate(Action.READ)
+        gate = Gate(PolicyAction.READ)
         assert problem_of(lambda name=name, gate=gate, given=given: place.ask(name, gate, **given)).status == 403  # type: ignore[misc]
-        assert gate.asked == [(Action.READ, "b" if name == "list_commits" else "main", None)]
+        assert gate.asked == [(PolicyAction.READ, "b" if name == "list_commits" else "main", None)]
     assert place.branches() == ["main"]
 
 
@@ -179,7 +179,7 @@ def test_a_merge_answers_with_its_commit_and_deletes_what_it_merged(place: Place
 
 def test_a_refused_delete_leaves_the_merge(place: Place) -> None:
     place.load(town("a"), branch="dev", origin="main")
-    gate = Gate(Action.BRANCH_DELETE)
+    gate = Gate(PolicyAction.BRANCH_DELETE)
     merged = place.merge(gate, delete_source=True)
     assert (merged["outcome"], merged["branch_deleted"]) == ("fast_forward", False)
     assert merged["branch_delete_error"] == "no rule permits branch_delete"
@@ -223,12 +223,12 @@ def test_49_a_conflict_names_each_row_and_leaves_the_target(place: Place) -> Non
 
 
 def test_47_a_load_makes_a_branch_only_for_whoever_may_create_it(place: Place) -> None:
-    gate = Gate(Action.BRANCH_CREATE)
+    gate = Gate(PolicyAction.BRANCH_CREATE)
     assert problem_of(lambda: place.load(town("a"), branch="dev", origin="main", gate=gate)).status == 403
-    assert (gate.asked, place.branches()) == ([(Action.BRANCH_CREATE, "main", "dev")], ["main"])
+    assert (gate.asked, place.branches()) == ([(PolicyAction.BRANCH_CREATE, "main", "dev")], ["main"])
     place.load(town("a"), branch="dev", origin="main")
-    place.load(town("b"), branch="dev", origin="main", gate=(again := Gate(Action.BRANCH_CREATE)))
-    assert again.asked == [(Action.CHANGE, "dev", None)]
+    place.load(town("b"), branch="dev", origin="main", gate=(again := Gate(PolicyAction.BRANCH_CREATE)))
+    assert again.asked == [(PolicyAction.CHANGE, "dev", None)]
 
 
 def test_a_load_counts_what_it_took(place: Place) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gitops.cluster.policy.bundle import Action, BranchScope, Bundle, Rule
+from gitops.cluster.policy.bundle import BranchScope, Bundle, PolicyAction, Rule
 from gitops.database.graph import LanceEngine, open_snapshot
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.support.query_graphs import put, town
@@ -97,7 +97,7 @@ def test_a_gap_is_410_and_an_unknown_branch_404(server: Running) -> None:
 
 
 def test_what_an_actor_may_not_read_is_as_if_it_did_not_exist(tmp_path: Path) -> None:
-    scoped = Rule("reading", "far", (Action.READ,), branch_scope=BranchScope.UNPROTECTED)
+    scoped = Rule("reading", "far", (PolicyAction.READ,), branch_scope=BranchScope.UNPROTECTED)
     policy = Bundle(groups={"far": ("fay",)}, protected_branches=frozenset({"main"}), rules=(scoped,))
     graph = served(town_graph(tmp_path), engine=BundleEngine(policy))
     head = open_snapshot(graph.uri).manifest.txn_id

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gitops.cluster.policy.bundle import Action, Bundle, Rule
+from gitops.cluster.policy.bundle import Bundle, PolicyAction, Rule
 from gitops.database.graph import ReadTarget, export_records, list_branches, open_snapshot
 from gitops.serving.answers import StreamAnswer
 from gitops.serving.http.bodies import ProblemBody
@@ -29,8 +29,12 @@ AT = "/graphs/towns"
 POLICY = Bundle(
     groups={"all": ("ann", "bob", "cyd"), "writers": ("bob", "cyd")},
     rules=(
-        Rule("reading", "all", (Action.READ,)),
-        Rule("writing", "writers", (Action.CHANGE, Action.EXPORT, Action.SCHEMA_APPLY, Action.BRANCH_MERGE)),
+        Rule("reading", "all", (PolicyAction.READ,)),
+        Rule(
+            "writing",
+            "writers",
+            (PolicyAction.CHANGE, PolicyAction.EXPORT, PolicyAction.SCHEMA_APPLY, PolicyAction.BRANCH_MERGE),
+        ),
     ),
 )
 LIMITS = HttpLimits(inflight=1, streams=1, idle_s=30.0)

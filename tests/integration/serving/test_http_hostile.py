@@ -10,13 +10,13 @@ import socket
 
 import pytest
 
-from gitops.cluster.policy.bundle import Action, Bundle, Rule
+from gitops.cluster.policy.bundle import Bundle, PolicyAction, Rule
 from gitops.serving.http.routes import ROUTES
 from tests.support.pages import ROOT
 from tests.support.query_server import BundleEngine, generation, running, served, tokens, town_graph
 
 CASES = json.loads((ROOT / "tests" / "data" / "serving" / "hostile.json").read_text(encoding="utf-8"))
-_ALLOWED = Bundle({"all": ("ada",)}, rules=(Rule("any", "all", (Action.READ, Action.INVOKE_QUERY)),))
+_ALLOWED = Bundle({"all": ("ada",)}, rules=(Rule("any", "all", (PolicyAction.READ, PolicyAction.INVOKE_QUERY)),))
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,10 @@ SITES = [
 def servers(tmp_path_factory):
     """One that anyone on this machine may ask, and one with tokens."""
     roots = tmp_path_factory.mktemp("open"), tmp_path_factory.mktemp("guarded")
-    writing = Bundle({"all": ("ada",)}, rules=(Rule("any", "all", (Action.CHANGE, Action.READ, Action.INVOKE_QUERY)),))
+    writing = Bundle(
+        {"all": ("ada",)},
+        rules=(Rule("any", "all", (PolicyAction.CHANGE, PolicyAction.READ, PolicyAction.INVOKE_QUERY)),),
+    )
     guarded = generation(served(town_graph(roots[1]), engine=BundleEngine(writing)))
     with running(generation(served(town_graph(roots[0])))) as opened, running(guarded, tokens(ada="t-ada")) as found:
         yield {"open": opened, "guarded": found}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gitops.cluster.policy.bundle import Action, BranchScope, Bundle, Rule
+from gitops.cluster.policy.bundle import BranchScope, Bundle, PolicyAction, Rule
 from gitops.cluster.policy.cedar import CedarEngine
 from gitops.serving.http.work import HttpLimits
 from tests.support.pages import ROOT
@@ -24,13 +24,13 @@ POLICY = Bundle(
     },
     protected_branches=frozenset({"main"}),
     rules=(
-        Rule("calling", "callers", (Action.INVOKE_QUERY,)),
-        Rule("reading", "readers", (Action.READ,)),
-        Rule("reading-far", "far", (Action.READ,), branch_scope=BranchScope.UNPROTECTED),
-        Rule("writing", "writers", (Action.CHANGE,)),
+        Rule("calling", "callers", (PolicyAction.INVOKE_QUERY,)),
+        Rule("reading", "readers", (PolicyAction.READ,)),
+        Rule("reading-far", "far", (PolicyAction.READ,), branch_scope=BranchScope.UNPROTECTED),
+        Rule("writing", "writers", (PolicyAction.CHANGE,)),
     ),
 )
-LISTING = Bundle(groups={"admins": ("ada",)}, rules=(Rule("listing", "admins", (Action.GRAPH_LIST,)),))
+LISTING = Bundle(groups={"admins": ("ada",)}, rules=(Rule("listing", "admins", (PolicyAction.GRAPH_LIST,)),))
 ACTORS = {name: f"t-{name}" for name in ("ada", "bob", "cyd", "dan", "eve", "fay", "guy")}
 
 
@@ -166,9 +166,9 @@ def test_an_unknown_snapshot_is_hidden_from_who_may_not_read_main(guarded):
 
 def test_where_rules_name_queries_an_actor_sees_those_that_it_may_invoke(tmp_path):
     rules = (
-        Rule("reading", "all", (Action.READ,)),
-        Rule("asking", "some", (Action.INVOKE_QUERY,), queries=("town*",)),
-        Rule("doing", "few", (Action.INVOKE_QUERY,)),
+        Rule("reading", "all", (PolicyAction.READ,)),
+        Rule("asking", "some", (PolicyAction.INVOKE_QUERY,), queries=("town*",)),
+        Rule("doing", "few", (PolicyAction.INVOKE_QUERY,)),
     )
     groups = {"all": ("ada", "bob", "cyd"), "some": ("ada",), "few": ("bob",)}
     graph = served(town_graph(tmp_path), engine=CedarEngine(Bundle(groups, rules=rules), "graph.towns"))

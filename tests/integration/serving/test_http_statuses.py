@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gitops.cluster.policy.bundle import SERVER_ACTIONS, Action, Bundle, Rule
+from gitops.cluster.policy.bundle import SERVER_ACTIONS, Bundle, PolicyAction, Rule
 from gitops.database.graph import open_snapshot
 from gitops.database.storage.local import LocalStore
 from gitops.serving.answers import ApiCode
@@ -38,7 +38,7 @@ DOCUMENTED = {
     for form in methods.values()
 }
 GROUPS = {"all": ("ada",), "none": ("nil",)}
-GRAPH = Bundle(GROUPS, rules=(Rule("everything", "all", tuple(sorted({*Action} - SERVER_ACTIONS))),))
+GRAPH = Bundle(GROUPS, rules=(Rule("everything", "all", tuple(sorted({*PolicyAction} - SERVER_ACTIONS))),))
 SERVER = Bundle(GROUPS, rules=(Rule("everything", "all", tuple(sorted(SERVER_ACTIONS))),))
 KEPT = ("getSchema", "list_queries", "applySchema", "mcp")
 """Operations on a graph that need nothing but its generation."""

@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from gitops.cluster.policy.bundle import Action, Bundle, Rule
+from gitops.cluster.policy.bundle import Bundle, PolicyAction, Rule
 from tests.support.query_server import BundleEngine, generation, running, served, tokens, town_graph
 
 POLICY = Bundle(
@@ -23,10 +23,10 @@ POLICY = Bundle(
         "few": ("cyd",),
     },
     rules=(
-        Rule("reading", "all", (Action.READ,)),
-        Rule("writing", "writers", (Action.CHANGE,)),
-        Rule("calling", "callers", (Action.INVOKE_QUERY,)),
-        Rule("calling-few", "few", (Action.INVOKE_QUERY,), queries=("town*",)),
+        Rule("reading", "all", (PolicyAction.READ,)),
+        Rule("writing", "writers", (PolicyAction.CHANGE,)),
+        Rule("calling", "callers", (PolicyAction.INVOKE_QUERY,)),
+        Rule("calling-few", "few", (PolicyAction.INVOKE_QUERY,), queries=("town*",)),
     ),
 )
 ACTORS = {name: f"t-{name}" for name in ("ada", "bob", "cyd", "eve")}

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from gitops.cluster.ledger.layout import STATE
-from gitops.cluster.policy.bundle import Action, Bundle, Rule
+from gitops.cluster.policy.bundle import Bundle, PolicyAction, Rule
 from gitops.cluster.session.workspace import Stores
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
@@ -168,7 +168,7 @@ def test_a_ledger_that_does_not_answer_changes_nothing(cluster):
     assert process.served == {"knowledge": ["find_person"]}
 
 
-POLICY = Bundle(groups={"admins": ("ada",)}, rules=(Rule("reloading", "admins", (Action.RELOAD,)),))
+POLICY = Bundle(groups={"admins": ("ada",)}, rules=(Rule("reloading", "admins", (PolicyAction.RELOAD,)),))
 
 
 @pytest.mark.parametrize(

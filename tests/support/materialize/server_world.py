@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 
 from gitops.cluster.targets.port import AuditRow, StrategyRow
 from gitops.cluster.targets.signals import SizeTable
-from gitops.compute.materialize.connection import Address
+from gitops.compute.materialize.connection import TargetAddress
 from gitops.compute.strategies.statements import create_replica, drop_replica
 from gitops.core.redact import Secret
 from tests.support.materialize.postgres import PostgresServer
@@ -331,11 +331,11 @@ class ServerWorld:
         return row
 
 
-def address(world: ServerWorld, **changes: Any) -> Address:
+def address(world: ServerWorld, **changes: Any) -> TargetAddress:
     """Where a client of the program finds a world."""
     given = {
         "place": "compute.targets.prod",
         "url": Secret("MZ_URL", world.url()),
         "application_name": "cluster-gitops",
     }
-    return Address(**given | changes)
+    return TargetAddress(**given | changes)

@@ -12,7 +12,7 @@ from gitops.editor.completion import complete
 from gitops.editor.navigate import definitions, hover, references, rename_edits, rename_problem
 from gitops.editor.outline import file_outline, layout_edit
 from gitops.editor.problems import find_problems
-from gitops.editor.symbols import FileSpan
+from gitops.editor.symbols import PathSpan
 from gitops.editor.texts import EditorFile, TextCache
 from tests.support.cases import read_yaml
 from tests.support.editor import DATA, WORLD, cursor, world
@@ -34,7 +34,7 @@ def at_cursor(case) -> tuple[TextCache, EditorFile, int]:
     return *opened(case.get("file", "people/queries/people.gq"), data), offset
 
 
-def spelled(file: EditorFile, place: FileSpan) -> str:
+def spelled(file: EditorFile, place: PathSpan) -> str:
     """`path:line:column text`."""
     data = file.tree.read(place.path)
     line, column = SourceText(data).position(place.span.start)

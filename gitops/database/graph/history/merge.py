@@ -23,7 +23,7 @@ from gitops.database.graph.history.diff import Row, RowDelta, TableVersion, row_
 from gitops.database.graph.image import GraphImage, row_violations
 from gitops.database.graph.lines import check_name
 from gitops.database.graph.manifest import Manifest, TableEntry
-from gitops.database.graph.results import MergeResult, MergeStatus, RowProblem
+from gitops.database.graph.results import BranchMergeResult, MergeStatus, RowProblem
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.database.graph.staged import StagedVersion, WriteContext, hold_lease
 from gitops.database.graph.tables import TableWriter, arrow_table, declared_type, key_columns, stage_rows
@@ -33,7 +33,7 @@ from gitops.database.language.schema import EdgeType
 __all__ = ["merge_branch"]
 
 
-def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> MergeResult:
+def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> BranchMergeResult:
     """Bring what branch `source` has into branch `into`, in one version. Conflicts come back in the result.
 
     Raises GitopsError `graph_merge_schema` when the schemas differ, `graph_branch_missing`, `graph_branch_name`,
@@ -50,7 +50,7 @@ def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> Mer
     with find_root(uri).lease(), contextlib.ExitStack() as stack:
         target, origin = open_snapshot(uri, ReadTarget(into)), open_snapshot(uri, ReadTarget(source))
         stack.enter_context(hold_lease(origin, context))
-        nothing = MergeResult(MergeStatus.UP_TO_DATE, source, into, target.manifest.n, target.manifest.txn_id)
+        nothing = BranchMergeResult(MergeStatus.UP_TO_DATE, source, into, target.manifest.n, target.manifest.txn_id)
         if includes_version(target.manifest, origin.manifest.ref):
             return nothing
         bases = merge_bases(target.store, target.manifest, origin.manifest)
@@ -76,7 +76,7 @@ def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> Mer
             message=context.message or f"merge branch {origin.branch}",
         )
         version = staged.publish()
-    return MergeResult(status, source, into, version, staged.manifest.txn_id, rows, published=staged.manifest)
+    return BranchMergeResult(status, source, into, version, staged.manifest.txn_id, rows, published=staged.manifest)
 
 
 class _Merge:

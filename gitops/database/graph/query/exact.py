@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.query.options import Budget
-from gitops.database.graph.query.plan import Cell, Condition, ConditionSide, selectivity
+from gitops.database.graph.query.plan import Condition, ConditionSide, ConstantCell, selectivity
 from gitops.database.graph.query.tables import Bindings, PushedFilter, ReadTable, TableRows, ascending, distinct
 from gitops.database.graph.values import COMPARE, FLIPPED
 from gitops.database.language.query import ComparisonOperator
@@ -47,7 +47,7 @@ NEVER = PushedFilter(pc.scalar(False), ())
 MOST_PUSHED = 8
 """Conditions that the driver tests in one scan; further ones are tested on the rows that it gives."""
 
-Operand: TypeAlias = "pa.Array | Cell"
+Operand: TypeAlias = "pa.Array | ConstantCell"
 
 _TEXT: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
     ComparisonOperator.EQ: pc.equal,
@@ -95,7 +95,7 @@ def push_conditions(
 def _push_condition(condition: Condition, types: Mapping[str, pa.DataType]) -> PushedFilter | None:
     """The condition as a filter, `NEVER` if no row passes; None when it must be tested on the rows."""
     left, right, sign = condition.left, condition.right, condition.sign
-    if not isinstance(left, PropertyValue) or not isinstance(right, Cell):
+    if not isinstance(left, PropertyValue) or not isinstance(right, ConstantCell):
         return None
     column, field, value = types[left.name], pc.field(left.name), right.value
     if value is None:
@@ -143,17 +143,17 @@ def _compare_whole(
 
 def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int) -> np.ndarray:
     """Where `left sign right` is TRUE, for `count` rows; not for `contains` and `starts_with`."""
-    if any(isinstance(side, Cell) and side.value is None for side in (left, right)):
+    if any(isinstance(side, ConstantCell) and side.value is None for side in (left, right)):
         return np.zeros(count, bool)
-    if isinstance(left, Cell) and isinstance(right, Cell):
+    if isinstance(left, ConstantCell) and isinstance(right, ConstantCell):
         return np.full(count, COMPARE[sign](left.value, right.value))
-    if isinstance(left, Cell):
+    if isinstance(left, ConstantCell):
         return compare(FLIPPED[sign], right, left, count)
     if pa.types.is_string(left.type):
-        return _true(_TEXT[sign](left, pa.scalar(right.value, left.type) if isinstance(right, Cell) else right))
+        return _true(_TEXT[sign](left, pa.scalar(right.value, left.type) if isinstance(right, ConstantCell) else right))
     if pa.types.is_fixed_size_list(left.type):
         # Vectors know no other comparison than whether they are equal component by component.
-        rights = [right.value] * count if isinstance(right, Cell) else right.to_pylist()
+        rights = [right.value] * count if isinstance(right, ConstantCell) else right.to_pylist()
         pairs = zip(left.to_pylist(), rights, strict=True)
         return np.array([a is not None and b is not None and list(a) == list(b) for a, b in pairs], bool)
     (one, one_valid), (other, other_valid) = _numbers(left), _numbers(right)
@@ -163,17 +163,17 @@ def compare(sign: ComparisonOperator, left: Operand, right: Operand, count: int)
 
 def contains(left: Operand, needle: Operand, count: int) -> np.ndarray:
     """Where the text has the needle in it, or the list an item equal to it; never for a null on either side."""
-    if isinstance(left, Cell):
+    if isinstance(left, ConstantCell):
         return _every_pair(left, needle, count, lambda text, part: part in text)
     if pa.types.is_string(left.type):
-        if isinstance(needle, Cell):
+        if isinstance(needle, ConstantCell):
             return _found(left, needle, pc.match_substring)
         return _every_pair(left, needle, count, lambda text, part: part in text)
-    if isinstance(needle, Cell) and needle.value is None:
+    if isinstance(needle, ConstantCell) and needle.value is None:
         return np.zeros(count, bool)
     parents = np.asarray(pc.list_parent_indices(left))
     items = pc.list_flatten(left)
-    wanted = needle if isinstance(needle, Cell) else needle.take(pa.array(parents))
+    wanted = needle if isinstance(needle, ConstantCell) else needle.take(pa.array(parents))
     hits = parents[compare(ComparisonOperator.EQ, items, wanted, len(items))]
     found = np.zeros(count, bool)
     found[hits] = True
@@ -182,18 +182,20 @@ def contains(left: Operand, needle: Operand, count: int) -> np.ndarray:
 
 def starts_with(left: Operand, prefix: Operand, count: int) -> np.ndarray:
     """Where the text begins with the prefix; never for a null on either side."""
-    if isinstance(left, pa.Array) and isinstance(prefix, Cell):
+    if isinstance(left, pa.Array) and isinstance(prefix, ConstantCell):
         return _found(left, prefix, pc.starts_with)
     return _every_pair(left, prefix, count, str.startswith)
 
 
-def _found(texts: pa.Array, part: Cell, function: Callable[..., Any]) -> np.ndarray:
+def _found(texts: pa.Array, part: ConstantCell, function: Callable[..., Any]) -> np.ndarray:
     return np.zeros(len(texts), bool) if part.value is None else _true(function(texts, part.value))
 
 
 def _every_pair(left: Operand, right: Operand, count: int, holds: Callable[[str, str], bool]) -> np.ndarray:
     """Row by row, where no side is a constant that a kernel takes."""
-    lefts, rights = ([side.value] * count if isinstance(side, Cell) else side.to_pylist() for side in (left, right))
+    lefts, rights = (
+        [side.value] * count if isinstance(side, ConstantCell) else side.to_pylist() for side in (left, right)
+    )
     return np.array([a is not None and b is not None and holds(a, b) for a, b in zip(lefts, rights, strict=True)], bool)
 
 
@@ -204,7 +206,7 @@ def _true(answer: pa.Array) -> np.ndarray:
 
 def _numbers(side: Operand) -> tuple[np.ndarray, np.ndarray]:
     """Values of one of the widths int64, uint64 and float64, and which of them are there."""
-    if isinstance(side, Cell):
+    if isinstance(side, ConstantCell):
         return _widened(np.array([side.value])), np.ones(1, bool)
     valid = np.asarray(side.is_valid())
     if pa.types.is_boolean(side.type):
@@ -303,7 +305,7 @@ class ColumnReader:
         def operand(side: ConditionSide) -> Operand:
             if isinstance(side, TextMatch):
                 return self.search(side, rows.ids)
-            return side if isinstance(side, Cell) else rows.columns[side.name]
+            return side if isinstance(side, ConstantCell) else rows.columns[side.name]
 
         for condition in conditions:
             rows = rows.keep(evaluate_condition(condition, operand, len(rows.ids)))
@@ -315,7 +317,7 @@ class ColumnReader:
         def operand(side: ConditionSide) -> Operand:
             if isinstance(side, TextMatch):
                 return self.search(side, rows.columns[side.field.variable])
-            return side if isinstance(side, Cell) else self.property(side, rows.columns[side.variable])
+            return side if isinstance(side, ConstantCell) else self.property(side, rows.columns[side.variable])
 
         for condition in conditions:
             if rows.count:

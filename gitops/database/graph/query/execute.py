@@ -13,8 +13,8 @@ from gitops.database.graph.query.expand import EdgeSteps, QueryTables, reach_nod
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.plan import (
     Block,
-    Cell,
     Condition,
+    ConstantCell,
     HopOp,
     NotOp,
     ProductOp,
@@ -133,7 +133,11 @@ class Executor:
         """The row ids that satisfy conditions of which one asks for a text that is looked up in memory."""
         for condition in conditions:
             left, right = condition.left, condition.right
-            if condition.sign is not Sign.EQ or not isinstance(left, PropertyValue) or not isinstance(right, Cell):
+            if (
+                condition.sign is not Sign.EQ
+                or not isinstance(left, PropertyValue)
+                or not isinstance(right, ConstantCell)
+            ):
                 continue
             if isinstance(right.value, str) and pa.types.is_string(table.types[left.name]):
                 found = table.equal(left.name, right.value, self.budget)

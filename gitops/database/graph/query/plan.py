@@ -53,9 +53,9 @@ from gitops.database.language.schema import PropType, Scalar
 
 __all__ = [
     "Block",
-    "Cell",
     "Condition",
     "ConditionSide",
+    "ConstantCell",
     "Constants",
     "HopOp",
     "NotOp",
@@ -77,7 +77,7 @@ _TEXTS = (Scalar.DATE, Scalar.DATETIME)
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ConstantCell:
     """One value that is the same for every row; None is null. `label` names it in explanations, a parameter by its name."""
 
     value: Any
@@ -98,17 +98,17 @@ class Constants:
         except ParameterError as error:
             raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "") from error
         self._now = (now - _EPOCH) // timedelta(milliseconds=1)
-        self._params: dict[str, Cell] = {}
+        self._params: dict[str, ConstantCell] = {}
         for name, value in values.items():
             kind = query.params[name]
             try:
-                self._params[name] = Cell(_read(value, kind), kind, f"${name}")
+                self._params[name] = ConstantCell(_read(value, kind), kind, f"${name}")
             except CellError:
                 # The message of the error shows the value, which may be a secret.
                 what = f"invalid {kind.scalar} literal" if kind.scalar in _TEXTS else "the text is not valid Unicode"
                 raise GitopsError(Code.QUERY_PARAMS_INVALID, f"param '{name}': {what}", path=name) from None
 
-    def cell(self, value: TypedExpr) -> Cell | None:
+    def cell(self, value: TypedExpr) -> ConstantCell | None:
         """The cell of a constant; None when the value differs from row to row.
 
         Raises GitopsError `query_literal_invalid` for a date or time that is none.
@@ -116,10 +116,10 @@ class Constants:
         if isinstance(value, ParameterValue):
             return self._params[value.name]
         if isinstance(value, NowValue):
-            return Cell(self._now, value.type, "now()")
+            return ConstantCell(self._now, value.type, "now()")
         if isinstance(value, Constant):
             try:
-                return Cell(_read(value.value, value.type), value.type, repr(value.value))
+                return ConstantCell(_read(value.value, value.type), value.type, repr(value.value))
             except CellError as error:
                 raise GitopsError(Code.QUERY_LITERAL_INVALID, str(error)) from error
         return None
@@ -142,7 +142,7 @@ def _read(value: Any, kind: PropType) -> Any:
     return value
 
 
-ConditionSide: TypeAlias = "PropertyValue | TextMatch | Cell"
+ConditionSide: TypeAlias = "PropertyValue | TextMatch | ConstantCell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Condition:
         """As explanations show it; parameters by name."""
         shown = []
         for side in (self.left, self.right):
-            if isinstance(side, Cell):
+            if isinstance(side, ConstantCell):
                 shown.append(side.label)
             elif isinstance(side, PropertyValue):
                 shown.append(f"${side.variable}.{side.name}")
@@ -185,21 +185,21 @@ class Condition:
 def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants) -> Condition:
     """The condition of a clause. Raises GitopsError `query_literal_invalid`; `query_unsupported` for a rank."""
     if isinstance(clause, TextFilter):
-        return Condition(clause.match, ComparisonOperator.EQ, Cell(True, PropType(Scalar.BOOL), "true"))
+        return Condition(clause.match, ComparisonOperator.EQ, ConstantCell(True, PropType(Scalar.BOOL), "true"))
     if isinstance(clause, PairTest):
         sign = ComparisonOperator.CONTAINS if clause.membership else ComparisonOperator.EQ
         return _condition(clause.property, sign, _side(clause.value, constants))
     left, right = _side(clause.left, constants), _side(clause.right, constants)
-    if isinstance(left, Cell) and not isinstance(right, Cell) and clause.operator in FLIPPED:
+    if isinstance(left, ConstantCell) and not isinstance(right, ConstantCell) and clause.operator in FLIPPED:
         return _condition(right, FLIPPED[clause.operator], left)
     return _condition(left, clause.operator, right)
 
 
 def _condition(left: ConditionSide, sign: ComparisonOperator, right: ConditionSide) -> Condition:
     """The condition, with a constant beside a property as it is compared with that."""
-    if isinstance(left, PropertyValue) and isinstance(right, Cell):
+    if isinstance(left, PropertyValue) and isinstance(right, ConstantCell):
         right = replace(right, value=compared_with(left.type, right.value))
-    elif isinstance(right, PropertyValue) and isinstance(left, Cell):
+    elif isinstance(right, PropertyValue) and isinstance(left, ConstantCell):
         left = replace(left, value=compared_with(right.type, left.value))
     return Condition(left, sign, right)
 

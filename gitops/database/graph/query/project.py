@@ -21,7 +21,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database.graph.query.exact import ColumnReader
-from gitops.database.graph.query.plan import Cell, Constants
+from gitops.database.graph.query.plan import ConstantCell, Constants
 from gitops.database.graph.query.searching import QuerySearch
 from gitops.database.graph.query.tables import Bindings, distinct_rows
 from gitops.database.graph.tables import arrow_field
@@ -153,7 +153,7 @@ class Projection:
             for value in values
         ]
 
-    def _constant(self, cell: Cell | None, count: int) -> pa.Array:
+    def _constant(self, cell: ConstantCell | None, count: int) -> pa.Array:
         """A cell for each row. A long text or list is asked for in the budget before so many rows are made of it."""
         if cell is None:
             raise GitopsError(Code.QUERY_UNSUPPORTED, _NO_VALUE)

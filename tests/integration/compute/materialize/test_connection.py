@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gitops.cluster.targets.port import AuditRow
 from gitops.compute.materialize import connection
-from gitops.compute.materialize.connection import Address, TargetConnection
-from gitops.compute.materialize.queries import Query
+from gitops.compute.materialize.connection import TargetAddress, TargetConnection
+from gitops.compute.materialize.queries import TargetQuery
 from gitops.compute.materialize.target import MaterializeTarget
 from gitops.compute.strategies.statements import identifier, literal
 from gitops.core.errors import RemoteError, UsageError
@@ -38,13 +38,13 @@ HOSTILE = (
 )
 
 
-def with_password(stand_in, **changes) -> Address:
+def with_password(stand_in, **changes) -> TargetAddress:
     url = Secret("MZ_URL", stand_in.url(f"bot:{QUOTED}"))
     return address(stand_in, **{"url": url} | changes)
 
 
 def setting(opened: TargetConnection, name: str) -> str:
-    return str(opened.run(Query(f"SHOW {name}"))[0][0][0])
+    return str(opened.run(TargetQuery(f"SHOW {name}"))[0][0][0])
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_an_answer_that_comes_late_is_waited_for(stand_in, close):
     opened = TargetConnection(address(stand_in))
     close(opened)
     stand_in.fail_next(Delay.IN_TIME)
-    assert opened.run(Query("SELECT %s::int"), 7)[0] == [(7,)]
+    assert opened.run(TargetQuery("SELECT %s::int"), 7)[0] == [(7,)]
 
 
 def test_a_statement_that_takes_too_long_is_ended_by_the_server(stand_in, close):
@@ -187,7 +187,7 @@ def test_a_statement_that_takes_too_long_is_ended_by_the_server(stand_in, close)
     opened.open()
     stand_in.fail_next(Delay.TOO_LONG)
     with pytest.raises(RemoteError, match="statement timeout") as failure:
-        opened.run(Query("SELECT %s::int"), 7)
+        opened.run(TargetQuery("SELECT %s::int"), 7)
     assert failure.value.code == "target_unreachable"
     assert opened.is_open
 

@@ -13,7 +13,7 @@ from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.branches import create_branch, delete_branch, make_branch
 from gitops.database.graph.history.merge import merge_branch
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.database.graph.results import MergeResult, MergeStatus
+from gitops.database.graph.results import BranchMergeResult, MergeStatus
 from gitops.database.graph.snapshot import ReadTarget, open_snapshot
 from tests.support.histories import SCHEMA, History, knows, lives, person, town
 from tests.support.s3 import S3Place
@@ -37,11 +37,11 @@ def begin(history: History) -> None:
     create_branch(history.uri, "dev", history.work())
 
 
-def bring(history: History, source: str = "dev", into: str = "main") -> MergeResult:
+def bring(history: History, source: str = "dev", into: str = "main") -> BranchMergeResult:
     return merge_branch(history.uri, source, into, history.work())
 
 
-def kinds(result: MergeResult) -> list[tuple[str, str, str, str]]:
+def kinds(result: BranchMergeResult) -> list[tuple[str, str, str, str]]:
     return [(each.kind, each.table, each.id, each.property) for each in result.conflicts]
 
 

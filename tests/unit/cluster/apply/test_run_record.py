@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.cluster.apply.runner import Limits, run_graph
+from gitops.cluster.apply.runner import RunLimits, run_graph
 from gitops.cluster.changesets.runs import RunLog, longest
 from gitops.cluster.ledger.records import MAX_BYTES, read_run, write_run
 from gitops.cluster.model.change import Action
@@ -53,7 +53,7 @@ def recorded() -> RunRecord:
             failed.set()
 
     clock = FixedClock(START, timedelta(milliseconds=100))
-    run_graph(ExecutionGraph(nodes, edges), execute, clock=clock, limits=Limits(2), on_event=hear)
+    run_graph(ExecutionGraph(nodes, edges), execute, clock=clock, limits=RunLimits(2), on_event=hear)
     return log.record()
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.cluster.apply.runner import Limits, run_graph
+from gitops.cluster.apply.runner import RunLimits, run_graph
 from gitops.cluster.model.change import Action, Effect
 from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult, RunEvent
 from gitops.cluster.plan.schedule import SkipReason
@@ -39,7 +39,7 @@ def done(node: ExecNode) -> NodeResult:
 def run(what, execute=done, events=None, **settings):
     heard = [] if events is None else events
     clock = FixedClock(START, SECOND)
-    return run_graph(what, execute, clock=clock, on_event=heard.append, limits=Limits(**settings))
+    return run_graph(what, execute, clock=clock, on_event=heard.append, limits=RunLimits(**settings))
 
 
 def outcomes(results) -> dict[str, NodeOutcome]:

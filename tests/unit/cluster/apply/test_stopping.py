@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.cluster.apply.runner import Limits, report_interrupt, run_graph
+from gitops.cluster.apply.runner import RunLimits, report_interrupt, run_graph
 from gitops.cluster.model.change import Action, Effect
 from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult, RunEvent
 from gitops.cluster.plan.schedule import SkipReason
@@ -61,7 +61,7 @@ class Run:
 
     def __call__(self, graph, execute, at_barrier=None, recoveries=None, **settings) -> dict[str, NodeOutcome]:
         limits, named = (
-            Limits(cancel=self.cancel, **settings),
+            RunLimits(cancel=self.cancel, **settings),
             {"at_barrier": at_barrier, "recoveries": recoveries or {}},
         )
         try:
@@ -221,7 +221,7 @@ def test_setting_the_clock_gives_nothing_up_and_turns_no_duration_round(by: time
         return done(node)
 
     graph = chain(text("a", 0), text("b", 1), edges="a>b")
-    results = run_graph(graph, execute, clock=clock, on_event=heard.append, limits=Limits(time_limit=LIMIT))
+    results = run_graph(graph, execute, clock=clock, on_event=heard.append, limits=RunLimits(time_limit=LIMIT))
     assert [result.outcome for result in results] == [NodeOutcome.DONE, NodeOutcome.DONE]
     assert [event.at for event in heard] == sorted(event.at for event in heard)
     assert heard[-1].facts["duration_ms"] < 1000
@@ -313,7 +313,7 @@ def test_the_first_failure_is_the_first_in_time():
             second.set()
 
     results = run_graph(
-        chain(text("a", 0), text("b", 1)), execute, clock=FixedClock(START), limits=Limits(2), on_event=hear
+        chain(text("a", 0), text("b", 1)), execute, clock=FixedClock(START), limits=RunLimits(2), on_event=hear
     )
     assert [r.node_id for r in results] == ["a", "b"]
     assert run.events[-1].facts["first_failure"] == "b"

@@ -14,7 +14,7 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change, Disposition
 from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.cluster.model.resource import Dependency
-from gitops.cluster.plan.graph import BARRIER, GRAPH_MOVING, Bindings, build_graph
+from gitops.cluster.plan.graph import BARRIER, GRAPH_MOVING, PolicyBindings, build_graph
 from gitops.cluster.plan.layers import cycles, layers, restricted, transposed, validate
 from gitops.core.errors import BugError
 from gitops.render.graph import to_json
@@ -253,15 +253,15 @@ def test_change_of_unknown_kind_is_never_scheduled():
         build_graph([change("widget.x", "delete")], (), ())
 
 
-def bound(**policies: str) -> dict[Address, Bindings]:
+def bound(**policies: str) -> dict[Address, PolicyBindings]:
     """Policies with what they are bound to, `recorded > declared`."""
     return {
-        Address(f"policy.{name}"): Bindings(*(tuple(part.split()) for part in text.split(">")))
+        Address(f"policy.{name}"): PolicyBindings(*(tuple(part.split()) for part in text.split(">")))
         for name, text in policies.items()
     }
 
 
-def handovers(bindings: dict[Address, Bindings], *others: Change, recorded=()) -> set[str]:
+def handovers(bindings: dict[Address, PolicyBindings], *others: Change, recorded=()) -> set[str]:
     actions = {True: "create", False: "update"}
     policies = [change(name, actions[not b.recorded] if b.declared else "delete") for name, b in bindings.items()]
     graph, problems = build_graph([*policies, *others], (), recorded, bindings=bindings)
@@ -414,7 +414,7 @@ from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.resource import Dependency
 from gitops.cluster.plan.classes import atomic_graph, effects_of, with_effects
 from gitops.cluster.plan.graph import build_graph
-from gitops.cluster.plan.graph import Bindings, lock_claims
+from gitops.cluster.plan.graph import PolicyBindings, lock_claims
 from gitops.render.graph import to_json, to_mermaid, to_text
 
 gone = [Change(Address(t), Action.DELETE, "a", None) for t in ("graph.x", "schema.x", "query.x.q", "policy.p")]
@@ -424,8 +424,8 @@ changes = [*made, *gone, *moved]
 old = [Dependency(Address(s), Address(t)) for s, t in (
     ("query.x.q", "graph.x"), ("query.x.q", "schema.x"), ("schema.x", "graph.x"), ("policy.p", "graph.x"))]
 scopes = [f"graph.{t}" for t in "abcdef"]
-bindings = {Address("policy.r"): Bindings(tuple(scopes), ()), Address("policy.s"): Bindings((), tuple(scopes[:3])),
-            Address("policy.t"): Bindings((), tuple(scopes[2:]))}
+bindings = {Address("policy.r"): PolicyBindings(tuple(scopes), ()), Address("policy.s"): PolicyBindings((), tuple(scopes[:3])),
+            Address("policy.t"): PolicyBindings((), tuple(scopes[2:]))}
 locks = lock_claims(changes, bindings, {Address("graph.x"): ("01B", "01A")}, str)
 graph, problems = build_graph(changes, [], old, bindings=bindings, locks=locks)
 assert not problems

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.plan import LockMode
-from gitops.cluster.plan.graph import Bindings, lock_claims
+from gitops.cluster.plan.graph import PolicyBindings, lock_claims
 
 
 def change(text: str, action: str, content: str = "new") -> Change:
@@ -18,7 +18,7 @@ def change(text: str, action: str, content: str = "new") -> Change:
 
 def locks(
     *changes: Change,
-    bindings: Mapping[str, Bindings] | None = None,
+    bindings: Mapping[str, PolicyBindings] | None = None,
     granted: Mapping[str, tuple[str, ...]] | None = None,
     files: Mapping[str, str] | None = None,
 ) -> dict[str, list[str]]:
@@ -58,9 +58,9 @@ def test_a_policy_has_its_scopes_of_before_and_after_and_shares_the_graphs_that_
         change("policy.some", "update", "text"),
         change("policy.gone", "delete"),
         bindings={
-            "policy.all": Bindings((), ("cluster", "graph.kb")),
-            "policy.some": Bindings(("graph.old",), ("graph.kb",)),
-            "policy.gone": Bindings(("cluster",), ()),
+            "policy.all": PolicyBindings((), ("cluster", "graph.kb")),
+            "policy.some": PolicyBindings(("graph.old",), ("graph.kb",)),
+            "policy.gone": PolicyBindings(("cluster",), ()),
         },
     ) == {
         "policy.all": ["graph:kb shared", "policy-scope:cluster", "policy-scope:graph.kb"],
@@ -103,7 +103,7 @@ def test_graphs_of_one_cluster_share_no_lock():
     claims = []
     for graph in ("a", "ab"):
         changes = [change(name, "update", name) for name in (text.format(graph) for text in texts)]
-        bound = {f"policy.{graph}": Bindings((f"graph.{graph}",), (f"graph.{graph}",))}
+        bound = {f"policy.{graph}": PolicyBindings((f"graph.{graph}",), (f"graph.{graph}",))}
         claims.append({key.split()[0] for found in locks(*changes, bindings=bound).values() for key in found})
     assert [len(each) for each in claims] == [2, 2]
     assert claims[0].isdisjoint(claims[1])

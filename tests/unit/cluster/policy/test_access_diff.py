@@ -10,13 +10,13 @@ import pytest
 from gitops.cluster.model.access import AccessClass, AccessRow, CauseKind, widening_words
 from gitops.cluster.policy.access import AccessState, PolicyText
 from gitops.cluster.policy.access_diff import access_diff
-from gitops.cluster.policy.bundle import Action, BranchScope, Bundle, Rule
+from gitops.cluster.policy.bundle import BranchScope, Bundle, PolicyAction, Rule
 
 STAFF = tuple(f"act-{number:02}" for number in range(11))
 GROUPS = {"staff": (*STAFF, "act-editor"), "editors": ("act-editor",)}
-EDITING = Rule("editing", "editors", (Action.CHANGE,), line=17)
-READING = Rule("reading", "staff", (Action.READ,), line=9)
-STORED = Rule("stored-queries", "staff", (Action.INVOKE_QUERY,), line=13)
+EDITING = Rule("editing", "editors", (PolicyAction.CHANGE,), line=17)
+READING = Rule("reading", "staff", (PolicyAction.READ,), line=9)
+STORED = Rule("stored-queries", "staff", (PolicyAction.INVOKE_QUERY,), line=13)
 BUNDLE = Bundle(GROUPS, frozenset({"main"}), (READING, STORED, EDITING))
 QUERIES = {"find_person": False}
 
@@ -66,8 +66,8 @@ def test_branch_that_leaves_the_protected_ones_still_counts_as_protected() -> No
     assert diff.widenings == diff.rows
 
 
-COPYING = Rule("copying", "editors", (Action.BRANCH_CREATE, Action.BRANCH_MERGE), line=21)
-DRAFTS = Rule("drafts", "guests", (Action.READ,), BranchScope.UNPROTECTED, line=25)
+COPYING = Rule("copying", "editors", (PolicyAction.BRANCH_CREATE, PolicyAction.BRANCH_MERGE), line=21)
+DRAFTS = Rule("drafts", "guests", (PolicyAction.READ,), BranchScope.UNPROTECTED, line=25)
 
 
 def test_copies_of_a_protected_branch_are_a_gain_where_an_actor_reads_them_who_does_not_read_the_branch() -> None:
@@ -157,7 +157,7 @@ def test_new_graph_has_nothing_to_protect() -> None:
         ),
         (with_rules(*BUNDLE.rules, replace(EDITING, id="more", group="staff")), CauseKind.RULE, "new rule"),
         (
-            with_rules(READING, STORED, replace(EDITING, actions=(Action.CHANGE, Action.EXPORT))),
+            with_rules(READING, STORED, replace(EDITING, actions=(PolicyAction.CHANGE, PolicyAction.EXPORT))),
             CauseKind.RULE,
             "rule: actions +export",
         ),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gitops.cluster.policy.bundle import Action, Bundle, Rule
+from gitops.cluster.policy.bundle import Bundle, PolicyAction, Rule
 from gitops.cluster.policy.cedar import CedarEngine
 from gitops.cluster.policy.decide import AccessDecision, AccessRequest, decide
 from gitops.cluster.policy.read import read_bundle
@@ -25,7 +25,7 @@ rules:
 """
 
 
-def decided(actor: str, action: Action, **about: Any) -> AccessDecision:
+def decided(actor: str, action: PolicyAction, **about: Any) -> AccessDecision:
     bundle, _ = read_bundle(BUNDLE, "p.yaml")
     assert bundle is not None
     request = AccessRequest(actor, action, **about)
@@ -53,16 +53,16 @@ def decided(actor: str, action: Action, **about: Any) -> AccessDecision:
     ],
 )
 def test_scopes_and_queries(actor, action, about, rule):
-    decision = decided(actor, Action(action), **about)
+    decision = decided(actor, PolicyAction(action), **about)
     assert (decision.allowed, decision.rule, decision.known) == (rule is not None, rule, True)
 
 
 def test_the_first_rule_by_id_is_named():
-    assert decided("bob", Action.INVOKE_QUERY, query="find_person").rule == "a-running"
+    assert decided("bob", PolicyAction.INVOKE_QUERY, query="find_person").rule == "a-running"
 
 
 def test_an_actor_in_no_group_is_denied_as_unknown():
-    decision = decided("eve", Action.READ, branch="main")
+    decision = decided("eve", PolicyAction.READ, branch="main")
     assert (decision.allowed, decision.rule, decision.known) == (False, None, False)
     assert decision.message == "actor 'eve' is in no group of the policy"
 
@@ -71,13 +71,13 @@ def test_what_cedar_cannot_evaluate_is_neither_permitted_nor_denied():
     bundle, _ = read_bundle(BUNDLE, "p.yaml")
     assert bundle is not None
     with pytest.raises(GitopsError) as caught:
-        CedarEngine(bundle, "graph.k").decide(AccessRequest("ada", Action.READ, branch="\ud800"))
+        CedarEngine(bundle, "graph.k").decide(AccessRequest("ada", PolicyAction.READ, branch="\ud800"))
     assert caught.value.code == "policy_evaluation_failed"
 
 
 def test_a_bundle_that_cedar_refuses_is_named():
     """The reader of files lets none of these through."""
-    bundle = Bundle({"all": ("ada",)}, rules=(Rule("r", "all", (Action.GRAPH_LIST,)),))
+    bundle = Bundle({"all": ("ada",)}, rules=(Rule("r", "all", (PolicyAction.GRAPH_LIST,)),))
     with pytest.raises(GitopsError) as caught:
         CedarEngine(bundle, "graph.k")
     assert (caught.value.code, caught.value.path) == ("policy_invalid", "graph.k")
@@ -86,13 +86,13 @@ def test_a_bundle_that_cedar_refuses_is_named():
 def test_a_decision_is_made_once_and_what_is_kept_is_bounded():
     bundle, _ = read_bundle(BUNDLE, "p.yaml")
     assert bundle is not None
-    engine, request = CedarEngine(bundle, "graph.knowledge"), AccessRequest("ada", Action.READ, "main")
+    engine, request = CedarEngine(bundle, "graph.knowledge"), AccessRequest("ada", PolicyAction.READ, "main")
     first = engine.decide(request)
-    assert engine.decide(AccessRequest("ada", Action.READ, "main")) is first
+    assert engine.decide(AccessRequest("ada", PolicyAction.READ, "main")) is first
     assert CedarEngine(Bundle(bundle.groups), "graph.knowledge").decide(request).allowed is False
     for number in range(4096):
-        engine.decide(AccessRequest("ada", Action.READ, f"b{number}"))
+        engine.decide(AccessRequest("ada", PolicyAction.READ, f"b{number}"))
     assert engine.decide(request) is not first
-    long = AccessRequest("bob", Action.INVOKE_QUERY, query="q" * 600)
+    long = AccessRequest("bob", PolicyAction.INVOKE_QUERY, query="q" * 600)
     assert engine.decide(long).allowed
     assert engine.decide(long) is not engine.decide(long)

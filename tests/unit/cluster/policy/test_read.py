@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.cluster.policy.bundle import Action, BranchScope, EngineKind, Rule
+from gitops.cluster.policy.bundle import BranchScope, EngineKind, PolicyAction, Rule
 from gitops.cluster.policy.read import read_bundle
 
 GOOD = """\
@@ -56,9 +56,9 @@ def test_a_bundle_has_what_its_file_says():
     assert bundle.groups == {"readers": ("act-reader", "act-editor"), "editors": ("act-editor",)}
     assert bundle.protected_branches == {"main"}
     assert bundle.rules == (
-        Rule("reading", "readers", (Action.READ, Action.EXPORT), BranchScope.ANY, line=7),
-        Rule("running", "readers", (Action.INVOKE_QUERY,), queries=("find_*", "count"), line=12),
-        Rule("merging", "editors", (Action.BRANCH_MERGE,), None, BranchScope.PROTECTED, line=14),
+        Rule("reading", "readers", (PolicyAction.READ, PolicyAction.EXPORT), BranchScope.ANY, line=7),
+        Rule("running", "readers", (PolicyAction.INVOKE_QUERY,), queries=("find_*", "count"), line=12),
+        Rule("merging", "editors", (PolicyAction.BRANCH_MERGE,), None, BranchScope.PROTECTED, line=14),
     )
 
 

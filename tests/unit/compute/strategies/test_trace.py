@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from gitops.cluster.targets.port import AuditRow
 from gitops.cluster.targets.signals import ComputeCluster, ReplicaSpec
-from gitops.compute.strategies.scenario import Trace, read_scenario, replay_of
+from gitops.compute.strategies.scenario import SignalTrace, read_scenario, replay_of
 from gitops.compute.strategies.simulation import simulate
 from gitops.compute.strategies.statements import create_replica, drop_replica
 from gitops.core.diagnostics import Diagnostics
@@ -18,10 +18,10 @@ from tests.support.traces import trace_of
 WORKING_DAY = ROOT / "examples" / "strategies" / "working-day.yaml"
 
 
-def trace(*rows: AuditRow, replicas: dict[str, str] | None = None) -> Trace:
+def trace(*rows: AuditRow, replicas: dict[str, str] | None = None) -> SignalTrace:
     """An hour of the compute cluster `c`."""
     there = {name: ReplicaSpec(size) for name, size in (replicas or {}).items()}
-    return Trace(ComputeCluster("u1", "c", there), SIZES, ago(3600), NOW, rows, [])
+    return SignalTrace(ComputeCluster("u1", "c", there), SIZES, ago(3600), NOW, rows, [])
 
 
 def row(sql: str, age_s: int, *, executed: bool = True, **context: object) -> AuditRow:

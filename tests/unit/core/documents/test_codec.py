@@ -15,7 +15,7 @@ from gitops.core.documents.forms import (
     MAX_LINE,
     TEXT,
     Form,
-    Member,
+    FormMember,
     integer,
     is_line,
     list_of,
@@ -179,7 +179,7 @@ class Thing:
 THING = record(
     Thing,
     {
-        "title": Member(TEXT, "name"),
+        "title": FormMember(TEXT, "name"),
         "inner": {"size": optional(integer(), 0), "parts": optional(list_of(TEXT), (), written=False)},
         "note": nullable(TEXT),
     },

@@ -24,7 +24,7 @@ from gitops.database.graph.query.exact import (
     starts_with,
 )
 from gitops.database.graph.query.options import Budget
-from gitops.database.graph.query.plan import Cell, Condition
+from gitops.database.graph.query.plan import Condition, ConstantCell
 from gitops.database.graph.query.project import ranks
 from gitops.database.graph.query.tables import PushedFilter, ReadTable
 from gitops.database.language.query.ast import ComparisonOperator
@@ -57,8 +57,8 @@ COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 }
 
 
-def cell(value: Any, scalar: Scalar = Scalar.F64) -> Cell:
-    return Cell(value, PropType(scalar), "x")
+def cell(value: Any, scalar: Scalar = Scalar.F64) -> ConstantCell:
+    return ConstantCell(value, PropType(scalar), "x")
 
 
 @settings(max_examples=cases(300), deadline=None)
@@ -151,7 +151,9 @@ def test_what_is_tested_on_reading_passes_the_same_rows(table: ReadTable, name: 
     for constant in CONSTANTS[scalar]:
         left = PropertyValue("x", TypeKind.NODE, "T", name, PropType(scalar, nullable=True))
         condition = Condition(left, sign, cell(constant, scalar))
-        mask = evaluate_condition(condition, lambda side: side if isinstance(side, Cell) else whole.columns[name], 6)
+        mask = evaluate_condition(
+            condition, lambda side: side if isinstance(side, ConstantCell) else whole.columns[name], 6
+        )
         filter_, rest = push_conditions([condition], {name: kind})
         if filter_ is NEVER:
             assert not mask.any(), constant
@@ -183,7 +185,7 @@ def test_of_many_conditions_the_driver_tests_eight_and_the_rest_are_left(table: 
     whole = table.whole(["i", "j", "s"], Budget(None, None))
 
     def passing(some: list[Condition]) -> np.ndarray:
-        value = lambda side: side if isinstance(side, Cell) else whole.columns[side.name]  # noqa: E731
+        value = lambda side: side if isinstance(side, ConstantCell) else whole.columns[side.name]  # noqa: E731
         return np.all([np.ones(6, bool), *(evaluate_condition(each, value, 6) for each in some)], axis=0)
 
     filter_, rest = push_conditions(conditions, table.types)
