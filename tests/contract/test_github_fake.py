@@ -16,14 +16,13 @@ from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.git.repository import Repository
 from tests.support.forge_world import MAIN
+from tests.support.forges import landing
+from tests.support.forges.github_forms import delivery
+from tests.support.forges.people import BOT, TOKEN, GitHubWorld, open_forge, populate
+from tests.support.forges.records import Happening
+from tests.support.forges.server import GitHubServer
+from tests.support.forges.world import RefusedError, World, host
 from tests.support.git_fixture import bare, commit, environment, opened
-from tests.support.github import landing
-from tests.support.github.harness import BOT, TOKEN, GitHubWorld, open_forge, populate
-from tests.support.github.host import host
-from tests.support.github.nouns import Happening
-from tests.support.github.payloads import delivery
-from tests.support.github.server import GitHubServer
-from tests.support.github.world import RefusedError, World
 
 SECRET = b"webhook-secret"
 AT = "2026-07-02T10:00:00Z"

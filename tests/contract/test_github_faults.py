@@ -20,10 +20,10 @@ from gitops.forge.port import (
     RequestState,
 )
 from tests.support.forge_world import MAIN
-from tests.support.github.harness import GitHubWorld, open_forge, populate
-from tests.support.github.host import host
-from tests.support.github.nouns import Pull
-from tests.support.github.server import GitHubServer
+from tests.support.forges.people import GitHubWorld, open_forge, populate
+from tests.support.forges.records import Pull
+from tests.support.forges.server import GitHubServer
+from tests.support.forges.world import host
 
 AT = "2026-07-02T10:00:00Z"
 MARKER = "<!-- gitops:plan library -->"

@@ -9,9 +9,9 @@ import pytest
 
 from tests.contract.forge_suite import ForgeContract
 from tests.support.forge_world import ForgeWorld
-from tests.support.github.harness import GitHubWorld, populate
-from tests.support.github.host import host
-from tests.support.github.server import GitHubServer
+from tests.support.forges.people import GitHubWorld, populate
+from tests.support.forges.server import GitHubServer
+from tests.support.forges.world import host
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gitops.core.errors import RemoteError
-from tests.support.github import nouns
-from tests.support.github.forms import FULL_NAME
+from tests.support.forges import records
+from tests.support.forges.github_forms import FULL_NAME
 from tests.support.github_canned import (
     AT,
     BOT,
@@ -69,11 +69,11 @@ def test_a_proposal_of_nothing_is_refused() -> None:
 
 
 def _issue(number: int, author: str, body: str) -> dict[str, Any]:
-    return FORMS.issue(nouns.Issue(number, number, "Drift", body, author, AT))
+    return FORMS.issue(records.Issue(number, number, "Drift", body, author, AT))
 
 
 def _not_ours() -> list[dict[str, Any]]:
-    request = nouns.Pull(8, 8, "x", BODY, BOT, AT, source="x", repository=FULL_NAME, head=HEAD, base=HEAD)
+    request = records.Pull(8, 8, "x", BODY, BOT, AT, source="x", repository=FULL_NAME, head=HEAD, base=HEAD)
     return [_issue(2, "mira", BODY), _issue(3, BOT, f"x\n{MARKER}"), _issue(4, BOT, ""), FORMS.issue(request)]
 
 

@@ -26,8 +26,8 @@ from gitops.forge.port import (
 )
 from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.clock import FixedClock
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.nouns import Activity, Status
+from tests.support.forges.github_forms import FULL_NAME
+from tests.support.forges.records import Activity, Status
 from tests.support.github_canned import (
     AT,
     BOT,

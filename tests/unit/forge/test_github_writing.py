@@ -25,8 +25,8 @@ from gitops.forge.port import (
 )
 from gitops.forge.text import MAX_TEXT
 from gitops.forge.web import WebRequest
-from tests.support.github import nouns
-from tests.support.github.forms import FULL_NAME
+from tests.support.forges import records
+from tests.support.forges.github_forms import FULL_NAME
 from tests.support.github_canned import (
     AT,
     BOT,
@@ -63,7 +63,7 @@ def _check(state: CheckState = CheckState.SUCCESS, notes: int = 0, summary: str 
 
 def _run(output: dict[str, Any] | None = None) -> dict[str, Any]:
     return FORMS.check_run(
-        nouns.CheckRun(7, HEAD, "gitops/plan/library", "gitops", "completed", "success", AT, output or {})
+        records.CheckRun(7, HEAD, "gitops/plan/library", "gitops", "completed", "success", AT, output or {})
     )
 
 
@@ -93,7 +93,7 @@ def test_a_plan_takes_six_calls() -> None:
 
 
 def _status_form() -> dict[str, Any]:
-    return FORMS.status(nouns.Status(1, HEAD, STATUS.context, "success", STATUS.description, BOT, AT))
+    return FORMS.status(records.Status(1, HEAD, STATUS.context, "success", STATUS.description, BOT, AT))
 
 
 # Comments
@@ -264,14 +264,14 @@ def test_a_note_is_on_lines_that_there_are() -> None:
 
 @pytest.mark.parametrize(("reaction", "content"), [("seen", "eyes"), ("done", "+1"), ("refused", "-1")])
 def test_a_reaction(reaction: str, content: str) -> None:
-    form = FORMS.reaction(nouns.Reaction(1, BOT, content))
+    form = FORMS.reaction(records.Reaction(1, BOT, content))
     forge, sender = forge_with({f"POST {ROOT}/issues/comments/5/reactions": ok(form, 201)})
     forge.react(1, "5", Reaction(reaction))
     assert bodies(sender, "POST") == [{"content": content}]
 
 
 def test_reactions_of_others_are_not_the_bots() -> None:
-    given = [nouns.Reaction(1, "mira", "+1"), nouns.Reaction(2, BOT, "heart"), nouns.Reaction(3, BOT, "-1")]
+    given = [records.Reaction(1, "mira", "+1"), records.Reaction(2, BOT, "heart"), records.Reaction(3, BOT, "-1")]
     forge, _ = forge_with({f"GET {ROOT}/issues/comments/5/reactions": ok([FORMS.reaction(each) for each in given])})
     assert forge.reactions(1, "5") == (Reaction.REFUSED,)
 
@@ -317,11 +317,11 @@ DEPLOYMENTS = f"{ROOT}/deployments"
 
 
 def _deployment(number: int, creator: str) -> dict[str, Any]:
-    return FORMS.deployment(nouns.Deployment(number, HEAD, HEAD, "gitops", "production", "", creator, AT))
+    return FORMS.deployment(records.Deployment(number, HEAD, HEAD, "gitops", "production", "", creator, AT))
 
 
 def _deployment_status() -> dict[str, Any]:
-    deployment = nouns.Deployment(3, HEAD, HEAD, "gitops", "production", "", BOT, AT)
+    deployment = records.Deployment(3, HEAD, HEAD, "gitops", "production", "", BOT, AT)
     return FORMS.deployment_status(deployment, 1, BOT, AT, {"state": "success"})
 
 

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
+from tests.support.forges import github_rest
+from tests.support.forges.github_forms import FULL_NAME
+from tests.support.forges.github_rest import Call, Page
+from tests.support.forges.records import Token
+from tests.support.forges.world import RefusedError, World, enforce
 from tests.support.git_http import Drop, GitServer, Intercepted
-from tests.support.github import graph, rest_commits
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.host import enforce
-from tests.support.github.nouns import Token
-from tests.support.github.rest import Call, Page
-from tests.support.github.world import RefusedError, World
 from tests.support.github_contract import check_request, check_response, contract
 
 REST, GRAPHQL = "/api/v3", "/api/graphql"
@@ -152,9 +151,9 @@ class GitHubServer(GitServer):
         self, token: Token, method: str, path: str, query: list[tuple[str, str]], form: Any
     ) -> tuple[int, Any]:
         if path == "/graphql":
-            return 200, graph.answer(self.world, token, form)
+            return 200, github_rest.answer(self.world, token, form)
         operation = contract().find(method, path)
-        route = rest_commits.ROUTES.get(operation.name)
+        route = github_rest.ROUTES.get(operation.name)
         if route is None:
             raise AssertionError(f"the fake does not do {operation.name}")
         found = operation.pattern.fullmatch(path)

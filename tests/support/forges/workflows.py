@@ -23,9 +23,9 @@ from gitops.git.port import ZERO
 from tests.support.actions.expressions import is_true
 from tests.support.actions.real_python import lay_python
 from tests.support.actions.runner import Job, Outcome
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.hub import JOB, Hub
-from tests.support.github.nouns import Cause, Happening
+from tests.support.forges.github_forms import FULL_NAME
+from tests.support.forges.hub import JOB, Hub
+from tests.support.forges.records import Cause, Happening
 from tests.support.loop import MAIN, ROOT
 from tests.support.prefork import PROGRAM
 

@@ -22,13 +22,12 @@ from gitops.git.port import NewCommit, Person
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
 from gitops.repository.project import ClusterAt
-from tests.support.github import landing
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.harness import EVERYTHING
-from tests.support.github.host import host
-from tests.support.github.nouns import Comment, Pull
-from tests.support.github.server import GitHubServer
-from tests.support.github.world import HEADS, World
+from tests.support.forges import landing
+from tests.support.forges.github_forms import FULL_NAME
+from tests.support.forges.people import EVERYTHING
+from tests.support.forges.records import Comment, Pull
+from tests.support.forges.server import GitHubServer
+from tests.support.forges.world import HEADS, World, host
 from tests.support.loop import APPROVALS, CLUSTER, EVERYBODY, MAIN, Loop, email
 
 APP = "gitops-bot[bot]"

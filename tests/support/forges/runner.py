@@ -30,9 +30,9 @@ from unittest.mock import patch
 
 from gitops.cli.main import main
 from gitops.git.port import ZERO
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.hub import JOB, Hub, token_of
-from tests.support.github.nouns import Cause, Happening
+from tests.support.forges.github_forms import FULL_NAME
+from tests.support.forges.hub import JOB, Hub, token_of
+from tests.support.forges.records import Cause, Happening
 from tests.support.loop import MAIN, ROOT
 from tests.support.prefork import PROGRAM
 

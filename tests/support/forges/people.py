@@ -24,11 +24,11 @@ from gitops.forge.port import (
 from gitops.git.port import NewCommit, Person
 from tests.support.clock import FixedClock
 from tests.support.forge_world import MAIN
-from tests.support.github import landing
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.nouns import CheckRun, Pull
-from tests.support.github.server import REST, GitHubServer
-from tests.support.github.world import HEADS, World
+from tests.support.forges import landing
+from tests.support.forges.github_forms import FULL_NAME
+from tests.support.forges.records import CheckRun, Pull
+from tests.support.forges.server import REST, GitHubServer
+from tests.support.forges.world import HEADS, World
 
 BOT = "gitops-bot[bot]"
 TOKEN = "installation-token"
