@@ -39,7 +39,7 @@ def hub(tmp_path: Path) -> Iterator[GitHubWorld]:
     world.join("github-actions[bot]", "write", kind="Bot")
     world.join("github-merge-queue[bot]", "write", kind="Bot")
     with GitHubServer(world) as running:
-        yield GitHubWorld(running)
+        yield GitHubWorld(world, server=running)
 
 
 def _clone(hub: GitHubWorld, path: Path, token: str) -> tuple[Repository, ProgramRemote]:

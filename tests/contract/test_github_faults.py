@@ -38,7 +38,7 @@ def hub(tmp_path: Path) -> Iterator[GitHubWorld]:
     # These tests are about single faults.
     world.habits.be_prompt()
     with GitHubServer(world) as running:
-        found = GitHubWorld(running)
+        found = GitHubWorld(world, server=running)
         found.open_request()
         found.branch(DRIFT, files=("drift",))
         yield found

@@ -26,4 +26,4 @@ def server(tmp_path: Path) -> Iterator[GitHubServer]:
 class TestGitHub(ForgeContract):
     @pytest.fixture
     def world(self, server: GitHubServer) -> ForgeWorld:
-        return GitHubWorld(server)
+        return GitHubWorld(server.world, server=server)

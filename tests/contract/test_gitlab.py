@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -19,8 +20,8 @@ from gitops.forge.web import WebRequest
 from tests.contract.forge_suite import AT, MARKER, ForgeContract, body
 from tests.support.clock import FixedClock
 from tests.support.forge_world import ForgeWorld
-from tests.support.gitlab import GitLabWorld
-from tests.support.gitlab_server import PROJECT
+from tests.support.forges.gitlab import PROJECT
+from tests.support.forges.people import InProcess, on_gitlab
 from tests.support.http_service import HttpService, Reply, Request
 
 
@@ -28,8 +29,8 @@ class TestGitLab(ForgeContract):
     """GitLab keeps no history of reviews and no commit with them: two tests say what it keeps instead."""
 
     @pytest.fixture
-    def world(self) -> ForgeWorld:
-        return GitLabWorld()
+    def world(self, tmp_path: Path) -> ForgeWorld:
+        return on_gitlab(tmp_path)
 
     def test_reviews_in_their_order(self, world: ForgeWorld, bot: Forge) -> None:
         number = world.open_request()
@@ -53,9 +54,9 @@ class TestGitLab(ForgeContract):
 
 
 @contextmanager
-def over_http(world: GitLabWorld, *, drop: list[str] | None = None) -> Iterator[GitLabForge]:
+def over_http(world: InProcess, *, drop: list[str] | None = None) -> Iterator[GitLabForge]:
     """The bot with the real transport, and GitLab behind a real socket. `drop` are methods whose next answers get lost."""
-    server, lost = world.server(), drop or []
+    server, lost = world.sender(), drop or []
 
     def answer(request: Request) -> Reply:
         assert request.headers["Authorization"] == "Bearer glpat-planted"
@@ -76,10 +77,9 @@ def over_http(world: GitLabWorld, *, drop: list[str] | None = None) -> Iterator[
         yield GitLabForge(WebClient(form, lambda _: None, clock), PROJECT, clock)
 
 
-def test_a_plan_over_the_wire() -> None:
-    world = GitLabWorld()
-    for count in range(120):
-        world.open_request(f"refs/heads/topic{count}")
+def test_a_plan_over_the_wire(tmp_path: Path) -> None:
+    world = on_gitlab(tmp_path)
+    world.open_many(120)
     with over_http(world, drop=["POST", "GET"]) as forge:
         requests = forge.requests(state=RequestState.OPEN, target="refs/heads/main")
         assert [request.number for request in requests] == list(range(1, 121))
@@ -94,10 +94,10 @@ def test_a_plan_over_the_wire() -> None:
         assert caught.value.code == "request_not_found"
 
 
-def test_a_lost_answer_over_the_wire_leaves_one_comment() -> None:
-    world = GitLabWorld()
+def test_a_lost_answer_over_the_wire_leaves_one_comment(tmp_path: Path) -> None:
+    world = on_gitlab(tmp_path)
     number = world.open_request()
     with over_http(world, drop=["POST"]) as forge:
         forge.upsert_comment(number, MARKER, body("the plan"))
         forge.upsert_comment(number, MARKER, body("the plan"))
-    assert [row["body"] for row in world.project.notes[number]] == [body("the plan")]
+    assert [comment.body for comment in world.world.pull(number).comments] == [body("the plan")]

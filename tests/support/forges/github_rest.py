@@ -199,13 +199,10 @@ def _change_pull(world: World, call: Call) -> Answer:
 @on("GET /pulls/{pull_number}/files", "pull_requests")
 def _files(world: World, call: Call) -> Answer:
     pull = world.pull(call.number("pull_number"))
-    store = world.store
-    base = store.merge_base(pull.base, pull.head) or pull.base
-    paths = store.changed_paths(store.commit(base).tree, store.commit(pull.head).tree)
     url = "https://github.com/octo/brain/blob/x"
     form = {"sha": pull.head, "status": "modified", "additions": 1, "deletions": 1, "changes": 2}
     form |= {"blob_url": url, "raw_url": url, "contents_url": url}
-    return 200, Page([form | {"filename": path} for path in paths])
+    return 200, Page([form | {"filename": path} for path in world.files(pull)])
 
 
 @on("GET /pulls/{pull_number}/reviews", "pull_requests")

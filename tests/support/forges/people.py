@@ -1,34 +1,44 @@
-"""A GitHub for the forge contract: the people of `ForgeWorld`, a repository without a cluster, the real adapter over HTTP."""
+"""The people of `ForgeWorld` on each of the real forges, in a repository without a cluster, with the real adapter.
+
+GitHub is reached over HTTP, Gitea and GitLab through a sender in this process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 from gitops.core.diagnostics import Severity
+from gitops.core.errors import RemoteError
 from gitops.core.redact import Secret
 from gitops.forge.client import WebClient, forge_service
+from gitops.forge.gitea import GiteaForge
 from gitops.forge.github import GitHubForge
+from gitops.forge.gitlab.forge import GitLabForge
 from gitops.forge.port import (
     Account,
     Annotation,
     CheckState,
     CommitCheck,
     DeploymentState,
-    Forge,
     Permission,
     Reaction,
     ReviewState,
 )
+from gitops.forge.web import WebAnswer, WebRequest
 from gitops.git.port import NewCommit, Person
 from tests.support.clock import FixedClock
 from tests.support.forge_world import MAIN
 from tests.support.forges import landing
+from tests.support.forges.gitea import Gitea
 from tests.support.forges.github_forms import FULL_NAME
+from tests.support.forges.gitlab import GitLab, level, protection
 from tests.support.forges.records import CheckRun, Pull
 from tests.support.forges.server import REST, GitHubServer
-from tests.support.forges.world import HEADS, World
+from tests.support.forges.world import HEADS, World, host
 
 BOT = "gitops-bot[bot]"
 TOKEN = "installation-token"
@@ -37,8 +47,13 @@ EVERYTHING["administration"] = "read"
 _NAMES = {Permission.NONE: "none", Permission.READ: "read", Permission.WRITE: "write"}
 _NAMES |= {Permission.MAINTAIN: "maintain", Permission.ADMIN: "admin"}
 _REACTIONS = {"eyes": Reaction.SEEN, "+1": Reaction.DONE, "-1": Reaction.REFUSED}
+_REACTIONS |= {"thumbsup": Reaction.DONE, "thumbsdown": Reaction.REFUSED}
 _LEVELS = {"failure": Severity.ERROR, "warning": Severity.WARNING}
-_DEPLOYMENTS = {"in_progress": DeploymentState.RUNNING, "success": DeploymentState.SUCCESS}
+_DEPLOYMENTS = {
+    "in_progress": DeploymentState.RUNNING,
+    "running": DeploymentState.RUNNING,
+    "success": DeploymentState.SUCCESS,
+}
 _STATES = {ReviewState.APPROVED: "APPROVED", ReviewState.CHANGES_REQUESTED: "CHANGES_REQUESTED"}
 
 
@@ -50,13 +65,13 @@ def open_forge(server: GitHubServer, token: str = TOKEN, *, pauses: list[float] 
     return GitHubForge(WebClient(service, waited.append, clock), FULL_NAME, clock)
 
 
-def populate(world: World) -> None:
+def populate(world: World, bot: str = BOT) -> None:
     """The people of the contract, the bot, branches `main` and `next`, and what protects `main`."""
     world.join("mira", "write")
     world.join("ada", "write")
     world.join("mallory", "none")
-    world.join(BOT, "write", kind="Bot")
-    world.lend(TOKEN, BOT, "app", **EVERYTHING)
+    world.join(bot, "write", kind="Bot")
+    world.lend(TOKEN, bot, "app", **EVERYTHING)
     store = world.store
     first = NewCommit(store.write_files(None, {"README": b"x"}), (), Person("mira", "mira@example.org", 1), "base\n")
     base = store.write_commit(first, signing_key=None)
@@ -66,20 +81,51 @@ def populate(world: World) -> None:
 
 
 @dataclass
-class GitHubWorld:
-    """See `ForgeWorld`."""
+class Sender:
+    """Somebody's way to a forge in this process. Rivals act one by one, each before a request that writes."""
 
-    server: GitHubServer
-    permissions: Sequence[Permission] = (Permission.READ, Permission.WRITE, Permission.MAINTAIN, Permission.ADMIN)
+    world: Gitea | GitLab
+    login: str = "gitops"
+    rivals: list[Callable[[], object]] = field(default_factory=list)
+    lose: list[str] = field(default_factory=list)
+    """Methods whose next answers are lost after they were carried out."""
+    answers: dict[str, WebAnswer] = field(default_factory=dict)
+    """Answers for `METHOD path`, in place of what the forge would say."""
+    sent: list[WebRequest] = field(default_factory=list)
 
     @property
-    def world(self) -> World:
-        return self.server.world
+    def base(self) -> str:
+        return self.world.base
 
-    def bot(self, *, overtaken_by: Callable[[], object] | None = None) -> Forge:
-        if overtaken_by is not None:
-            self.server.rivals.append(overtaken_by)
-        return open_forge(self.server)
+    def send(self, request: WebRequest) -> WebAnswer:
+        """As `WebSender.send`."""
+        answer = self.reply(request)
+        if request.method in self.lose:
+            self.lose.remove(request.method)
+            raise RemoteError("forge_unavailable", "the connection broke", retryable=True)
+        if 200 <= answer.status < 300 or answer.status in request.quiet:
+            return answer
+        busy = answer.status >= 500 or answer.status == 429
+        code = "forge_unavailable" if busy else "forge_refused"
+        raise RemoteError(code, f"answers with status {answer.status}", status=answer.status, retryable=busy)
+
+    def reply(self, request: WebRequest) -> WebAnswer:
+        """What the forge answers, both ways checked."""
+        self.sent.append(request)
+        if request.method != "GET" and self.rivals:
+            self.rivals.pop(0)()
+        return self.answers.get(f"{request.method} {request.path}") or self.world.answer(request, self.login)
+
+
+@dataclass
+class HostedWorld:
+    """See `ForgeWorld`."""
+
+    world: Any
+    permissions: Sequence[Permission] = (Permission.READ, Permission.WRITE, Permission.MAINTAIN, Permission.ADMIN)
+
+    def bot(self, *, overtaken_by: Callable[[], object] | None = None) -> Any:
+        raise NotImplementedError
 
     def account(self, login: str) -> Account:
         found = self.world.accounts[login]
@@ -104,6 +150,13 @@ class GitHubWorld:
         short = source.removeprefix(HEADS)
         return self.world.open_pull(author, short, target=target.removeprefix(HEADS), title=title).number
 
+    def open_many(self, count: int) -> list[int]:
+        """As many requests, all of one branch: they differ in their numbers."""
+        first = self.world.pull(self.open_request())
+        numbers = [first.number, *(self.world.next_number(Pull) + more for more in range(count - 1))]
+        self.world.issues |= {n: replace(first, number=n, id=9000 + n, comments=[]) for n in numbers[1:]}
+        return numbers
+
     def head(self, number: int) -> str:
         return self.world.pull(number).head
 
@@ -117,6 +170,14 @@ class GitHubWorld:
     def close(self, number: int) -> None:
         self.world.close(number, "mira")
 
+    def open_fork(self, source: str = "topic") -> int:
+        """A request from a fork: no branch of this repository holds its head."""
+        number = self.open_request(HEADS + source, author="mallory")
+        pull = self.world.pull(number)
+        pull.repository = "mallory/library"
+        self.world.drop(HEADS + source, "mallory")
+        return number
+
     def delete_fork(self, number: int) -> bool:
         self.close(number)
         self.world.pull(number).repository = ""
@@ -126,6 +187,8 @@ class GitHubWorld:
         return str(self.world.comment(login, number, body).id)
 
     def review_as(self, login: str, number: int, state: ReviewState) -> None:
+        if login not in self.world.accounts:
+            self.world.join(login, "none")
         self.world.review(login, number, _STATES.get(state, "COMMENTED"))
 
     def label(self, number: int, label: str) -> None:
@@ -161,6 +224,62 @@ class GitHubWorld:
         new = store.write_commit(NewCommit(tree, (tip,), author, f"{text}\n"), signing_key=None)
         self.world.move(ref, new, "mira")
         return new
+
+
+@dataclass
+class GitHubWorld(HostedWorld):
+    """On GitHub."""
+
+    server: GitHubServer = field(kw_only=True)
+
+    def bot(self, *, overtaken_by: Callable[[], object] | None = None) -> GitHubForge:
+        if overtaken_by is not None:
+            self.server.rivals.append(overtaken_by)
+        return open_forge(self.server)
+
+
+@dataclass
+class InProcess(HostedWorld):
+    """On Gitea or GitLab."""
+
+    def sender(self, login: str = "gitops") -> Sender:
+        return Sender(self.world, login)
+
+    def forge(self, sender: Any) -> Any:
+        kind = GiteaForge if isinstance(self.world, Gitea) else GitLabForge
+        return kind(sender, self.world.project, FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC)))
+
+    def bot(self, *, overtaken_by: Callable[[], object] | None = None) -> Any:
+        sender = self.sender()
+        sender.rivals += [] if overtaken_by is None else [overtaken_by]
+        return self.forge(sender)
+
+
+def on_gitea(folder: Path) -> InProcess:
+    """The people on a Gitea, which has no role `maintain`."""
+    world = host(folder / "library.git", Gitea)
+    populate(world, "gitops")
+    world.move(HEADS + "other", world.tip(MAIN), "mira")
+    world.rules_of["main"] = {
+        "rule_name": "main",
+        "enable_push": True,
+        "enable_push_whitelist": True,
+        "push_whitelist_usernames": ["ada"],
+        "push_whitelist_teams": None,
+        "enable_force_push": False,
+        "require_signed_commits": False,
+        "enable_status_check": True,
+        "status_check_contexts": ["gitops/plan/library"],
+    }
+    return InProcess(world, (Permission.READ, Permission.WRITE, Permission.ADMIN))
+
+
+def on_gitlab(folder: Path) -> InProcess:
+    """The people on a GitLab."""
+    world = host(folder / "library.git", GitLab)
+    populate(world, "gitops")
+    world.protected.append(protection("main", level(40, "Maintainers")))
+    return InProcess(world)
 
 
 def _report(run: CheckRun) -> CommitCheck:

@@ -58,6 +58,7 @@ class Comment:
     created_at: str
     updated_at: str
     reactions: list[Reaction] = field(default_factory=list)
+    system: bool = False
 
 
 @dataclass
@@ -110,6 +111,7 @@ class Status:
     creator: str
     at: str
     target_url: str | None = None
+    ref: str = ""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from gitops.core.clock import timestamp
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
 from gitops.repository.wiring.system import SystemClock
+from tests.support.clock import FixedClock
 from tests.support.forges.github_forms import FULL_NAME, Forms, Payloads
 from tests.support.forges.records import (
     Account,
@@ -49,6 +50,11 @@ _REMEMBERED = (
 _SKIPS = ("[skip ci]", "[ci skip]", "[no ci]", "[skip actions]", "[actions skip]")
 
 
+def ticking() -> FixedClock:
+    """A clock that never shows the same second twice."""
+    return FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC), timedelta(seconds=1))
+
+
 @dataclass
 class RefusedError(Exception):
     """The service says no."""
@@ -58,7 +64,14 @@ class RefusedError(Exception):
 
 
 class World(Rulebook):
-    """One repository with its people; `git_dir` is the bare repository. Thread-safe by `lock`, which callers hold."""
+    """One repository with its people; `git_dir` is the bare repository. Thread-safe by `lock`, which callers hold.
+
+    What is said here is said by GitHub. Another forge is a subclass with its own words, and answers of its own.
+    """
+
+    project = FULL_NAME
+    pulls_at = "refs/pull"
+    base = "https://api.github.com"
 
     def __init__(self, git_dir: Path, now: Callable[[], datetime] | None = None) -> None:
         super().__init__()
@@ -79,11 +92,11 @@ class World(Rulebook):
         # For each merge, how many times its index stays empty; for each commit, how many of its statuses were refused.
         self.unindexed: dict[str, int] = {}
         self.refused_statuses: Counter[str] = Counter()
-        self.say(base="https://api.github.com", web="https://github.com")
+        self.say(base=self.base, web="https://github.com")
 
     def copied(self, git_dir: Path) -> World:
         """The same, with a copy of the repository at `git_dir`."""
-        other = World(git_dir, self._now)
+        other = type(self)(git_dir, self._now)
         for name in _REMEMBERED:
             setattr(other, name, deepcopy(getattr(self, name)))
         other.say(base="https://api.github.com", web="https://github.com")
@@ -119,6 +132,13 @@ class World(Rulebook):
     def next_id(self) -> int:
         return next(self._ids)
 
+    def next_number(self, kind: type[Issue]) -> int:
+        return next(self._numbers)
+
+    def head_ref(self, number: int) -> str:
+        """The ref of the head of a request."""
+        return f"{self.pulls_at}/{number}/head"
+
     # -- git -------------------------------------------------------------------------------------------------------
 
     @property
@@ -131,7 +151,7 @@ class World(Rulebook):
 
     def refs(self) -> Mapping[str, str]:
         """All refs but those that the service keeps itself."""
-        return {name: at for name, at in self.store.refs("refs").items() if not name.startswith("refs/pull/")}
+        return {name: at for name, at in self.store.refs("refs").items() if not name.startswith(f"{self.pulls_at}/")}
 
     def move(self, ref: str, new: str, by: str) -> None:
         """Move a ref as the service does it, past its own rules, and say so."""
@@ -140,6 +160,12 @@ class World(Rulebook):
         if old != new:
             self.store.update_refs([RefUpdate(ref, old, new)])
             self.moved(before, by)
+
+    def drop(self, ref: str, by: str) -> None:
+        """Delete a ref, and say so."""
+        before = self.refs()
+        self.store.update_refs([RefUpdate(ref, before[ref], ZERO)])
+        self.moved(before, by)
 
     def moved(self, before: Mapping[str, str], by: str) -> None:
         """Say and do what follows from refs that are not where they were."""
@@ -152,11 +178,11 @@ class World(Rulebook):
     def _follow(self, ref: str, old: str, new: str, by: str) -> None:
         head = None if new == ZERO else self.store.commit(new)
         if ref.startswith(HEADS):
-            self._note(FULL_NAME, RefUpdate(ref, old, new), by)
+            self._note(self.project, RefUpdate(ref, old, new), by)
         self.happen("push", self.payloads.push(ref, old, new, by, head), Cause(by, new, ref))
         branch = ref.removeprefix(HEADS)
         for pull in self.open_pulls():
-            if pull.repository == FULL_NAME and pull.source == branch and ref.startswith(HEADS):
+            if pull.repository == self.project and pull.source == branch and ref.startswith(HEADS):
                 if new == ZERO:
                     self.close(pull.number, by)
                 else:
@@ -207,10 +233,11 @@ class World(Rulebook):
         *,
         target: str = "main",
         title: str = "",
-        repository: str = FULL_NAME,
+        repository: str = "",
     ) -> Pull:
         """Open a request for a branch of this repository or of a fork."""
-        path = self.git_dir if repository == FULL_NAME else self.forks[repository]
+        repository = repository or self.project
+        path = self.git_dir if repository == self.project else self.forks[repository]
         head = Repository(path, environ={"PATH": os.environ["PATH"]}).resolve(HEADS + source)
         base = self.tip(HEADS + target)
         if head is None or base is None:
@@ -220,7 +247,7 @@ class World(Rulebook):
                 raise RefusedError(422, f"A pull request already exists for {repository.partition('/')[0]}:{source}.")
         self._bring(repository, head)
         subject = self.store.commit(head).message.partition("\n")[0]
-        number = next(self._numbers)
+        number = self.next_number(Pull)
         pull = Pull(
             id=next(self._ids),
             number=number,
@@ -235,7 +262,7 @@ class World(Rulebook):
             base=base,
         )
         self.issues[number] = pull
-        self._keep(f"refs/pull/{number}/head", head)
+        self._keep(self.head_ref(number), head)
         self._tell(pull, "opened", by)
         return pull
 
@@ -252,7 +279,7 @@ class World(Rulebook):
 
     def fork(self, by: str) -> Path:
         """A fork of the repository: a repository that borrows what this one has."""
-        name = f"{by}/{FULL_NAME.partition('/')[2]}"
+        name = f"{by}/{self.project.rpartition('/')[2]}"
         path = self.git_dir.parent / "forks" / f"{by}.git"
         if name not in self.forks:
             path.parent.mkdir(exist_ok=True)
@@ -262,7 +289,7 @@ class World(Rulebook):
 
     def _bring(self, repository: str, head: str) -> None:
         """Objects of a fork into this repository, as GitHub shares them."""
-        if repository != FULL_NAME:
+        if repository != self.project:
             self._git(
                 self.git_dir,
                 "fetch",
@@ -278,7 +305,7 @@ class World(Rulebook):
     def _new_head(self, pull: Pull, head: str, by: str) -> None:
         before, pull.head = pull.head, head
         pull.base = self.tip(HEADS + pull.target) or pull.base
-        self._keep(f"refs/pull/{pull.number}/head", head)
+        self._keep(self.head_ref(pull.number), head)
         self._tell(pull, "synchronize", by, before=before, after=head)
 
     def _tell(self, pull: Pull, action: str, by: str, **more: object) -> None:
@@ -287,8 +314,14 @@ class World(Rulebook):
         conflict = pull.state == "open" and target is not None and self.store.merge(target, pull.head).tree is None
         payload = self.payloads.pull_request(action, pull, by, **more)
         ref = f"refs/pull/{pull.number}/merge" if pull.merged_at is None else HEADS + pull.target
-        fork = pull.repository != FULL_NAME
+        fork = pull.repository != self.project
         self.happen("pull_request", payload, Cause(by, pull.head, ref, quiet=conflict, fork=fork))
+
+    def files(self, pull: Pull) -> Sequence[str]:
+        """The paths that a request changes."""
+        store = self.store
+        base = store.merge_base(pull.base, pull.head) or pull.base
+        return store.changed_paths(store.commit(base).tree, store.commit(pull.head).tree)
 
     def close(self, number: int, by: str) -> None:
         self.end(self.pull(number), by, merged_as=None)
@@ -343,7 +376,7 @@ class World(Rulebook):
         return self.issues[number]
 
     def open_issue(self, by: str, title: str, body: str, labels: Sequence[str] = ()) -> Issue:
-        issue = Issue(next(self._ids), next(self._numbers), title, body, by, self.stamp(), labels=list(labels))
+        issue = Issue(next(self._ids), self.next_number(Issue), title, body, by, self.stamp(), labels=list(labels))
         self.issues[issue.number] = issue
         self.labels.update(labels)
         return issue
@@ -401,7 +434,7 @@ class World(Rulebook):
         )
 
     def _keep(self, ref: str, commit: str) -> None:
-        self._git(self.git_dir, "update-ref", ref, commit)
+        self.store.update_refs([RefUpdate(ref, self.tip(ref) or ZERO, commit)])
 
     def _git(self, at: Path, *command: str, pipe: str = "") -> None:
         env = {"PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
@@ -421,7 +454,7 @@ _CONFIG = """\
 [receive]
 \tautogc = false
 \tadvertisePushOptions = true
-\thideRefs = refs/pull
+\thideRefs = {pulls}
 [uploadpack]
 \tallowFilter = true
 \tallowAnySHA1InWant = true
@@ -458,19 +491,19 @@ sys.exit(bool(refused))
 """
 
 
-def host(git_dir: Path) -> World:
+def host(git_dir: Path, kind: Callable[[Path], Any] = World) -> Any:
     """A bare repository at `git_dir`, made if it is not there, as a world without people."""
     if not git_dir.exists():
         git_dir.parent.mkdir(parents=True, exist_ok=True)
         env = {"PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
         subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(git_dir)], env=env, check=True)
+    world = kind(git_dir)
     config = git_dir / "config"
-    config.write_text(config.read_text() + _CONFIG)
+    config.write_text(config.read_text() + _CONFIG.format(pulls=world.pulls_at))
     hook = git_dir / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(_HOOK.format(python=sys.executable))
     hook.chmod(0o755)
-    world = World(git_dir)
     enforce(world)
     return world
 
