@@ -40,6 +40,7 @@ class Gitea(World):
 
     project = PROJECT
     base = "https://gitea.example.org/api/v1"
+    public = False
     scheme, api = "token", "/api/v1"
 
     def __init__(self, git_dir: Path) -> None:
@@ -49,6 +50,7 @@ class Gitea(World):
         self.lists_deleted_forks = False
         """Whether requests can be listed once the fork of one is deleted: https://github.com/go-gitea/gitea/pull/34685."""
         super().__init__(git_dir, ticking().now)
+        self.habits.be_prompt()
 
     def say(self, *, base: str, web: str) -> None:
         """The payloads are the event files of jobs."""

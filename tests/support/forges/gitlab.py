@@ -48,6 +48,7 @@ class GitLab(World):
     project = PROJECT
     pulls_at = "refs/merge-requests"
     base = "https://gitlab.example.com/api/v4"
+    public = False
     scheme, api = "Bearer", "/api/v4"
 
     def __init__(self, git_dir: Path) -> None:
@@ -58,6 +59,7 @@ class GitLab(World):
         self.actions: list[str] = []
         self.keyset = False
         super().__init__(git_dir, ticking().now)
+        self.habits.be_prompt()
 
     def say(self, *, base: str, web: str) -> None:
         """Webhooks tell of comments alone here: jobs have variables in place of an event file."""

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from gitops.cluster.approving.approve import ApprovalPublisher, sign_approval
 from gitops.cluster.ledger.chain import APPROVALS as ALL_APPROVALS
@@ -23,10 +23,9 @@ from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
 from gitops.repository.project import ClusterAt
 from tests.support.forges import landing
-from tests.support.forges.github_forms import FULL_NAME
 from tests.support.forges.people import EVERYTHING
 from tests.support.forges.records import Comment, Pull
-from tests.support.forges.server import GitHubServer
+from tests.support.forges.server import ForgeServer, GitHubServer
 from tests.support.forges.world import HEADS, World, host
 from tests.support.loop import APPROVALS, CLUSTER, EVERYBODY, MAIN, Loop, email
 
@@ -45,24 +44,29 @@ class _InClone(ClusterAt):
         return False
 
 
+def moved(loop: Loop, kind: type[World]) -> Any:
+    """A loop as a world of a forge: its hooks stay behind, everything else comes along."""
+    for name in _HOOKS:
+        (loop.server / "hooks" / name).unlink(missing_ok=True)
+    world = host(loop.server, kind)
+    for who in EVERYBODY:
+        world.join(who, "none" if who in ("mallory", "bot") else "write")
+        world.lend(token_of(who), who)
+    return world
+
+
 @dataclass
 class Hub:
     """See the module; use as a context manager."""
 
     loop: Loop
     world: World
-    server: GitHubServer
+    server: ForgeServer
 
     @classmethod
     def of(cls, loop: Loop) -> Self:
-        """Take a loop to GitHub: its hooks stay behind, everything else comes along."""
-        for name in _HOOKS:
-            (loop.server / "hooks" / name).unlink(missing_ok=True)
-        world = host(loop.server)
-        for who in EVERYBODY:
-            world.join(who, "none" if who == "mallory" else "write", kind="User")
-            world.lend(token_of(who), who)
-        world.accounts["bot"].permission = "none"
+        """Take a loop to GitHub."""
+        world = moved(loop, World)
         world.join(APP, "write", kind="Bot")
         world.lend(token_of(APP), APP, "app", **EVERYTHING)
         world.join(JOB, "write", kind="Bot")
@@ -103,14 +107,14 @@ class Hub:
         """The same from a fork, whose objects are not here before."""
         fork = self.world.fork(who)
         commit = self._away(fork, who, files, self.tip())
-        self.world.push_to_fork(who, f"{who}/{FULL_NAME.partition('/')[2]}", branch, commit)
-        return self.world.open_pull(who, branch, repository=f"{who}/{FULL_NAME.partition('/')[2]}")
+        self.world.push_to_fork(who, self._fork(who), branch, commit)
+        return self.world.open_pull(who, branch, repository=self._fork(who))
 
     def push_to_fork(self, who: str, owner: str, branch: str, files: Mapping[str, bytes | None], parent: str) -> str:
         """Somebody pushes to somebody else's fork, as a commit of nobody here; returns the new head."""
         fork = self.world.fork(owner)
         commit = self._away(fork, "mallory", files, parent)
-        self.world.push_to_fork(who, f"{owner}/{FULL_NAME.partition('/')[2]}", branch, commit)
+        self.world.push_to_fork(who, self._fork(owner), branch, commit)
         return commit
 
     def merge(self, who: str, number: int, method: str = "merge", *, title: str = "") -> str:
@@ -119,9 +123,7 @@ class Hub:
 
     def drop_branch(self, who: str, branch: str) -> None:
         """Delete a branch, as GitHub does by itself after a merge."""
-        before = self.world.refs()
-        self.loop.drop(HEADS + branch)
-        self.world.moved(before, who)
+        self.world.drop(HEADS + branch, who)
 
     def say(self, who: str, number: int, text: str) -> Comment:
         """Write a comment."""
@@ -199,6 +201,9 @@ class Hub:
         return made
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _fork(self, owner: str) -> str:
+        return f"{owner}/{self.world.project.rpartition('/')[2]}"
 
     def _away(self, path: Path, who: str, files: Mapping[str, bytes | None], parent: str) -> str:
         """A commit that only the repository at `path` has."""

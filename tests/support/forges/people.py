@@ -179,8 +179,7 @@ class HostedWorld:
         return number
 
     def delete_fork(self, number: int) -> bool:
-        self.close(number)
-        self.world.pull(number).repository = ""
+        self.world.delete_fork(number, "mira")
         return True
 
     def comment_as(self, login: str, number: int, body: str) -> str:

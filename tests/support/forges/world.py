@@ -72,6 +72,7 @@ class World(Rulebook):
     project = FULL_NAME
     pulls_at = "refs/pull"
     base = "https://api.github.com"
+    api, public = "/api/v3", True
 
     def __init__(self, git_dir: Path, now: Callable[[], datetime] | None = None) -> None:
         super().__init__()
@@ -326,6 +327,11 @@ class World(Rulebook):
     def close(self, number: int, by: str) -> None:
         self.end(self.pull(number), by, merged_as=None)
 
+    def delete_fork(self, number: int, by: str) -> None:
+        """The fork of a request is deleted, which closes the request; its head stays at the ref of the request."""
+        self.close(number, by)
+        self.pull(number).repository = ""
+
     def reopen(self, number: int, by: str) -> None:
         pull = self.pull(number)
         pull.state, pull.closed_at = "open", None
@@ -385,8 +391,8 @@ class World(Rulebook):
         """Write a comment."""
         if len(body) > 65_536:
             raise RefusedError(422, "Validation Failed: body is too long (maximum is 65536 characters)")
-        issue = self.issue(number)
-        comment = Comment(next(self._ids), by, body, self.stamp(), self.stamp())
+        issue, at = self.issue(number), self.stamp()
+        comment = Comment(next(self._ids), by, body, at, at)
         issue.comments.append(comment)
         self._commented("created", issue, comment, by)
         return comment
