@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gitops.core.errors import GitopsError, RemoteError
+from gitops.core.errors import GitopsError
 from gitops.forge.gitea import GiteaDialect, GiteaForge
 from gitops.forge.port import (
     Account,
@@ -147,43 +147,6 @@ def test_reviews_are_in_the_order_of_their_times(world: InProcess, bot: GiteaFor
 # Comments
 
 
-def test_a_lost_answer_leaves_one_comment(world: InProcess, sender: Sender, bot: GiteaForge) -> None:
-    number = world.open_request()
-    sender.lose = ["POST"]
-    bot.upsert_comment(number, MARKER, f"{MARKER}\nplan")
-    assert [c.marker for c in bot.comments(number)] == [MARKER]
-
-
-def test_a_lost_request_is_made_again(world: InProcess, bot: GiteaForge) -> None:
-    number = world.open_request()
-    sender = Broken(world.sender())
-    world.forge(sender).upsert_comment(number, MARKER, f"{MARKER}\nplan")
-    assert [c.marker for c in bot.comments(number)] == [MARKER]
-
-
-class Broken:
-    """Loses the first request that makes something before it arrives."""
-
-    def __init__(self, sender: Sender) -> None:
-        self.base = sender.base
-        self._sender = sender
-        self._whole = False
-
-    def send(self, request: WebRequest) -> WebAnswer:
-        if not request.repeatable and not self._whole:
-            self._whole = True
-            raise RemoteError("forge_unavailable", "the connection broke", retryable=True)
-        return self._sender.send(request)
-
-
-def test_a_comment_that_is_right_already_costs_no_write(world: InProcess, sender: Sender, bot: GiteaForge) -> None:
-    number = world.open_request()
-    bot.upsert_comment(number, MARKER, f"{MARKER}\nplan")
-    before = len(sender.sent)
-    bot.upsert_comment(number, MARKER, f"{MARKER}\nplan\n")
-    assert [request.method for request in sender.sent[before:]] == ["GET"]
-
-
 def test_a_plan_costs_six_calls(world: InProcess, sender: Sender, bot: GiteaForge) -> None:
     number = world.open_request()
     request = bot.requests(state=RequestState.OPEN)[0]
@@ -272,30 +235,8 @@ def test_labels_have_a_longest_name(world: InProcess, bot: GiteaForge) -> None:
         assert code_of(lambda n=name: bot.set_labels(number, add=(n,))) == "usage_error"  # type: ignore[misc]
 
 
-def test_who_is_overtaken_updates_the_proposal(world: InProcess) -> None:
-    world.branch("refs/heads/drift", files=("a",))
-    rival = world.bot()
-    late = world.bot(overtaken_by=lambda: rival.propose("refs/heads/drift", MAIN, "First", "text"))
-    assert late.propose("refs/heads/drift", MAIN, "Second", "text").title == "Second"
-    assert [request.title for request in rival.requests()] == ["Second"]
-
-
 def test_a_proposal_of_a_branch_that_is_not_there(bot: GiteaForge) -> None:
     assert code_of(lambda: bot.propose("refs/heads/nowhere", MAIN, "title", "text")) == "forge_refused"
-
-
-def test_the_same_branch_of_a_fork_is_another_request(world: InProcess, bot: GiteaForge) -> None:
-    number = world.open_fork("drift")
-    world.branch("refs/heads/drift", files=("a",))
-    assert bot.propose("refs/heads/drift", MAIN, "title", "text").number != number
-
-
-def test_issues_left_by_a_race_are_closed(world: InProcess) -> None:
-    rival = world.bot()
-    late = world.bot(overtaken_by=lambda: rival.upsert_issue(MARKER, "First", f"{MARKER}\n1"))
-    late.upsert_issue(MARKER, "Second", f"{MARKER}\n2")
-    rival.upsert_issue(MARKER, "Third", f"{MARKER}\n3")
-    assert [(title, is_open) for title, _, is_open in world.issues()] == [("Third", True), ("Second", False)]
 
 
 def test_a_closed_issue_ends_with_the_remark(world: InProcess, bot: GiteaForge) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.forge_suite import ForgeContract
 from tests.support.forge_world import ForgeWorld
-from tests.support.forges.people import GitHubWorld, populate
+from tests.support.forges.people import OverHttp, populate
 from tests.support.forges.server import GitHubServer
 from tests.support.forges.world import host
 
@@ -26,4 +26,4 @@ def server(tmp_path: Path) -> Iterator[GitHubServer]:
 class TestGitHub(ForgeContract):
     @pytest.fixture
     def world(self, server: GitHubServer) -> ForgeWorld:
-        return GitHubWorld(server.world, server=server)
+        return OverHttp(server.world, server=server)

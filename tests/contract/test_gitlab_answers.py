@@ -195,13 +195,6 @@ def test_a_status_is_for_a_full_id(forge, commit):
     assert refused(lambda: forge.merged_by([commit])).code == "usage_error"
 
 
-def test_a_lost_answer_leaves_one_comment(world, server, forge):
-    number = world.open_request()
-    server.lose = ["POST"]
-    forge.upsert_comment(number, _MARKER, "the plan")
-    assert [comment.body for comment in forge.comments(number)] == [f"{_HIDDEN}\nthe plan"]
-
-
 def test_a_comment_that_did_not_arrive_is_an_error(world, server, forge):
     number = world.open_request()
     server.answers[f"POST {_ROOT}/merge_requests/{number}/notes"] = WebAnswer(502, {}, None)
@@ -214,33 +207,6 @@ def test_a_comment_that_is_forbidden_is_an_error_at_once(world, server, forge):
     server.answers[f"POST {_ROOT}/merge_requests/{number}/notes"] = WebAnswer(403, {}, None)
     assert refused(lambda: forge.upsert_comment(number, _MARKER, "the plan")).code == "forge_refused"
     assert [call.method for call in server.sent] == ["GET", "GET", "POST"]
-
-
-def test_what_a_race_left_behind_is_removed(world, forge):
-    number = world.open_request()
-    for text in ("one", "two", "three"):
-        world.comment_as("gitops", number, f"{_HIDDEN}\n{text}")
-    world.comment_as("mallory", number, f"{_HIDDEN}\nposing")
-    forge.upsert_comment(number, _MARKER, "the plan")
-    assert [(c.author, c.body, c.marker) for c in forge.comments(number)] == [
-        ("gitops", f"{_HIDDEN}\nthe plan", _HIDDEN),
-        ("mallory", f"{_HIDDEN}\nposing", None),
-    ]
-
-
-def test_a_comment_that_is_removed_meanwhile_is_written_anew(world):
-    number = world.open_request()
-    world.bot().upsert_comment(number, _MARKER, "old")
-    forge = world.bot(overtaken_by=world.world.pull(number).comments.clear)
-    forge.upsert_comment(number, _MARKER, "new")
-    assert [c.body for c in forge.comments(number)] == [f"{_HIDDEN}\nnew"]
-
-
-def test_the_same_comment_again_is_not_written(world, server, forge):
-    number = world.open_request()
-    world.bot().upsert_comment(number, _MARKER, "the plan\n")
-    forge.upsert_comment(number, _MARKER, "the plan\n")
-    assert {call.method for call in server.sent} == {"GET"}
 
 
 def test_no_text_of_the_bot_acts_in_its_name(world, forge):
@@ -329,47 +295,12 @@ def test_a_deployment_that_failed_is_followed_by_another(world, forge):
     assert deployed(world) == [("failed", "main"), ("success", "main")]
 
 
-def test_a_lost_answer_leaves_one_deployment(world, server, forge):
-    commit = world.merge(world.open_request())
-    server.lose = ["POST"]
-    forge.record_deployment(Deployment(commit, "production", DeploymentState.RUNNING))
-    forge.record_deployment(Deployment(commit, "production", DeploymentState.SUCCESS))
-    assert deployed(world) == [("success", "main")]
-    server.answers[f"POST {_ROOT}/deployments"] = WebAnswer(500, {}, None)
-    other = Deployment("e" * 40, "production", DeploymentState.RUNNING)
-    assert refused(lambda: forge.record_deployment(other)).code == "forge_unavailable"
-
-
 def test_deployments_of_others_are_theirs(world, forge):
     commit = world.merge(world.open_request())
     rival = world.sender("mira")
     world.forge(rival).record_deployment(Deployment(commit, "production", DeploymentState.RUNNING))
     forge.record_deployment(Deployment(commit, "production", DeploymentState.SUCCESS))
     assert deployed(world) == [("running", "main"), ("success", "main")]
-
-
-def test_a_lost_answer_leaves_one_proposal(world, server, forge):
-    world.branch("refs/heads/drift", files=("a",))
-    server.lose = ["POST"]
-    request = forge.propose("refs/heads/drift", MAIN, "Adopt", "both ways out")
-    assert forge.requests() == (request,)
-
-
-def test_a_proposal_that_somebody_else_opens_first(world):
-    world.branch("refs/heads/drift", files=("a",))
-    rival = world.bot()
-    late = world.bot(overtaken_by=lambda: rival.propose("refs/heads/drift", MAIN, "Adopt", "the rival's"))
-    request = late.propose("refs/heads/drift", MAIN, "Adopt it", "mine")
-    assert rival.requests() == (request,)
-    assert request.title == "Adopt it"
-
-
-def test_a_forks_branch_of_the_same_name_is_another(world, forge):
-    fork = world.open_fork("drift")
-    world.branch("refs/heads/drift", files=("a",))
-    request = forge.propose("refs/heads/drift", MAIN, "Adopt", "both ways out")
-    assert request.number != fork
-    assert forge.request(fork).title == "Add authors"
 
 
 def test_a_proposal_that_cannot_be_opened(world, server, forge):
@@ -382,25 +313,6 @@ def test_a_proposal_that_cannot_be_opened(world, server, forge):
     server.answers[f"POST {_ROOT}/merge_requests"] = WebAnswer(400, {}, {"message": ["there is no such branch"]})
     assert refused(lambda: forge.propose("refs/heads/drift", MAIN, "t", "b")).code == "forge_refused"
     assert refused(lambda: forge.propose("drift", MAIN, "t", "b")).code == "usage_error"
-
-
-def test_a_lost_answer_leaves_one_issue(world, server, forge):
-    server.lose = ["POST"]
-    assert forge.upsert_issue(_MARKER, "Drift", "one").endswith("/issues/1")
-    assert forge.upsert_issue(_MARKER, "Drift", "one").endswith("/issues/1")
-    assert [(title, is_open) for title, _, is_open in world.issues()] == [("Drift", True)]
-
-
-def test_issues_that_a_race_left_behind_are_closed(world, forge):
-    for text in ("one", "two"):
-        world.issue_as("gitops", "Drift", f"{_HIDDEN}\n{text}")
-    world.issue_as("mallory", "Drift", f"{_HIDDEN}\nposing")
-    forge.upsert_issue(_MARKER, "Drift", "three")
-    assert [(text.splitlines()[1], is_open) for _, text, is_open in world.issues()] == [
-        ("three", True),
-        ("two", False),
-        ("posing", True),
-    ]
 
 
 def test_an_issue_that_is_removed_meanwhile_is_followed_by_the_next(world, server, forge):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -171,7 +172,7 @@ class GitLab(World):
             status, body = no.status, {"message": no.message}
         return self._page(request, query, body) if isinstance(body, list) else WebAnswer(status, {}, body)
 
-    def _page(self, request: WebRequest, query: dict[str, str], rows: list[Row]) -> WebAnswer:
+    def _page(self, request: WebRequest, query: dict[str, str], rows: list[Any]) -> WebAnswer:
         size, page = int(query.get("per_page", "20")), int(query.get("page", "1"))
         assert size <= 100
         more = len(rows) > page * size
@@ -180,7 +181,8 @@ class GitLab(World):
             # Told apart by the name that it gives the parameter: here it is only in the link.
             link = f"{self.base}{request.path}?{urlencode({**query, 'page': page + 1})}"
             headers = {"link": f'<{link}>; rel="next"'} if more else {}
-        return WebAnswer(200, headers, rows[(page - 1) * size : page * size])
+        shown = rows[(page - 1) * size : page * size]
+        return WebAnswer(200, headers, [row() if callable(row) else row for row in shown])
 
     def _routes(self, method: str, parts: Sequence[str], login: str, given: Row) -> tuple[int, Any]:
         match (method, *parts):
@@ -256,7 +258,7 @@ class GitLab(World):
                 said = [(self.user(r.author), _OPINIONS[r.state], r.at) for r in self._opinions(pull)]
                 return 200, [{"user": user, "state": state, "created_at": at} for user, state, at in said]
             case ("GET", "notes"):
-                return 200, [self.note_form(pull, comment) for comment in pull.comments]
+                return 200, [partial(self.note_form, pull, comment) for comment in pull.comments]
             case ("POST", "notes"):
                 return 201, self.note_form(pull, self.comment(login, pull.number, given["body"]))
             case (_, "notes", note, *further):

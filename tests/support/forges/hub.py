@@ -8,11 +8,17 @@ author.
 from __future__ import annotations
 
 import hashlib
+import io
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
+from unittest.mock import patch
 
+from gitops.cli.main import main
 from gitops.cluster.approving.approve import ApprovalPublisher, sign_approval
 from gitops.cluster.ledger.chain import APPROVALS as ALL_APPROVALS
 from gitops.cluster.model.address import Address
@@ -24,10 +30,10 @@ from gitops.git.repository import Repository
 from gitops.repository.project import ClusterAt
 from tests.support.forges import landing
 from tests.support.forges.people import EVERYTHING
-from tests.support.forges.records import Comment, Pull
+from tests.support.forges.records import Comment, Happening, Pull
 from tests.support.forges.server import ForgeServer, GitHubServer
 from tests.support.forges.world import HEADS, World, host
-from tests.support.loop import APPROVALS, CLUSTER, EVERYBODY, MAIN, Loop, email
+from tests.support.loop import APPROVALS, CLUSTER, EVERYBODY, MAIN, ROOT, Loop, email
 
 APP = "gitops-bot[bot]"
 JOB = "github-actions[bot]"
@@ -42,6 +48,38 @@ def token_of(login: str) -> str:
 class _InClone(ClusterAt):
     def knows_origins(self) -> bool:
         return False
+
+
+def bot_environment(home: Path) -> dict[str, str]:
+    """What every program of a bot finds, wherever it runs."""
+    kept = {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
+    return {
+        **kept,
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(home),
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "GITOPS_CACHE": "off",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
+    }
+
+
+def within(arguments: list[str], environ: Mapping[str, str], waited: list[float]) -> tuple[int, str]:
+    """Run a command in this process: its exit code and what it printed. What it would wait is noted, not waited."""
+    out = io.StringIO()
+    with (
+        patch.dict(os.environ, environ, clear=True),
+        patch("gitops.cli.bot.time", SimpleNamespace(sleep=waited.append)),
+        redirect_stdout(out),
+        redirect_stderr(out),
+    ):
+        try:
+            code = main(arguments)
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+    return code, out.getvalue()
 
 
 def moved(loop: Loop, kind: type[World]) -> Any:
@@ -199,6 +237,25 @@ class Hub:
         """The calls of the interface since the last time."""
         made, self.server.calls = self.server.calls, []
         return made
+
+    def job_variables(self, event: Happening, place: Path) -> dict[str, str]:
+        """As https://docs.github.com/en/actions/reference/variables-reference says; `place` is the folder of the job."""
+        cause, base = event.cause, self.server.base
+        return {
+            "CI": "true",
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_ACTOR": cause.by,
+            "GITHUB_API_URL": f"{base}/api/v3",
+            "GITHUB_GRAPHQL_URL": f"{base}/api/graphql",
+            "GITHUB_SERVER_URL": base,
+            "GITHUB_EVENT_NAME": event.name,
+            "GITHUB_EVENT_PATH": str(place / "event.json"),
+            "GITHUB_STEP_SUMMARY": str(place / "summary.md"),
+            "GITHUB_REF": cause.ref,
+            "GITHUB_SHA": cause.sha,
+            "GITHUB_REPOSITORY": self.world.project,
+            "GITHUB_RUN_ATTEMPT": "1",
+        }
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ GitHub is reached over HTTP, Gitea and GitLab through a sender in this process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,10 +35,9 @@ from tests.support.clock import FixedClock
 from tests.support.forge_world import MAIN
 from tests.support.forges import landing
 from tests.support.forges.gitea import Gitea
-from tests.support.forges.github_forms import FULL_NAME
 from tests.support.forges.gitlab import GitLab, level, protection
 from tests.support.forges.records import CheckRun, Pull
-from tests.support.forges.server import REST, GitHubServer
+from tests.support.forges.server import ForgeServer, GitHubServer
 from tests.support.forges.world import HEADS, World, host
 
 BOT = "gitops-bot[bot]"
@@ -57,12 +57,18 @@ _DEPLOYMENTS = {
 _STATES = {ReviewState.APPROVED: "APPROVED", ReviewState.CHANGES_REQUESTED: "CHANGES_REQUESTED"}
 
 
-def open_forge(server: GitHubServer, token: str = TOKEN, *, pauses: list[float] | None = None) -> GitHubForge:
+def open_forge(server: ForgeServer, token: str = TOKEN, *, pauses: list[float] | None = None) -> Any:
     """The adapter as a program would open it; what it would wait is noted, not waited."""
     waited: list[float] = [] if pauses is None else pauses
-    clock = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC), timedelta(0))
-    service = forge_service(server.base + REST, {"Authorization": Secret("GITOPS_TOKEN", f"Bearer {token}")})
-    return GitHubForge(WebClient(service, waited.append, clock), FULL_NAME, clock)
+    clock, world = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC), timedelta(0)), server.world
+    login = Secret("GITOPS_TOKEN", f"{world.scheme} {token}")
+    service = forge_service(server.base + world.api, {"Authorization": login})
+    return adapter(world)(WebClient(service, waited.append, clock), world.project, clock)
+
+
+def adapter(world: World) -> Any:
+    """The class of the forge's adapter."""
+    return {Gitea: GiteaForge, GitLab: GitLabForge}.get(type(world), GitHubForge)
 
 
 def populate(world: World, bot: str = BOT) -> None:
@@ -226,12 +232,12 @@ class HostedWorld:
 
 
 @dataclass
-class GitHubWorld(HostedWorld):
-    """On GitHub."""
+class OverHttp(HostedWorld):
+    """With the transport of a program and the service behind a real socket."""
 
-    server: GitHubServer = field(kw_only=True)
+    server: ForgeServer = field(kw_only=True)
 
-    def bot(self, *, overtaken_by: Callable[[], object] | None = None) -> GitHubForge:
+    def bot(self, *, overtaken_by: Callable[[], object] | None = None) -> Any:
         if overtaken_by is not None:
             self.server.rivals.append(overtaken_by)
         return open_forge(self.server)
@@ -245,13 +251,28 @@ class InProcess(HostedWorld):
         return Sender(self.world, login)
 
     def forge(self, sender: Any) -> Any:
-        kind = GiteaForge if isinstance(self.world, Gitea) else GitLabForge
-        return kind(sender, self.world.project, FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC)))
+        return adapter(self.world)(sender, self.world.project, FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC)))
 
     def bot(self, *, overtaken_by: Callable[[], object] | None = None) -> Any:
         sender = self.sender()
         sender.rivals += [] if overtaken_by is None else [overtaken_by]
         return self.forge(sender)
+
+
+def on_github(folder: Path) -> HostedWorld:
+    """The people on a GitHub, which is prompt."""
+    world = host(folder / "octo.git")
+    populate(world)
+    world.habits.be_prompt()
+    return HostedWorld(world)
+
+
+@contextmanager
+def over_http(made: HostedWorld) -> Iterator[OverHttp]:
+    """The same people, behind a real socket."""
+    kind = GitHubServer if type(made.world) is World else ForgeServer
+    with kind(made.world) as server:
+        yield OverHttp(made.world, made.permissions, server=server)
 
 
 def on_gitea(folder: Path) -> InProcess:

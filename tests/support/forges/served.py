@@ -7,7 +7,6 @@ webhooks from being sent. `Mode` is what a story needs of a bot, however it is r
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,10 +20,9 @@ from gitops.forge.events import Event, TimerEvent
 from gitops.repository.results import LogLine
 from gitops.server.queue import EventState
 from tests.support.forges.github_forms import FULL_NAME, Delivery, delivery
-from tests.support.forges.hub import JOB, Hub, token_of
+from tests.support.forges.hub import JOB, Hub, bot_environment, token_of
 from tests.support.forges.records import Happening
 from tests.support.forges.runner import Runner
-from tests.support.loop import ROOT
 from tests.support.paused import Pause
 from tests.support.serve_process import ServeProcess
 from tests.support.serving import SECRET, Serving, Setting, serving
@@ -133,21 +131,8 @@ def clone_for_server(hub: Hub, place: Path) -> Path:
 
 def server_environment_of(hub: Hub) -> dict[str, str]:
     """The environment of a server: no job of anything."""
-    home = hub.loop.home("bot")
-    kept = {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
-    return {
-        **kept,
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(ROOT),
-        "HOME": str(home),
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",
-        "GITOPS_CACHE": "off",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
-        "GITHUB_API_URL": f"{hub.server.base}/api/v3",
-        "GITOPS_TOKEN": token_of(JOB),
-    }
+    told = {"GITHUB_API_URL": f"{hub.server.base}/api/v3", "GITOPS_TOKEN": token_of(JOB)}
+    return bot_environment(hub.loop.home("bot")) | told
 
 
 @contextmanager

@@ -125,7 +125,7 @@ class ForgeServer(GitServer):
             " "
         )
         token = self.world.tokens.get(text)
-        if token is None or token.kind != "user" or scheme != self.world.scheme:
+        if token is None or not token.may("pull_requests", "write") or scheme != self.world.scheme:
             return 401, {"message": "401 Unauthorized"}, {}
         request = WebRequest(method, path, tuple(query), json.loads(body) if body else None)
         try:

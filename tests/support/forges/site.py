@@ -5,28 +5,22 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import shlex
 import subprocess
 from abc import ABC, abstractmethod
 from base64 import b64encode
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar, Self
-from unittest.mock import patch
 
-from gitops.cli.main import main
 from tests.support.forges.gitea import Gitea
 from tests.support.forges.gitlab import GitLab, level, protection
-from tests.support.forges.hub import Hub, moved, token_of
+from tests.support.forges.hub import Hub, bot_environment, moved, token_of, within
 from tests.support.forges.records import Comment
 from tests.support.forges.server import ForgeServer
 from tests.support.forges.world import World
-from tests.support.loop import MAIN, ROOT, Loop, printed_command
+from tests.support.loop import MAIN, Loop, printed_command
 from tests.support.prefork import PROGRAM
 
 TOKEN = "forge-0123456789abcdef"
@@ -79,7 +73,7 @@ class Site(Hub, ABC):
     # -- what a forge says in its own words ------------------------------------------------------------------------
 
     @abstractmethod
-    def job_variables(self, place: Path) -> dict[str, str]:
+    def variables(self, place: Path) -> dict[str, str]:
         """What any job is told of where it runs; `place` is its folder."""
 
     @property
@@ -131,44 +125,18 @@ class Site(Hub, ABC):
         for file in given.values():
             file.touch()
         given["event.json"].write_text("" if event is None else json.dumps(event))
-        environ = {**self._environment(place), **self.job_variables(place), **variables}
+        environ = {**bot_environment(self.loop.home("bot")), "CI": "true", **self.variables(place), **variables}
+        environ |= {"GITHUB_STEP_SUMMARY": str(place / "summary.md"), "GITHUB_OUTPUT": str(place / "output.txt")}
         environ |= {"GITOPS_TOKEN": TOKEN} if token else {}
-        out, before = io.StringIO(), len(self.server.calls)
-        with (
-            patch.dict(os.environ, environ, clear=True),
-            patch("gitops.cli.bot.time", SimpleNamespace(sleep=self.waited.append)),
-            redirect_stdout(out),
-            redirect_stderr(out),
-        ):
-            try:
-                code = main(["bot", verb, "--repo", str(clone), *arguments])
-            except SystemExit as end:
-                code = end.code if isinstance(end.code, int) else 1
+        before = len(self.server.calls)
+        code, text = within(["bot", verb, "--repo", str(clone), *arguments], environ, self.waited)
         left = [given[name].read_text() for name in ("summary.md", "output.txt")]
-        assert not any(secret in text for secret in (TOKEN, READER) for text in (out.getvalue(), *left))
-        return Ran(code, out.getvalue(), left[0], left[1], tuple(self.server.calls[before:]))
+        assert not any(secret in said for secret in (TOKEN, READER) for said in (text, *left))
+        return Ran(code, text, left[0], left[1], tuple(self.server.calls[before:]))
 
     @abstractmethod
     def login(self, clone: Path) -> None:
         """Leave the job's own login in a clone, as the forge's runner does."""
-
-    def _environment(self, place: Path) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
-        home = self.loop.home("bot")
-        return {
-            **kept,
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT),
-            "HOME": str(home),
-            "LC_ALL": "C.UTF-8",
-            "TZ": "UTC",
-            "CI": "true",
-            "GITOPS_CACHE": "off",
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
-            "GITHUB_STEP_SUMMARY": str(place / "summary.md"),
-            "GITHUB_OUTPUT": str(place / "output.txt"),
-        }
 
     def _cloned(self, place: Path) -> Path:
         clone = place / "work"
@@ -187,7 +155,7 @@ class GiteaSite(Site):
     kind, failed, thumbs = Gitea, "failure", ("+1", "-1")
     authors = r"^GET .*/commits/\w+/pull$"
 
-    def job_variables(self, place: Path) -> dict[str, str]:
+    def variables(self, place: Path) -> dict[str, str]:
         return {
             "GITEA_ACTIONS": "true",
             "GITHUB_ACTIONS": "true",
@@ -234,7 +202,7 @@ class GitLabSite(Site):
         site.world.protected.append(protection("main", level(40, "Maintainers")))
         return site
 
-    def job_variables(self, place: Path) -> dict[str, str]:
+    def variables(self, place: Path) -> dict[str, str]:
         return {
             "GITLAB_CI": "true",
             "CI_API_V4_URL": self.world.base,

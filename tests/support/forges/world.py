@@ -72,7 +72,7 @@ class World(Rulebook):
     project = FULL_NAME
     pulls_at = "refs/pull"
     base = "https://api.github.com"
-    api, public = "/api/v3", True
+    scheme, api, public = "Bearer", "/api/v3", True
 
     def __init__(self, git_dir: Path, now: Callable[[], datetime] | None = None) -> None:
         super().__init__()

@@ -146,31 +146,6 @@ def test_what_a_race_left_is_removed() -> None:
     ]
 
 
-def test_a_comment_that_is_deleted_meanwhile_is_written_anew() -> None:
-    handlers = {
-        f"GET {COMMENTS}": ok([comment(1, BOT, f"{MARKER}\nold")]),
-        f"PATCH {ROOT}/issues/comments/1": no(404),
-        f"POST {COMMENTS}": _created(),
-    }
-    forge, sender = forge_with(handlers)
-    forge.upsert_comment(1, MARKER, BODY)
-    assert bodies(sender, "POST") == [{"body": BODY}]
-
-
-def test_a_comment_whose_answer_was_lost_is_looked_for() -> None:
-    handlers = {f"GET {COMMENTS}": [ok([]), ok([comment(9, BOT, BODY)])], f"POST {COMMENTS}": [lost]}
-    forge, sender = forge_with(handlers)
-    forge.upsert_comment(1, MARKER, BODY)
-    assert calls(sender)[1:] == ["GET /issues/1/comments", "POST /issues/1/comments", "GET /issues/1/comments"]
-
-
-def test_a_comment_that_was_lost_itself_is_written_again() -> None:
-    handlers = {f"GET {COMMENTS}": [ok([]), ok([])], f"POST {COMMENTS}": [lost, _created()]}
-    forge, sender = forge_with(handlers)
-    forge.upsert_comment(1, MARKER, BODY)
-    assert len(bodies(sender, "POST")) == 2
-
-
 def test_a_comment_that_is_refused_is_not_tried_again() -> None:
     forge, sender = forge_with({f"GET {COMMENTS}": ok([]), f"POST {COMMENTS}": no(403, "locked")})
     with pytest.raises(RemoteError) as refused:
