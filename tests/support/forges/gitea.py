@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 from zlib import crc32
 
+from gitops.forge.gitea import GiteaForge
 from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.forges.records import Comment, Issue, Pull, Reaction, Status
 from tests.support.forges.world import HEADS, RefusedError, World, ticking
@@ -41,6 +42,7 @@ class Gitea(World):
     project = PROJECT
     base = "https://gitea.example.org/api/v1"
     public = False
+    adapter: Any = GiteaForge
     scheme, api = "token", "/api/v1"
 
     def __init__(self, git_dir: Path) -> None:

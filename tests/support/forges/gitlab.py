@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from gitops.core.clock import timestamp
+from gitops.forge.gitlab.forge import GitLabForge
 from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.forges.records import Comment, Deployment, Issue, Pull, Reaction, Review, Status
 from tests.support.forges.world import HEADS, RefusedError, World, ticking
@@ -50,6 +51,7 @@ class GitLab(World):
     pulls_at = "refs/merge-requests"
     base = "https://gitlab.example.com/api/v4"
     public = False
+    adapter: Any = GitLabForge
     scheme, api = "Bearer", "/api/v4"
 
     def __init__(self, git_dir: Path) -> None:

@@ -16,9 +16,6 @@ from gitops.core.diagnostics import Severity
 from gitops.core.errors import RemoteError
 from gitops.core.redact import Secret
 from gitops.forge.client import WebClient, forge_service
-from gitops.forge.gitea import GiteaForge
-from gitops.forge.github import GitHubForge
-from gitops.forge.gitlab.forge import GitLabForge
 from gitops.forge.port import (
     Account,
     Annotation,
@@ -63,12 +60,7 @@ def open_forge(server: ForgeServer, token: str = TOKEN, *, pauses: list[float] |
     clock, world = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC), timedelta(0)), server.world
     login = Secret("GITOPS_TOKEN", f"{world.scheme} {token}")
     service = forge_service(server.base + world.api, {"Authorization": login})
-    return adapter(world)(WebClient(service, waited.append, clock), world.project, clock)
-
-
-def adapter(world: World) -> Any:
-    """The class of the forge's adapter."""
-    return {Gitea: GiteaForge, GitLab: GitLabForge}.get(type(world), GitHubForge)
+    return world.adapter(WebClient(service, waited.append, clock), world.project, clock)
 
 
 def populate(world: World, bot: str = BOT) -> None:
@@ -251,7 +243,7 @@ class InProcess(HostedWorld):
         return Sender(self.world, login)
 
     def forge(self, sender: Any) -> Any:
-        return adapter(self.world)(sender, self.world.project, FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC)))
+        return self.world.adapter(sender, self.world.project, FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC)))
 
     def bot(self, *, overtaken_by: Callable[[], object] | None = None) -> Any:
         sender = self.sender()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gitops.core.clock import timestamp
+from gitops.forge.github import GitHubForge
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
 from gitops.repository.wiring.system import SystemClock
@@ -72,6 +73,7 @@ class World(Rulebook):
     project = FULL_NAME
     pulls_at = "refs/pull"
     base = "https://api.github.com"
+    adapter: Any = GitHubForge
     scheme, api, public = "Bearer", "/api/v3", True
 
     def __init__(self, git_dir: Path, now: Callable[[], datetime] | None = None) -> None:
