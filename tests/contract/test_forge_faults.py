@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ BODY = f"{MARKER}\nthe plan"
 DRIFT = "refs/heads/gitops/drift/library"
 
 
-FORGES = {"github": on_github, "gitea": on_gitea, "gitlab": on_gitlab}
+FORGES = {"github": partial(on_github, prompt=True), "gitea": on_gitea, "gitlab": on_gitlab}
 
 
 @pytest.fixture(params=FORGES)

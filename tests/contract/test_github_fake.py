@@ -18,10 +18,9 @@ from gitops.git.repository import Repository
 from tests.support.forge_world import MAIN
 from tests.support.forges import landing
 from tests.support.forges.github_forms import delivery
-from tests.support.forges.people import BOT, TOKEN, OverHttp, open_forge, populate
+from tests.support.forges.people import BOT, TOKEN, OverHttp, on_github, open_forge, over_http
 from tests.support.forges.records import Happening
-from tests.support.forges.server import GitHubServer
-from tests.support.forges.world import RefusedError, World, host
+from tests.support.forges.world import RefusedError, World
 from tests.support.git_fixture import bare, commit, environment, opened
 
 SECRET = b"webhook-secret"
@@ -32,14 +31,14 @@ CHECKS = {"required_status_checks": [{"context": "gitops/plan/brain"}], "strict_
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[OverHttp]:
-    world = host(tmp_path / "octo.git")
-    populate(world)
+    made = on_github(tmp_path, prompt=False)
+    world = made.world
     world.lend("mira", "mira")
     world.lend("job", "github-actions[bot]", "actions", contents="read")
     world.join("github-actions[bot]", "write", kind="Bot")
     world.join("github-merge-queue[bot]", "write", kind="Bot")
-    with GitHubServer(world) as running:
-        yield OverHttp(world, server=running)
+    with over_http(made) as running:
+        yield running
 
 
 def _clone(hub: OverHttp, path: Path, token: str) -> tuple[Repository, ProgramRemote]:
@@ -263,14 +262,11 @@ def test_its_habits_are_bad_unless_a_test_says_otherwise(hub: OverHttp) -> None:
 
 
 def test_what_breaks_the_contract_is_not_passed_over(tmp_path: Path) -> None:
-    world = host(tmp_path / "octo.git")
-    populate(world)
-
     def ask() -> None:
-        with GitHubServer(world) as server:
+        with over_http(on_github(tmp_path, prompt=False)) as hub:
             path = "/api/v3/repos/octo/brain/pulls?perpage=1"
             headers = {"Authorization": f"Bearer {TOKEN}", "User-Agent": "test"}
-            assert requests.get(server.base + path, headers=headers, timeout=10).status_code == 422
+            assert requests.get(hub.server.base + path, headers=headers, timeout=10).status_code == 422
 
     with pytest.raises(AssertionError, match="no query parameter 'perpage'"):
         ask()

@@ -251,11 +251,12 @@ class InProcess(HostedWorld):
         return self.forge(sender)
 
 
-def on_github(folder: Path) -> HostedWorld:
-    """The people on a GitHub, which is prompt."""
+def on_github(folder: Path, *, prompt: bool) -> HostedWorld:
+    """The people on a GitHub, with its habits or without those that make one wait."""
     world = host(folder / "octo.git")
     populate(world)
-    world.habits.be_prompt()
+    if prompt:
+        world.habits.be_prompt()
     return HostedWorld(world)
 
 

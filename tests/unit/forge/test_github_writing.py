@@ -39,7 +39,6 @@ from tests.support.github_canned import (
     comment,
     forge_with,
     lost,
-    more,
     no,
     ok,
     pull,
@@ -109,18 +108,6 @@ def test_a_marker_may_be_given_without_its_brackets() -> None:
     forge, sender = forge_with({f"GET {COMMENTS}": ok([]), f"POST {COMMENTS}": _created()})
     forge.upsert_comment(1, "gitops cluster=library", "<!-- gitops cluster=library -->\nthe plan")
     assert bodies(sender, "POST") == [{"body": "<!-- gitops cluster=library -->\nthe plan"}]
-
-
-def test_the_bots_own_comment_is_updated_in_place_wherever_it_is() -> None:
-    others = [comment(n, "mira", BODY) for n in range(1, 101)]
-    handlers = {
-        f"GET {COMMENTS}": [ok(others, link=more(COMMENTS, 2)), ok([comment(101, BOT, f"{MARKER}\nold")])],
-        f"PATCH {ROOT}/issues/comments/101": ok(comment(101, BOT, BODY)),
-    }
-    forge, sender = forge_with(handlers)
-    forge.upsert_comment(1, MARKER, BODY)
-    assert bodies(sender, "PATCH") == [{"body": BODY}]
-    assert bodies(sender, "POST") == bodies(sender, "DELETE") == []
 
 
 def test_saying_the_same_again_writes_nothing() -> None:
