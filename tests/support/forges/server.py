@@ -160,7 +160,8 @@ class ForgeServer(GitServer):
         token = self.world.tokens[environ["REMOTE_USER"]]
         who = self.world.accounts[token.account]
         if writes and not (token.may("contents", "write") and who.at_least("write")):
-            return b"Status: 403 Forbidden\r\nContent-Type: text/plain\r\n\r\nPermission denied.\n"
+            refused = f"Status: 403 Forbidden\r\nContent-Type: text/plain\r\n\r\nPermission to {self.world.project}.git denied.\n"
+            return refused.encode()
         if not token.may("contents", "read"):
             return b"Status: 404 Not Found\r\nContent-Type: text/plain\r\n\r\nRepository not found.\n"
         seen = {**environ, "PATH_INFO": path, "REMOTE_USER": token.account}
