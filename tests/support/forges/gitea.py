@@ -138,9 +138,13 @@ class Gitea(World):
 
     # What the bot asks
 
+    def check(self, request: WebRequest) -> None:
+        """Hold a request against the description. Raises AssertionError."""
+        contract().request(request.method, request.path, request.query, request.body)
+
     def answer(self, request: WebRequest, login: str) -> WebAnswer:
         """The answer to a request, both checked."""
-        contract().request(request.method, request.path, request.query, request.body)
+        self.check(request)
         answer = self._answer(request, login)
         contract().response(request.method, request.path, answer.status, answer.body)
         return answer

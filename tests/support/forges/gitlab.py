@@ -144,8 +144,7 @@ class GitLab(World):
 
     def _status_form(self, status: Status) -> Row:
         said = {"id": status.id, "sha": status.sha, "ref": status.ref, "status": status.state, "name": status.context}
-        ended = status.at if status.state in _FINISHED else None
-        times = {"created_at": status.at, "started_at": None, "finished_at": ended}
+        times = {"created_at": status.at, "started_at": None, "finished_at": status.ended_at}
         return {**said, **times, "description": status.description, "author": self.user(status.creator)}
 
     def _deployment_form(self, each: Deployment) -> Row:
@@ -154,9 +153,13 @@ class GitLab(World):
 
     # What the bot asks
 
+    def check(self, request: WebRequest) -> None:
+        """Hold a request against the documentation. Raises AssertionError."""
+        check_request(request)
+
     def answer(self, request: WebRequest, login: str) -> WebAnswer:
         """What GitLab answers, both ways checked."""
-        check_request(request)
+        self.check(request)
         answer = self._answer(request, login)
         check_answer(request, answer)
         return answer
@@ -307,10 +310,11 @@ class GitLab(World):
             if (known.sha, known.context, known.ref) == (sha, given["name"], ref) and known.state in _RUNNING:
                 if given["state"] == "pending":
                     return 400, {"message": f"Cannot transition status via :enqueue from :{known.state}"}
-                known.state, known.description = given["state"], given["description"]
+                known.state, known.description, known.ended_at = given["state"], given["description"], self.stamp()
                 return 201, self._status_form(known)
         said = (sha, given["name"], given["state"], given["description"], login, self.stamp())
-        self.statuses.append(Status(self.next_id(), *said, ref=ref))
+        ended = self.stamp() if given["state"] in _FINISHED else None
+        self.statuses.append(Status(self.next_id(), *said, ref=ref, ended_at=ended))
         return 201, self._status_form(self.statuses[-1])
 
     def _deploy(self, method: str, rest: Sequence[str], login: str, given: Row) -> tuple[int, Any]:

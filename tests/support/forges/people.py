@@ -108,11 +108,15 @@ class Sender:
         raise RemoteError(code, f"answers with status {answer.status}", status=answer.status, retryable=busy)
 
     def reply(self, request: WebRequest) -> WebAnswer:
-        """What the forge answers, both ways checked."""
+        """What the forge answers, both ways checked; of a canned answer, what is asked for is."""
         self.sent.append(request)
         if request.method != "GET" and self.rivals:
             self.rivals.pop(0)()
-        return self.answers.get(f"{request.method} {request.path}") or self.world.answer(request, self.login)
+        canned = self.answers.get(f"{request.method} {request.path}")
+        if canned is None:
+            return self.world.answer(request, self.login)
+        self.world.check(request)
+        return canned
 
 
 @dataclass

@@ -112,6 +112,7 @@ class Status:
     at: str
     target_url: str | None = None
     ref: str = ""
+    ended_at: str | None = None
 
 
 @dataclass
