@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.bench.clusters import query_text
 from tests.bench.hub import Measured, MeasuredRunner, MeteredHub, seeded_loop
 from tests.bench.measure import Effort, Figure, Goals, LeftOutError, process_figures
-from tests.support.github import landing
+from tests.support.forges import landing
 
 _QUERIES = 10
 _RESOURCES = _QUERIES + 2

@@ -23,11 +23,11 @@ from gitops.repository.cluster import LedgerPosition
 from gitops.repository.wiring.stores import graph_uri
 from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Program, Usage
+from tests.support.forges.hub import Hub, token_of
+from tests.support.forges.runner import Job, Runner, jobs
+from tests.support.forges.server import GitHubServer
+from tests.support.forges.world import World
 from tests.support.git_http import Drop, Intercepted
-from tests.support.github.hub import Hub, token_of
-from tests.support.github.runner import Job, Runner, jobs
-from tests.support.github.server import GitHubServer
-from tests.support.github.world import World
 from tests.support.loop import CONFIG, EVERYBODY, MAIN, SIGNERS, TRUSTED, Loop, email
 
 _NS_PER_MS = 1e6

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent, Event, IgnoredEvent, PushEvent, RequestAction, RequestEvent
 from gitops.forge.port import Account
 from tests.contract.forge_suite import ForgeContract
-from tests.support.anvil import anvil_world, page_module
 from tests.support.forge_world import ForgeWorld
+from tests.support.forges.anvil import anvil_world, page_module
 from tests.support.page_edits import edits
 from tests.support.pages import read_page
 
@@ -25,8 +26,8 @@ HEAD = "a" * 40
 
 class TestAnvil(ForgeContract):
     @pytest.fixture
-    def world(self) -> Iterator[ForgeWorld]:
-        with anvil_world() as world:
+    def world(self, tmp_path: Path) -> Iterator[ForgeWorld]:
+        with anvil_world(tmp_path) as world:
             yield world
 
 

@@ -1,7 +1,8 @@
-"""The forge contract over our own forges, and what they say when nobody configured them."""
+"""The forge contract over our own forges and over GitHub, and what our own say when nobody configured them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gitops.forge.port import Annotation, BranchRules, CheckState, CommitCheck, 
 from tests.contract.forge_suite import MARKER, ForgeContract, body
 from tests.support.clock import FixedClock
 from tests.support.forge_world import BOT, MAIN, ForgeWorld, LocalWorld, MemoryWorld
+from tests.support.forges.people import on_github, over_http
 from tests.support.git_fixture import run
 from tests.support.memory_forge import MemoryForge
 
@@ -25,6 +27,16 @@ class TestLocal(ForgeContract):
     @pytest.fixture
     def world(self, tmp_path: Path) -> ForgeWorld:
         return LocalWorld(path=tmp_path / "far.git")
+
+
+class TestGitHub(ForgeContract):
+    """Over HTTP, with the habits of the service."""
+
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> Iterator[ForgeWorld]:
+        with over_http(on_github(tmp_path, prompt=False)) as world:
+            world.world.habits.creates_labels = world.world.habits.shows_rules = True
+            yield world
 
 
 def test_nobody_may_anything_where_the_operator_names_nobody() -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from gitops.forge.gitea import GiteaForge
 from gitops.forge.port import CheckState, CheckStatus, Reaction
 from tests.contract.forge_suite import MARKER, ForgeContract, body
 from tests.support.forge_world import MAIN, ForgeWorld
-from tests.support.gitea import HANDLERS, PROJECT, contract
-from tests.support.gitea_world import GiteaWorld
+from tests.support.forges.gitea import HANDLERS, contract
+from tests.support.forges.people import on_gitea
 from tests.support.pages import ROOT
 
 DATA = ROOT / "tests/data/forge/gitea"
@@ -19,8 +19,8 @@ DATA = ROOT / "tests/data/forge/gitea"
 
 class TestGitea(ForgeContract):
     @pytest.fixture
-    def world(self) -> ForgeWorld:
-        return GiteaWorld()
+    def world(self, tmp_path: Path) -> ForgeWorld:
+        return on_gitea(tmp_path)
 
 
 def test_every_described_operation_is_wanted_and_answered() -> None:
@@ -33,14 +33,14 @@ def test_every_described_operation_is_wanted_and_answered() -> None:
     } == wanted
 
 
-def test_the_bot_uses_every_operation_of_the_description() -> None:
+def test_the_bot_uses_every_operation_of_the_description(tmp_path: Path) -> None:
     """No more is described, and so asked of a token, than the adapter sends."""
-    world = GiteaWorld()
+    world = on_gitea(tmp_path)
     sender = world.sender()
-    bot = GiteaForge(sender, PROJECT, world.clock)
+    bot = world.forge(sender)
     number = world.open_request()
     head = bot.request(number).head
-    world.branch("refs/heads/drift", files=())
+    world.branch("refs/heads/drift", files=("a",))
     bot.merged_by((head,))
     bot.files(number)
     bot.reviews(number)
@@ -53,7 +53,7 @@ def test_the_bot_uses_every_operation_of_the_description() -> None:
     comment = world.comment_as("mira", number, "hello")
     bot.react(number, comment, Reaction.SEEN)
     bot.reactions(number, comment)
-    world.gitea.comment("gitops", number, body("left by a race"))
+    world.world.comment("gitops", number, body("left by a race"))
     bot.upsert_comment(number, MARKER, body("three"))
     bot.set_labels(number, add=("a",))
     bot.set_labels(number, remove=("a",))

@@ -16,14 +16,12 @@ from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.git.repository import Repository
 from tests.support.forge_world import MAIN
+from tests.support.forges import landing
+from tests.support.forges.github_forms import delivery
+from tests.support.forges.people import BOT, TOKEN, OverHttp, on_github, open_forge, over_http
+from tests.support.forges.records import Happening
+from tests.support.forges.world import RefusedError, World
 from tests.support.git_fixture import bare, commit, environment, opened
-from tests.support.github import landing
-from tests.support.github.harness import BOT, TOKEN, GitHubWorld, open_forge, populate
-from tests.support.github.host import host
-from tests.support.github.nouns import Happening
-from tests.support.github.payloads import delivery
-from tests.support.github.server import GitHubServer
-from tests.support.github.world import RefusedError, World
 
 SECRET = b"webhook-secret"
 AT = "2026-07-02T10:00:00Z"
@@ -32,18 +30,18 @@ CHECKS = {"required_status_checks": [{"context": "gitops/plan/brain"}], "strict_
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[GitHubWorld]:
-    world = host(tmp_path / "octo.git")
-    populate(world)
+def hub(tmp_path: Path) -> Iterator[OverHttp]:
+    made = on_github(tmp_path, prompt=False)
+    world = made.world
     world.lend("mira", "mira")
     world.lend("job", "github-actions[bot]", "actions", contents="read")
     world.join("github-actions[bot]", "write", kind="Bot")
     world.join("github-merge-queue[bot]", "write", kind="Bot")
-    with GitHubServer(world) as running:
-        yield GitHubWorld(running)
+    with over_http(made) as running:
+        yield running
 
 
-def _clone(hub: GitHubWorld, path: Path, token: str) -> tuple[Repository, ProgramRemote]:
+def _clone(hub: OverHttp, path: Path, token: str) -> tuple[Repository, ProgramRemote]:
     url = hub.server.git_url.replace("//", f"//x-access-token:{token}@", 1)
     repository = opened(bare(path))
     remote = ProgramRemote(repository.git_dir, url, environ=environment(path.parent))
@@ -55,7 +53,7 @@ def _last(world: World, name: str) -> Happening:
     return [h for h in world.happenings if h.name == name][-1]
 
 
-def test_rules_hold_for_real_pushes(hub: GitHubWorld, tmp_path: Path) -> None:
+def test_rules_hold_for_real_pushes(hub: OverHttp, tmp_path: Path) -> None:
     main = hub.world.tip(MAIN) or ""
     repository, remote = _clone(hub, tmp_path / "mira" / "clone.git", "mira")
     new = commit(repository, {"a": b"1"}, main, message="new\n")
@@ -74,7 +72,7 @@ def test_rules_hold_for_real_pushes(hub: GitHubWorld, tmp_path: Path) -> None:
     assert hub.world.tip("refs/heads/ledger/x") != new
 
 
-def test_a_token_that_reads_does_not_push(hub: GitHubWorld, tmp_path: Path) -> None:
+def test_a_token_that_reads_does_not_push(hub: OverHttp, tmp_path: Path) -> None:
     repository, remote = _clone(hub, tmp_path / "job" / "clone.git", "job")
     new = commit(repository, {"a": b"1"}, hub.world.tip(MAIN) or "", message="new\n")
     with pytest.raises(GitopsError):
@@ -82,7 +80,7 @@ def test_a_token_that_reads_does_not_push(hub: GitHubWorld, tmp_path: Path) -> N
     assert hub.world.tip("refs/heads/topic") is None
 
 
-def test_a_request_follows_its_branch(hub: GitHubWorld, tmp_path: Path) -> None:
+def test_a_request_follows_its_branch(hub: OverHttp, tmp_path: Path) -> None:
     number = hub.open_request()
     before = hub.head(number)
     repository, remote = _clone(hub, tmp_path / "mira" / "clone.git", "mira")
@@ -98,7 +96,7 @@ def test_a_request_follows_its_branch(hub: GitHubWorld, tmp_path: Path) -> None:
     assert hub.bot().request(number).state is RequestState.CLOSED
 
 
-def test_a_request_from_a_fork_is_here_by_its_own_ref(hub: GitHubWorld) -> None:
+def test_a_request_from_a_fork_is_here_by_its_own_ref(hub: OverHttp) -> None:
     world = hub.world
     fork = world.fork("mallory")
     store = opened(fork)
@@ -113,7 +111,7 @@ def test_a_request_from_a_fork_is_here_by_its_own_ref(hub: GitHubWorld) -> None:
 
 
 @pytest.mark.parametrize(("method", "parents"), [("merge", 2), ("squash", 1), ("rebase", 1)])
-def test_three_ways_to_merge(hub: GitHubWorld, method: str, parents: int) -> None:
+def test_three_ways_to_merge(hub: OverHttp, method: str, parents: int) -> None:
     number = hub.open_request()
     new = landing.merge(hub.world, number, landing.Order("ada", method))
     assert len(hub.world.store.commit(new).parents) == parents
@@ -126,7 +124,7 @@ def test_three_ways_to_merge(hub: GitHubWorld, method: str, parents: int) -> Non
         landing.merge(hub.world, number, landing.Order("ada", method))
 
 
-def test_what_starts_no_workflow(hub: GitHubWorld) -> None:
+def test_what_starts_no_workflow(hub: OverHttp) -> None:
     world = hub.world
     assert not _last(world, "push").cause.quiet
     landing.merge(world, hub.open_request(), landing.Order("ada", "squash", title="Quick [skip ci]"))
@@ -140,7 +138,7 @@ def test_what_starts_no_workflow(hub: GitHubWorld) -> None:
     assert not _last(world, "pull_request").cause.quiet
 
 
-def test_a_request_that_conflicts_starts_no_workflow(hub: GitHubWorld) -> None:
+def test_a_request_that_conflicts_starts_no_workflow(hub: OverHttp) -> None:
     number = hub.open_request(files=("a",))
     hub.branch(MAIN, files=("a",))
     hub.push(number, files=("c",))
@@ -149,7 +147,7 @@ def test_a_request_that_conflicts_starts_no_workflow(hub: GitHubWorld) -> None:
         landing.merge(hub.world, number, landing.Order("ada"))
 
 
-def test_required_checks_and_heads_guard_the_button(hub: GitHubWorld) -> None:
+def test_required_checks_and_heads_guard_the_button(hub: OverHttp) -> None:
     hub.world.protect("checks", "main", {"required_status_checks": CHECKS})
     number = hub.open_request()
     head = hub.head(number)
@@ -161,7 +159,7 @@ def test_required_checks_and_heads_guard_the_button(hub: GitHubWorld) -> None:
     landing.merge(hub.world, number, landing.Order("ada", sha=head))
 
 
-def test_the_queue_builds_groups_and_lands_what_is_good(hub: GitHubWorld) -> None:
+def test_the_queue_builds_groups_and_lands_what_is_good(hub: OverHttp) -> None:
     world = hub.world
     world.protect("queue", "main", {"merge_queue": QUEUE, "required_status_checks": CHECKS})
     one, two = hub.open_request("refs/heads/one", files=("a",)), hub.open_request("refs/heads/two", files=("b",))
@@ -190,7 +188,7 @@ def _as_job(event: Happening) -> tuple[dict[str, str], bytes]:
     }, body
 
 
-def test_everything_that_happens_is_understood_by_the_bot(hub: GitHubWorld) -> None:
+def test_everything_that_happens_is_understood_by_the_bot(hub: OverHttp) -> None:
     world = hub.world
     number = hub.open_request()
     comment = world.comment("ada", number, "/gitops plan")
@@ -214,14 +212,7 @@ def test_everything_that_happens_is_understood_by_the_bot(hub: GitHubWorld) -> N
     assert [e.new for e in seen if isinstance(e, PushEvent)][-1] == world.tip(MAIN)
 
 
-def test_a_lost_answer_leaves_one_comment(hub: GitHubWorld) -> None:
-    number = hub.open_request()
-    hub.server.fault_next(r"^POST .*/comments$", lost=True)
-    hub.bot().upsert_comment(number, "<!-- m -->", "<!-- m -->\ntext")
-    assert len(hub.world.issue(number).comments) == 1
-
-
-def test_what_an_account_wrote_that_is_gone_is_nobodys(hub: GitHubWorld) -> None:
+def test_what_an_account_wrote_that_is_gone_is_nobodys(hub: OverHttp) -> None:
     number = hub.open_request()
     hub.world.join("gone", "write")
     hub.world.comment("gone", number, "<!-- m -->\nposing")
@@ -233,7 +224,7 @@ def test_what_an_account_wrote_that_is_gone_is_nobodys(hub: GitHubWorld) -> None
     assert all(review.account.login != "gone" for review in bot.reviews(number))
 
 
-def test_tokens_do_what_they_are_for(hub: GitHubWorld) -> None:
+def test_tokens_do_what_they_are_for(hub: OverHttp) -> None:
     number = hub.open_request()
     job = open_forge(hub.server, "job")
     assert job.me().login == "github-actions[bot]"
@@ -246,7 +237,7 @@ def test_tokens_do_what_they_are_for(hub: GitHubWorld) -> None:
     assert hub.bot().permission(hub.account("mira")) is Permission.WRITE
 
 
-def test_its_habits_are_bad_unless_a_test_says_otherwise(hub: GitHubWorld) -> None:
+def test_its_habits_are_bad_unless_a_test_says_otherwise(hub: OverHttp) -> None:
     def ask(method: str, path: str, form: object = None) -> requests.Response:
         headers = {"Authorization": f"Bearer {TOKEN}", "User-Agent": "test"}
         url = f"{hub.server.base}/api/v3/repos/octo/brain{path}"
@@ -271,14 +262,11 @@ def test_its_habits_are_bad_unless_a_test_says_otherwise(hub: GitHubWorld) -> No
 
 
 def test_what_breaks_the_contract_is_not_passed_over(tmp_path: Path) -> None:
-    world = host(tmp_path / "octo.git")
-    populate(world)
-
     def ask() -> None:
-        with GitHubServer(world) as server:
+        with over_http(on_github(tmp_path, prompt=False)) as hub:
             path = "/api/v3/repos/octo/brain/pulls?perpage=1"
             headers = {"Authorization": f"Bearer {TOKEN}", "User-Agent": "test"}
-            assert requests.get(server.base + path, headers=headers, timeout=10).status_code == 422
+            assert requests.get(hub.server.base + path, headers=headers, timeout=10).status_code == 422
 
     with pytest.raises(AssertionError, match="no query parameter 'perpage'"):
         ask()

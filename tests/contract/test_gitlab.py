@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from urllib.parse import parse_qsl, urlsplit
+from pathlib import Path
 
 import pytest
 
 from gitops.core.errors import GitopsError
-from gitops.core.redact import Secret
-from gitops.forge.client import WebClient, forge_service
-from gitops.forge.gitlab.forge import GitLabForge
 from gitops.forge.port import CheckState, CheckStatus, Forge, RequestState, ReviewState
-from gitops.forge.web import WebRequest
 from tests.contract.forge_suite import AT, MARKER, ForgeContract, body
-from tests.support.clock import FixedClock
 from tests.support.forge_world import ForgeWorld
-from tests.support.gitlab import GitLabWorld
-from tests.support.gitlab_server import PROJECT
-from tests.support.http_service import HttpService, Reply, Request
+from tests.support.forges.people import on_gitlab, over_http
 
 
 class TestGitLab(ForgeContract):
     """GitLab keeps no history of reviews and no commit with them: two tests say what it keeps instead."""
 
     @pytest.fixture
-    def world(self) -> ForgeWorld:
-        return GitLabWorld()
+    def world(self, tmp_path: Path) -> ForgeWorld:
+        return on_gitlab(tmp_path)
 
     def test_reviews_in_their_order(self, world: ForgeWorld, bot: Forge) -> None:
         number = world.open_request()
@@ -52,35 +41,13 @@ class TestGitLab(ForgeContract):
         assert [r.account.login for r in bot.reviews(number)] == [f"person{count}" for count in range(35)]
 
 
-@contextmanager
-def over_http(world: GitLabWorld, *, drop: list[str] | None = None) -> Iterator[GitLabForge]:
-    """The bot with the real transport, and GitLab behind a real socket. `drop` are methods whose next answers get lost."""
-    server, lost = world.server(), drop or []
-
-    def answer(request: Request) -> Reply:
-        assert request.headers["Authorization"] == "Bearer glpat-planted"
-        parts = urlsplit(request.path)
-        query = tuple(parse_qsl(parts.query, keep_blank_values=True))
-        found = server.reply(WebRequest(request.method, parts.path.removeprefix("/v1"), query, request.body))
-        if request.method in lost:
-            lost.remove(request.method)
-            return Reply(body=None)
-        data = b"" if found.body is None else json.dumps(found.body).encode()
-        return Reply(found.status, data, tuple(found.headers.items()))
-
-    with HttpService(answer) as service:
-        form = forge_service(
-            service.base, {"Authorization": Secret("GITOPS_TOKEN", "glpat-planted").prefixed("Bearer ")}
-        )
-        clock = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))
-        yield GitLabForge(WebClient(form, lambda _: None, clock), PROJECT, clock)
-
-
-def test_a_plan_over_the_wire() -> None:
-    world = GitLabWorld()
-    for count in range(120):
-        world.open_request(f"refs/heads/topic{count}")
-    with over_http(world, drop=["POST", "GET"]) as forge:
+def test_a_plan_over_the_wire(tmp_path: Path) -> None:
+    world = on_gitlab(tmp_path)
+    world.open_many(120)
+    with over_http(world) as wired:
+        for method in ("GET", "POST"):
+            wired.server.fault_next(f"^{method} ", lost=True)
+        forge = wired.bot()
         requests = forge.requests(state=RequestState.OPEN, target="refs/heads/main")
         assert [request.number for request in requests] == list(range(1, 121))
         head = requests[0].head
@@ -92,12 +59,3 @@ def test_a_plan_over_the_wire() -> None:
         with pytest.raises(GitopsError) as caught:
             forge.request(999)
         assert caught.value.code == "request_not_found"
-
-
-def test_a_lost_answer_over_the_wire_leaves_one_comment() -> None:
-    world = GitLabWorld()
-    number = world.open_request()
-    with over_http(world, drop=["POST"]) as forge:
-        forge.upsert_comment(number, MARKER, body("the plan"))
-        forge.upsert_comment(number, MARKER, body("the plan"))
-    assert [row["body"] for row in world.project.notes[number]] == [body("the plan")]

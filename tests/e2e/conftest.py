@@ -12,7 +12,7 @@ from tests.support.hosts import HostKind, Hosts
 from tests.support.loop import CONFIG, DELETE_LEGACY, PEOPLE, UNMAPPED, Loop, LoopServer, email
 
 # The number of alice's account, which those of bob and carol follow.
-ON_FORGES = (("github", 11), ("gitlab", 100), ("gitea", 100))
+ON_FORGES = (("github", 11), ("gitlab", 1002), ("gitea", 1002))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,8 +11,8 @@ from gitops.core.errors import RemoteError
 from gitops.forge.github import GitHubForge
 from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.clock import FixedClock
-from tests.support.github.forms import FULL_NAME, Forms
-from tests.support.github.nouns import Account, Comment, Pull, Review
+from tests.support.forges.github_forms import FULL_NAME, Forms
+from tests.support.forges.records import Account, Comment, Pull, Review
 from tests.support.github_contract import CheckedSender
 
 HEAD, OTHER, MERGE = "a" * 40, "b" * 40, "c" * 40

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.github.stories import approved, retire
-from tests.support.github.hub import Hub
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import Hub
+from tests.support.forges.runner import Runner
 from tests.support.loop import UNMAPPED, Loop, email
 
 WithConfig = Callable[[str], Runner]

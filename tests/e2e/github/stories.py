@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.github.nouns import Pull
-from tests.support.github.runner import Runner
+from tests.support.forges.records import Pull
+from tests.support.forges.runner import Runner
 from tests.support.loop import DELETE_LEGACY, Loop
 
 REWORDED = {

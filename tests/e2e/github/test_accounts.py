@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.github.hub import JOB, Hub
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import JOB, Hub
+from tests.support.forges.runner import Runner
 from tests.support.loop import DELETE_LEGACY, MAIN, email
 
 pytestmark = pytest.mark.e2e

@@ -16,9 +16,9 @@ from gitops.git.port import ZERO, RefUpdate
 from tests.e2e.github.conftest import CAROL
 from tests.e2e.github.stories import REWORDED, WITH_BODY, WITH_TAGS, audit
 from tests.e2e.test_approvals import FORGERIES, MUCH_LATER
-from tests.support.github import landing
-from tests.support.github.hub import Hub
-from tests.support.github.served import Mode, as_server, in_jobs
+from tests.support.forges import landing
+from tests.support.forges.hub import Hub
+from tests.support.forges.served import Mode, as_server, in_jobs
 from tests.support.loop import APPROVALS, CLUSTER, DELETE_LEGACY, LEDGER, Loop, email
 
 pytestmark = pytest.mark.e2e

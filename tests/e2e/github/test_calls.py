@@ -6,8 +6,8 @@ import pytest
 
 from tests.e2e.github.stories import REWORDED
 from tests.support.bot_stage import QUERY
-from tests.support.github.hub import Hub
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import Hub
+from tests.support.forges.runner import Runner
 
 pytestmark = pytest.mark.e2e
 

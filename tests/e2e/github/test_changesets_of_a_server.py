@@ -12,9 +12,8 @@ import pytest
 
 from gitops.cluster.model.changeset import Changeset, ChangesetState
 from tests.e2e.github.stories import REWORDED, WITH_BODY, audit
-from tests.support.github.hub import Hub
-from tests.support.github.serve_host import ServeHost
-from tests.support.github.served import webhook
+from tests.support.forges.hub import Hub
+from tests.support.forges.served import ServeHost, webhook
 from tests.support.loop import CLUSTER_YAML, FILES, LEDGER, Loop
 from tests.support.loop_data import load, schema
 from tests.support.paused import Pause

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.bot_stage import QUERY
-from tests.support.github.hub import Hub
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import Hub
+from tests.support.forges.runner import Runner
 
 pytestmark = pytest.mark.e2e
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gitops.cli.main import main
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.hub import APP, Hub, token_of
-from tests.support.github.server import REST
+from tests.support.forges.github_forms import FULL_NAME
+from tests.support.forges.hub import APP, Hub, token_of
+from tests.support.forges.server import REST
 
 pytestmark = pytest.mark.e2e
 

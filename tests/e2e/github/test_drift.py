@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from tests.e2e.github.stories import good
-from tests.support.github.hub import APP, Hub
-from tests.support.github.nouns import Pull
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import APP, Hub
+from tests.support.forges.records import Pull
+from tests.support.forges.runner import Runner
 from tests.support.loop import DELETE_LEGACY, LEDGER
 
 pytestmark = pytest.mark.e2e

@@ -8,8 +8,8 @@ import pytest
 
 from tests.e2e.github.conftest import HUB_CONFIG
 from tests.e2e.github.stories import REWORDED, good
-from tests.support.github.hub import Hub
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import Hub
+from tests.support.forges.runner import Runner
 from tests.support.loop import DELETE_LEGACY, SIGNERS, email
 
 pytestmark = pytest.mark.e2e

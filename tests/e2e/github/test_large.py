@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.support.github.hub import Hub
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import Hub
+from tests.support.forges.runner import Runner
 from tests.support.loop import CLUSTER_YAML
 
 pytestmark = pytest.mark.e2e

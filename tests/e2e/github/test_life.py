@@ -9,8 +9,8 @@ import pytest
 from gitops.cluster.ledger.documents import read_entry
 from tests.e2e.github.conftest import HUB_CONFIG
 from tests.e2e.github.stories import REWORDED, WITH_BODY, WITH_TAGS, audit, good
-from tests.support.github.hub import Hub
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import Hub
+from tests.support.forges.runner import Runner
 from tests.support.loop import APPROVALS, DELETE_LEGACY, LEDGER, MAIN, email
 
 pytestmark = pytest.mark.e2e

@@ -9,8 +9,8 @@ import pytest
 
 from tests.e2e.github.conftest import WithConfig
 from tests.e2e.github.stories import good, retire
-from tests.support.github.hub import Hub, token_of
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import Hub, token_of
+from tests.support.forges.runner import Runner
 from tests.support.loop import APPROVALS, CONFIG, Done, printed_command
 from tests.support.prefork import PROGRAM
 

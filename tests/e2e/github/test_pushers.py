@@ -7,8 +7,8 @@ import pytest
 from gitops.bot import apply_clusters
 from gitops.repository import authors
 from tests.e2e.github.stories import REWORDED
-from tests.support.github.hub import Hub
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import Hub
+from tests.support.forges.runner import Runner
 from tests.support.loop import DELETE_LEGACY, MAIN
 
 pytestmark = pytest.mark.e2e

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.github.stories import WITH_BODY, WITH_TAGS, good
-from tests.support.github import landing
-from tests.support.github.hub import Hub
-from tests.support.github.runner import Runner
+from tests.support.forges import landing
+from tests.support.forges.hub import Hub
+from tests.support.forges.runner import Runner
 from tests.support.loop import CLUSTER, MAIN
 
 pytestmark = pytest.mark.e2e

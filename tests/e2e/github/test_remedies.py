@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.github.stories import good
-from tests.support.github.hub import Hub, token_of
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import Hub, token_of
+from tests.support.forges.runner import Runner
 from tests.support.loop import DELETE_LEGACY
 
 pytestmark = pytest.mark.e2e

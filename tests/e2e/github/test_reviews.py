@@ -8,8 +8,8 @@ import pytest
 
 from tests.e2e.github.conftest import CAROL, WithConfig
 from tests.e2e.github.stories import WITH_BODY, good, retire
-from tests.support.github.hub import Hub
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import Hub
+from tests.support.forges.runner import Runner
 from tests.support.loop import CLUSTER_YAML, DELETE_LEGACY, email
 
 pytestmark = pytest.mark.e2e

@@ -12,10 +12,10 @@ import pytest
 
 from gitops.init.files import REQUIREMENTS
 from tests.e2e.github.stories import audit
-from tests.support.github import landing
-from tests.support.github.hub import JOB, Hub, token_of
-from tests.support.github.nouns import Cause, Happening
-from tests.support.github.workflows import Actions, Ran
+from tests.support.forges import landing
+from tests.support.forges.hub import JOB, Hub, token_of
+from tests.support.forges.records import Cause, Happening
+from tests.support.forges.workflows import Actions, Ran
 from tests.support.loop import EVERYBODY, LEDGER, MAIN, Loop, email
 from tests.support.s3 import REGION, S3Place
 

@@ -6,8 +6,8 @@ import pytest
 
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.scope import ClusterScope
-from tests.support.github.hub import Hub
-from tests.support.github.runner import Runner
+from tests.support.forges.hub import Hub
+from tests.support.forges.runner import Runner
 from tests.support.loop import LEDGER, MAIN
 
 pytestmark = pytest.mark.e2e

@@ -22,10 +22,9 @@ from gitops.server.queue import EventQueue
 from gitops.server.shared import StopSignal
 from tests.e2e.github.stories import REWORDED, audit
 from tests.support.changeset_stories import AT, created, landed, record
-from tests.support.github.hub import Hub, token_of
-from tests.support.github.nouns import Happening
-from tests.support.github.serve_host import ServeHost
-from tests.support.github.served import as_server, webhook
+from tests.support.forges.hub import Hub, token_of
+from tests.support.forges.records import Happening
+from tests.support.forges.served import ServeHost, as_server, webhook
 from tests.support.loop import LEDGER, MAIN, ROOT
 from tests.support.paused import Pause
 from tests.support.serving import SECRET

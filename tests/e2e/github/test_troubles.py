@@ -6,8 +6,8 @@ import pytest
 
 from gitops.cluster.model.ledger import LockInfo
 from tests.e2e.github.stories import REWORDED, WITH_BODY, audit, good
-from tests.support.github.hub import JOB, Hub, token_of
-from tests.support.github.runner import Runner, jobs
+from tests.support.forges.hub import JOB, Hub, token_of
+from tests.support.forges.runner import Runner, jobs
 from tests.support.loop import LEDGER
 
 pytestmark = pytest.mark.e2e

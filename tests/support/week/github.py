@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.github.hub import JOB, Hub, token_of
-from tests.support.github.nouns import Pull
-from tests.support.github.runner import Run, Runner
+from tests.support.forges.hub import JOB, Hub, token_of
+from tests.support.forges.records import Pull
+from tests.support.forges.runner import Run, Runner
 from tests.support.week.team import Team, founded
 
 

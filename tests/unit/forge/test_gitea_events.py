@@ -17,7 +17,7 @@ from gitops.core.errors import GitopsError
 from gitops.forge.actions import MAX_EVENT
 from gitops.forge.events import CommentEvent, Delivery, IgnoredEvent, TimerEvent
 from gitops.forge.gitea import check_signature, decode, decode_file
-from tests.support.gitea import contract
+from tests.support.forges.gitea import contract
 from tests.support.pages import ROOT
 
 CASES = sorted((ROOT / "tests/data/forge/gitea/events").glob("*.json"))

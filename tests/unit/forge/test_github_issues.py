@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gitops.core.errors import RemoteError
-from tests.support.github import nouns
-from tests.support.github.forms import FULL_NAME
+from tests.support.forges import records
+from tests.support.forges.github_forms import FULL_NAME
 from tests.support.github_canned import (
     AT,
     BOT,
@@ -48,18 +48,6 @@ def test_a_proposal_is_opened_once_and_then_updated() -> None:
     assert bodies(sender, "PATCH") == [{"title": "Adopt", "body": "text"}]
 
 
-@pytest.mark.parametrize("handler", [lost, no(422, "A pull request already exists")], ids=["lost", "there"])
-def test_a_proposal_that_is_there_already_is_taken(handler: Any) -> None:
-    full = pull(5, full=True, author=BOT, source="drift")
-    handlers = {
-        f"GET {ROOT}/pulls": [ok([]), ok([pull(5, author=BOT, source="drift")])],
-        f"POST {ROOT}/pulls": [handler],
-        f"PATCH {ROOT}/pulls/5": ok(full),
-    }
-    forge, _ = forge_with(handlers)
-    assert forge.propose("refs/heads/drift", "refs/heads/main", "Adopt", "text").number == 5
-
-
 def test_a_proposal_of_nothing_is_refused() -> None:
     handlers = {f"GET {ROOT}/pulls": ok([]), f"POST {ROOT}/pulls": no(422, "No commits between main and drift")}
     forge, _ = forge_with(handlers)
@@ -69,11 +57,11 @@ def test_a_proposal_of_nothing_is_refused() -> None:
 
 
 def _issue(number: int, author: str, body: str) -> dict[str, Any]:
-    return FORMS.issue(nouns.Issue(number, number, "Drift", body, author, AT))
+    return FORMS.issue(records.Issue(number, number, "Drift", body, author, AT))
 
 
 def _not_ours() -> list[dict[str, Any]]:
-    request = nouns.Pull(8, 8, "x", BODY, BOT, AT, source="x", repository=FULL_NAME, head=HEAD, base=HEAD)
+    request = records.Pull(8, 8, "x", BODY, BOT, AT, source="x", repository=FULL_NAME, head=HEAD, base=HEAD)
     return [_issue(2, "mira", BODY), _issue(3, BOT, f"x\n{MARKER}"), _issue(4, BOT, ""), FORMS.issue(request)]
 
 
@@ -88,15 +76,6 @@ def test_an_issue_is_written_once_and_then_updated() -> None:
         assert forge.upsert_issue(MARKER, "Drift", "the plan") == "https://github.com/octo/brain/issues/5"
     assert bodies(sender, "POST") == bodies(sender, "PATCH") == [{"title": "Drift", "body": BODY}]
     assert dict(sender.sent[1].query)["creator"] == BOT
-
-
-def test_an_issue_whose_answer_was_lost_is_looked_for() -> None:
-    handlers = {
-        f"GET {ROOT}/issues": [ok([]), ok([_issue(5, BOT, BODY)])],
-        f"POST {ROOT}/issues": [lost],
-        f"PATCH {ROOT}/issues/5": ok(_issue(5, BOT, BODY)),
-    }
-    assert forge_with(handlers)[0].upsert_issue(MARKER, "Drift", "the plan").endswith("/issues/5")
 
 
 @pytest.mark.parametrize("said", [ok(comment(1, BOT, "gone"), 201), lost], ids=["heard", "lost"])

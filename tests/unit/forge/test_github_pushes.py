@@ -10,7 +10,7 @@ import pytest
 from gitops.core.errors import RemoteError, UsageError
 from gitops.forge.port import Push
 from gitops.git.port import ZERO
-from tests.support.github.nouns import Activity
+from tests.support.forges.records import Activity
 from tests.support.github_canned import AT, FORMS, HEAD, OTHER, ROOT, forge_with, no, ok, pull, unjudged
 
 TOPIC = "refs/heads/topic"

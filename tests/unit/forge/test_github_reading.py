@@ -18,7 +18,6 @@ from gitops.forge.json_object import answer_object
 from gitops.forge.port import (
     UNPROTECTED,
     Account,
-    CheckState,
     MergedRequests,
     RequestState,
     ReviewDecision,
@@ -26,8 +25,8 @@ from gitops.forge.port import (
 )
 from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.clock import FixedClock
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.nouns import Activity, Status
+from tests.support.forges.github_forms import FULL_NAME
+from tests.support.forges.records import Activity, Status
 from tests.support.github_canned import (
     AT,
     BOT,
@@ -232,17 +231,6 @@ def test_more_files_than_github_lists_are_no_answer() -> None:
     assert refused.value.code == "forge_limit"
 
 
-def test_the_thirty_first_review_counts() -> None:
-    path = f"{ROOT}/pulls/1/reviews"
-    rows = [review(n, "mira", "COMMENTED") for n in range(1, 36)]
-    rows[30] = review(31, "ada", "APPROVED", OTHER)
-    forge, _ = forge_with({f"GET {path}": [ok(rows[:30], link=more(path, 2)), ok(rows[30:])]})
-    found = forge.reviews(1)
-    assert len(found) == 35
-    assert (found[30].id, found[30].account.id, found[30].commit) == ("31", "2", OTHER)
-    assert [r.state for r in found[29:32]] == [ReviewState.COMMENTED, ReviewState.APPROVED, ReviewState.COMMENTED]
-
-
 def test_reviews_in_their_order_without_those_that_are_not_given() -> None:
     gone = review(3, "ada", "APPROVED") | {"user": None}
     unknown = review(4, "ada", "APPROVED") | {"commit_id": None}
@@ -318,19 +306,6 @@ def _combined(*statuses: Status) -> Any:
     rows = [FORMS.status(status) for status in statuses]
     simple = form["statuses"][0]
     return form | {"statuses": [{key: row.get(key, simple[key]) for key in simple} for row in rows]}
-
-
-def test_statuses_by_context() -> None:
-    rows = [
-        Status(1, HEAD, "z/plan", "success", "ok", BOT, AT),
-        Status(2, HEAD, "a/plan", "pending", "wait", BOT, AT),
-    ]
-    forge, _ = forge_with({f"GET {ROOT}/commits/{HEAD}/status": ok(_combined(*rows))})
-    found = [(s.context, s.state, s.description, s.at, s.commit) for s in forge.statuses(HEAD)]
-    assert found == [
-        ("a/plan", CheckState.PENDING, "wait", AT, HEAD),
-        ("z/plan", CheckState.SUCCESS, "ok", AT, HEAD),
-    ]
 
 
 @pytest.mark.parametrize("status", [404, 422])

@@ -25,8 +25,8 @@ from gitops.forge.port import (
 )
 from gitops.forge.text import MAX_TEXT
 from gitops.forge.web import WebRequest
-from tests.support.github import nouns
-from tests.support.github.forms import FULL_NAME
+from tests.support.forges import records
+from tests.support.forges.github_forms import FULL_NAME
 from tests.support.github_canned import (
     AT,
     BOT,
@@ -39,7 +39,6 @@ from tests.support.github_canned import (
     comment,
     forge_with,
     lost,
-    more,
     no,
     ok,
     pull,
@@ -63,7 +62,7 @@ def _check(state: CheckState = CheckState.SUCCESS, notes: int = 0, summary: str 
 
 def _run(output: dict[str, Any] | None = None) -> dict[str, Any]:
     return FORMS.check_run(
-        nouns.CheckRun(7, HEAD, "gitops/plan/library", "gitops", "completed", "success", AT, output or {})
+        records.CheckRun(7, HEAD, "gitops/plan/library", "gitops", "completed", "success", AT, output or {})
     )
 
 
@@ -93,7 +92,7 @@ def test_a_plan_takes_six_calls() -> None:
 
 
 def _status_form() -> dict[str, Any]:
-    return FORMS.status(nouns.Status(1, HEAD, STATUS.context, "success", STATUS.description, BOT, AT))
+    return FORMS.status(records.Status(1, HEAD, STATUS.context, "success", STATUS.description, BOT, AT))
 
 
 # Comments
@@ -109,18 +108,6 @@ def test_a_marker_may_be_given_without_its_brackets() -> None:
     forge, sender = forge_with({f"GET {COMMENTS}": ok([]), f"POST {COMMENTS}": _created()})
     forge.upsert_comment(1, "gitops cluster=library", "<!-- gitops cluster=library -->\nthe plan")
     assert bodies(sender, "POST") == [{"body": "<!-- gitops cluster=library -->\nthe plan"}]
-
-
-def test_the_bots_own_comment_is_updated_in_place_wherever_it_is() -> None:
-    others = [comment(n, "mira", BODY) for n in range(1, 101)]
-    handlers = {
-        f"GET {COMMENTS}": [ok(others, link=more(COMMENTS, 2)), ok([comment(101, BOT, f"{MARKER}\nold")])],
-        f"PATCH {ROOT}/issues/comments/101": ok(comment(101, BOT, BODY)),
-    }
-    forge, sender = forge_with(handlers)
-    forge.upsert_comment(1, MARKER, BODY)
-    assert bodies(sender, "PATCH") == [{"body": BODY}]
-    assert bodies(sender, "POST") == bodies(sender, "DELETE") == []
 
 
 def test_saying_the_same_again_writes_nothing() -> None:
@@ -144,31 +131,6 @@ def test_what_a_race_left_is_removed() -> None:
         "DELETE /issues/comments/3",
         "DELETE /issues/comments/4",
     ]
-
-
-def test_a_comment_that_is_deleted_meanwhile_is_written_anew() -> None:
-    handlers = {
-        f"GET {COMMENTS}": ok([comment(1, BOT, f"{MARKER}\nold")]),
-        f"PATCH {ROOT}/issues/comments/1": no(404),
-        f"POST {COMMENTS}": _created(),
-    }
-    forge, sender = forge_with(handlers)
-    forge.upsert_comment(1, MARKER, BODY)
-    assert bodies(sender, "POST") == [{"body": BODY}]
-
-
-def test_a_comment_whose_answer_was_lost_is_looked_for() -> None:
-    handlers = {f"GET {COMMENTS}": [ok([]), ok([comment(9, BOT, BODY)])], f"POST {COMMENTS}": [lost]}
-    forge, sender = forge_with(handlers)
-    forge.upsert_comment(1, MARKER, BODY)
-    assert calls(sender)[1:] == ["GET /issues/1/comments", "POST /issues/1/comments", "GET /issues/1/comments"]
-
-
-def test_a_comment_that_was_lost_itself_is_written_again() -> None:
-    handlers = {f"GET {COMMENTS}": [ok([]), ok([])], f"POST {COMMENTS}": [lost, _created()]}
-    forge, sender = forge_with(handlers)
-    forge.upsert_comment(1, MARKER, BODY)
-    assert len(bodies(sender, "POST")) == 2
 
 
 def test_a_comment_that_is_refused_is_not_tried_again() -> None:
@@ -264,14 +226,14 @@ def test_a_note_is_on_lines_that_there_are() -> None:
 
 @pytest.mark.parametrize(("reaction", "content"), [("seen", "eyes"), ("done", "+1"), ("refused", "-1")])
 def test_a_reaction(reaction: str, content: str) -> None:
-    form = FORMS.reaction(nouns.Reaction(1, BOT, content))
+    form = FORMS.reaction(records.Reaction(1, BOT, content))
     forge, sender = forge_with({f"POST {ROOT}/issues/comments/5/reactions": ok(form, 201)})
     forge.react(1, "5", Reaction(reaction))
     assert bodies(sender, "POST") == [{"content": content}]
 
 
 def test_reactions_of_others_are_not_the_bots() -> None:
-    given = [nouns.Reaction(1, "mira", "+1"), nouns.Reaction(2, BOT, "heart"), nouns.Reaction(3, BOT, "-1")]
+    given = [records.Reaction(1, "mira", "+1"), records.Reaction(2, BOT, "heart"), records.Reaction(3, BOT, "-1")]
     forge, _ = forge_with({f"GET {ROOT}/issues/comments/5/reactions": ok([FORMS.reaction(each) for each in given])})
     assert forge.reactions(1, "5") == (Reaction.REFUSED,)
 
@@ -317,11 +279,11 @@ DEPLOYMENTS = f"{ROOT}/deployments"
 
 
 def _deployment(number: int, creator: str) -> dict[str, Any]:
-    return FORMS.deployment(nouns.Deployment(number, HEAD, HEAD, "gitops", "production", "", creator, AT))
+    return FORMS.deployment(records.Deployment(number, HEAD, HEAD, "gitops", "production", "", creator, AT))
 
 
 def _deployment_status() -> dict[str, Any]:
-    deployment = nouns.Deployment(3, HEAD, HEAD, "gitops", "production", "", BOT, AT)
+    deployment = records.Deployment(3, HEAD, HEAD, "gitops", "production", "", BOT, AT)
     return FORMS.deployment_status(deployment, 1, BOT, AT, {"state": "success"})
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gitops.git.port import ZERO, Person, RefUpdate
-from tests.support.github.nouns import Cause, Pull, QueueEntry
-from tests.support.github.world import HEADS, RefusedError, World
+from tests.support.forges.records import Cause, Pull, QueueEntry
+from tests.support.forges.world import HEADS, RefusedError, World
 
 _QUEUE = "refs/heads/gh-readonly-queue"
 

@@ -23,9 +23,8 @@ from gitops.git.port import ZERO
 from tests.support.actions.expressions import is_true
 from tests.support.actions.real_python import lay_python
 from tests.support.actions.runner import Job, Outcome
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.hub import JOB, Hub
-from tests.support.github.nouns import Cause, Happening
+from tests.support.forges.hub import JOB, Hub, bot_environment
+from tests.support.forges.records import Cause, Happening
 from tests.support.loop import MAIN, ROOT
 from tests.support.prefork import PROGRAM
 
@@ -178,34 +177,15 @@ class Actions:
         else:
             shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(_FAKE))} "$@"\n')
             shim.chmod(0o755)
-        payload = place / "event.json"
-        payload.write_text(json.dumps(event.payload))
-        cause, base = event.cause, self.hub.server.base
+        (place / "event.json").write_text(json.dumps(event.payload))
         return {
-            **{k: v for k, v in os.environ.items() if k.startswith("COVERAGE")},
             **self.base,
+            **bot_environment(home),
+            **self.hub.job_variables(event, place),
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "HOME": str(home),
-            "LC_ALL": "C.UTF-8",
-            "TZ": "UTC",
-            "CI": "true",
             "ACTIONS_LOG": str(log),
             "ACTIONS_REAL": json.dumps(PROGRAM),
-            "GITOPS_CACHE": "off",
-            "GITHUB_ACTIONS": "true",
-            "GITHUB_ACTOR": cause.by,
-            "GITHUB_API_URL": f"{base}/api/v3",
-            "GITHUB_GRAPHQL_URL": f"{base}/api/graphql",
-            "GITHUB_SERVER_URL": base,
-            "GITHUB_EVENT_NAME": event.name,
-            "GITHUB_EVENT_PATH": str(payload),
-            "GITHUB_STEP_SUMMARY": str(place / "summary.md"),
-            "GITHUB_REF": cause.ref,
-            "GITHUB_SHA": cause.sha,
-            "GITHUB_REPOSITORY": FULL_NAME,
             "GITHUB_RUN_ID": str(9000 + len(self.ran)),
-            "GITHUB_RUN_ATTEMPT": "1",
         }
 
 

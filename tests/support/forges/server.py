@@ -1,9 +1,10 @@
 """The service itself on loopback: the interface and the repository behind one address, as on a host of one's own.
 
-    BASE/api/v3/…      REST           BASE/api/graphql   GraphQL
+    BASE/api/v3/…      REST           BASE/api/graphql   GraphQL          on GitHub
+    BASE/api/v1/…      on Gitea       BASE/api/v4/…      on GitLab
     BASE/octo/brain.git               the repository over smart HTTP
 
-Every request and every answer is held against GitHub's own description; what breaks it is in `violations`, and leaving the
+Every request and every answer is held against the forge's own description; what breaks it is in `violations`, and leaving the
 `with` block raises them. `faults` answer in place of the service, or drop its answer after it has acted.
 """
 
@@ -17,17 +18,16 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
+from gitops.forge.web import WebRequest
+from tests.support.forges import github_rest
+from tests.support.forges.github_forms import FULL_NAME
+from tests.support.forges.github_rest import Call, Page
+from tests.support.forges.records import Token
+from tests.support.forges.world import RefusedError, World, enforce
 from tests.support.git_http import Drop, GitServer, Intercepted
-from tests.support.github import graph, rest_commits
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.host import enforce
-from tests.support.github.nouns import Token
-from tests.support.github.rest import Call, Page
-from tests.support.github.world import RefusedError, World
 from tests.support.github_contract import check_request, check_response, contract
 
 REST, GRAPHQL = "/api/v3", "/api/graphql"
-GIT = f"/{FULL_NAME}.git"
 ANYBODY = "anonymous"
 _LOGIN = b'Status: 401 Unauthorized\r\nWWW-Authenticate: Basic realm="GitHub"\r\nContent-Type: text/plain\r\n\r\n'
 _LIMIT = 5000
@@ -49,7 +49,7 @@ class Fault:
     lost: bool = False
 
 
-class GitHubServer(GitServer):
+class ForgeServer(GitServer):
     """Serves a world; use as a context manager. `calls` holds `METHOD /path` of each request to the interface."""
 
     def __init__(self, world: World) -> None:
@@ -65,7 +65,7 @@ class GitHubServer(GitServer):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self.world.say(base=self.base + REST, web=self.base)
+        self.world.say(base=self.base + self.world.api, web=self.base)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -81,7 +81,7 @@ class GitHubServer(GitServer):
     @property
     def git_url(self) -> str:
         """The repository, without credentials."""
-        return self.base + GIT
+        return f"{self.base}/{self.world.project}.git"
 
     def fault_next(self, pattern: str, **more: Any) -> Fault:
         """Let the next requests that match fail."""
@@ -96,7 +96,7 @@ class GitHubServer(GitServer):
         url = urlsplit(target)
         if not url.path.startswith("/api/"):
             return None
-        path = "/graphql" if url.path == GRAPHQL else url.path.removeprefix(REST)
+        path = "/graphql" if url.path == GRAPHQL else url.path.removeprefix(self.world.api)
         self.calls.append(f"{method} {path}")
         fault = next((f for f in self.faults if f.times and re.search(f.pattern, f"{method} {path}")), None)
         if fault is not None:
@@ -120,7 +120,69 @@ class GitHubServer(GitServer):
 
     def _answer(
         self, method: str, path: str, query: list[tuple[str, str]], headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, Any, dict[str, str]]:
+    ) -> tuple[int, Any, Mapping[str, str]]:
+        scheme, _, text = {name.lower(): value for name, value in headers.items()}.get("authorization", "").partition(
+            " "
+        )
+        token = self.world.tokens.get(text)
+        if token is None or not token.may("pull_requests", "write") or scheme != self.world.scheme:
+            return 401, {"message": "401 Unauthorized"}, {}
+        request = WebRequest(method, path, tuple(query), json.loads(body) if body else None)
+        try:
+            answer = self.world.answer(request, token.account)
+        except AssertionError as violation:
+            self.violations.append(str(violation))
+            return 500, {"message": f"the contract is broken: {violation}"}, {}
+        return answer.status, answer.body, answer.headers
+
+    # -- git -------------------------------------------------------------------------------------------------------
+
+    def user_of(self, authorization: str) -> str | None:
+        """The token in Basic credentials, whatever the name beside it is; None for a wrong one, `anonymous` without any."""
+        if not authorization:
+            return ANYBODY if self.world.public else None
+        if authorization.lower().startswith("bearer "):
+            text = authorization.partition(" ")[2]
+        else:
+            try:
+                text = b64decode(authorization.partition(" ")[2]).decode().partition(":")[2]
+            except ValueError:
+                return None
+        return text if text in self.world.tokens else None
+
+    def answer(self, environ: dict[str, str], body: bytes) -> bytes:
+        """What git says; pushes are followed by what they mean to requests and webhooks."""
+        writes = "git-receive-pack" in environ["PATH_INFO"] + environ["QUERY_STRING"]
+        path = environ["PATH_INFO"].replace(f"/{self.world.project}.git", f"/{self.world.git_dir.name}", 1)
+        if environ["REMOTE_USER"] == ANYBODY:
+            # The repository is a public one.
+            return _LOGIN if writes else super().answer({**environ, "PATH_INFO": path}, body)
+        token = self.world.tokens[environ["REMOTE_USER"]]
+        who = self.world.accounts[token.account]
+        if writes and not (token.may("contents", "write") and who.at_least("write")):
+            refused = f"Status: 403 Forbidden\r\nContent-Type: text/plain\r\n\r\nPermission to {self.world.project}.git denied.\n"
+            return refused.encode()
+        if not token.may("contents", "read"):
+            return b"Status: 404 Not Found\r\nContent-Type: text/plain\r\n\r\nRepository not found.\n"
+        seen = {**environ, "PATH_INFO": path, "REMOTE_USER": token.account}
+        if not environ["PATH_INFO"].endswith("/git-receive-pack"):
+            return super().answer(seen, body)
+        with self.world.lock:
+            enforce(self.world)
+            before = self.world.refs()
+            answer = super().answer(seen, body)
+            self.world.moved(before, token.account)
+            if self.meanwhile:
+                self.meanwhile.pop(0)()
+        return answer
+
+
+class GitHubServer(ForgeServer):
+    """GitHub, whose interface also has GraphQL, tokens with scopes and pages with habits."""
+
+    def _answer(
+        self, method: str, path: str, query: list[tuple[str, str]], headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, Any, Mapping[str, str]]:
         names = {name.lower(): value for name, value in headers.items()}
         token = self.world.tokens.get(names.get("authorization", "").partition(" ")[2])
         if token is None:
@@ -152,9 +214,9 @@ class GitHubServer(GitServer):
         self, token: Token, method: str, path: str, query: list[tuple[str, str]], form: Any
     ) -> tuple[int, Any]:
         if path == "/graphql":
-            return 200, graph.answer(self.world, token, form)
+            return 200, github_rest.answer(self.world, token, form)
         operation = contract().find(method, path)
-        route = rest_commits.ROUTES.get(operation.name)
+        route = github_rest.ROUTES.get(operation.name)
         if route is None:
             raise AssertionError(f"the fake does not do {operation.name}")
         found = operation.pattern.fullmatch(path)
@@ -185,46 +247,6 @@ class GitHubServer(GitServer):
         link = f"{self.base}{REST}{path}?{urlencode({**asked, name: number + 1})}"
         extra = {"Link": f'<{link}>; rel="next"'} if more else {}
         return ({**page.whole, page.name: items} if page.name else items), extra
-
-    # -- git -------------------------------------------------------------------------------------------------------
-
-    def user_of(self, authorization: str) -> str | None:
-        """The token in Basic credentials, whatever the name beside it is; None for a wrong one, `anonymous` without any."""
-        if not authorization:
-            return ANYBODY
-        if authorization.lower().startswith("bearer "):
-            text = authorization.partition(" ")[2]
-        else:
-            try:
-                text = b64decode(authorization.partition(" ")[2]).decode().partition(":")[2]
-            except ValueError:
-                return None
-        return text if text in self.world.tokens else None
-
-    def answer(self, environ: dict[str, str], body: bytes) -> bytes:
-        """What git says; pushes are followed by what they mean to requests and webhooks."""
-        writes = "git-receive-pack" in environ["PATH_INFO"] + environ["QUERY_STRING"]
-        path = environ["PATH_INFO"].replace(GIT, f"/{self.world.git_dir.name}", 1)
-        if environ["REMOTE_USER"] == ANYBODY:
-            # The repository is a public one.
-            return _LOGIN if writes else super().answer({**environ, "PATH_INFO": path}, body)
-        token = self.world.tokens[environ["REMOTE_USER"]]
-        who = self.world.accounts[token.account]
-        if writes and not (token.may("contents", "write") and who.at_least("write")):
-            return b"Status: 403 Forbidden\r\nContent-Type: text/plain\r\n\r\nPermission to octo/brain.git denied.\n"
-        if not token.may("contents", "read"):
-            return b"Status: 404 Not Found\r\nContent-Type: text/plain\r\n\r\nRepository not found.\n"
-        seen = {**environ, "PATH_INFO": path, "REMOTE_USER": token.account}
-        if not environ["PATH_INFO"].endswith("/git-receive-pack"):
-            return super().answer(seen, body)
-        with self.world.lock:
-            enforce(self.world)
-            before = self.world.refs()
-            answer = super().answer(seen, body)
-            self.world.moved(before, token.account)
-            if self.meanwhile:
-                self.meanwhile.pop(0)()
-        return answer
 
 
 def _reply(status: int, form: Any, headers: Mapping[str, str]) -> Intercepted:

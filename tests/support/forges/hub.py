@@ -8,11 +8,17 @@ author.
 from __future__ import annotations
 
 import hashlib
+import io
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Self
+from types import SimpleNamespace
+from typing import Any, Self
+from unittest.mock import patch
 
+from gitops.cli.main import main
 from gitops.cluster.approving.approve import ApprovalPublisher, sign_approval
 from gitops.cluster.ledger.chain import APPROVALS as ALL_APPROVALS
 from gitops.cluster.model.address import Address
@@ -22,14 +28,12 @@ from gitops.git.port import NewCommit, Person
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
 from gitops.repository.project import ClusterAt
-from tests.support.github import landing
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.harness import EVERYTHING
-from tests.support.github.host import host
-from tests.support.github.nouns import Comment, Pull
-from tests.support.github.server import GitHubServer
-from tests.support.github.world import HEADS, World
-from tests.support.loop import APPROVALS, CLUSTER, EVERYBODY, MAIN, Loop, email
+from tests.support.forges import landing
+from tests.support.forges.people import EVERYTHING
+from tests.support.forges.records import Comment, Happening, Pull
+from tests.support.forges.server import ForgeServer, GitHubServer
+from tests.support.forges.world import HEADS, World, host
+from tests.support.loop import APPROVALS, CLUSTER, EVERYBODY, MAIN, ROOT, Loop, email
 
 APP = "gitops-bot[bot]"
 JOB = "github-actions[bot]"
@@ -46,24 +50,61 @@ class _InClone(ClusterAt):
         return False
 
 
+def bot_environment(home: Path) -> dict[str, str]:
+    """What every program of a bot finds, wherever it runs."""
+    kept = {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
+    return {
+        **kept,
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(home),
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "GITOPS_CACHE": "off",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
+    }
+
+
+def within(arguments: list[str], environ: Mapping[str, str], waited: list[float]) -> tuple[int, str]:
+    """Run a command in this process: its exit code and what it printed. What it would wait is noted, not waited."""
+    out = io.StringIO()
+    with (
+        patch.dict(os.environ, environ, clear=True),
+        patch("gitops.cli.bot.time", SimpleNamespace(sleep=waited.append)),
+        redirect_stdout(out),
+        redirect_stderr(out),
+    ):
+        try:
+            code = main(arguments)
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+    return code, out.getvalue()
+
+
+def moved(loop: Loop, kind: type[World]) -> Any:
+    """A loop as a world of a forge: its hooks stay behind, everything else comes along."""
+    for name in _HOOKS:
+        (loop.server / "hooks" / name).unlink(missing_ok=True)
+    world = host(loop.server, kind)
+    for who in EVERYBODY:
+        world.join(who, "none" if who in ("mallory", "bot") else "write")
+        world.lend(token_of(who), who)
+    return world
+
+
 @dataclass
 class Hub:
     """See the module; use as a context manager."""
 
     loop: Loop
     world: World
-    server: GitHubServer
+    server: ForgeServer
 
     @classmethod
     def of(cls, loop: Loop) -> Self:
-        """Take a loop to GitHub: its hooks stay behind, everything else comes along."""
-        for name in _HOOKS:
-            (loop.server / "hooks" / name).unlink(missing_ok=True)
-        world = host(loop.server)
-        for who in EVERYBODY:
-            world.join(who, "none" if who == "mallory" else "write", kind="User")
-            world.lend(token_of(who), who)
-        world.accounts["bot"].permission = "none"
+        """Take a loop to GitHub."""
+        world = moved(loop, World)
         world.join(APP, "write", kind="Bot")
         world.lend(token_of(APP), APP, "app", **EVERYTHING)
         world.join(JOB, "write", kind="Bot")
@@ -104,14 +145,14 @@ class Hub:
         """The same from a fork, whose objects are not here before."""
         fork = self.world.fork(who)
         commit = self._away(fork, who, files, self.tip())
-        self.world.push_to_fork(who, f"{who}/{FULL_NAME.partition('/')[2]}", branch, commit)
-        return self.world.open_pull(who, branch, repository=f"{who}/{FULL_NAME.partition('/')[2]}")
+        self.world.push_to_fork(who, self._fork(who), branch, commit)
+        return self.world.open_pull(who, branch, repository=self._fork(who))
 
     def push_to_fork(self, who: str, owner: str, branch: str, files: Mapping[str, bytes | None], parent: str) -> str:
         """Somebody pushes to somebody else's fork, as a commit of nobody here; returns the new head."""
         fork = self.world.fork(owner)
         commit = self._away(fork, "mallory", files, parent)
-        self.world.push_to_fork(who, f"{owner}/{FULL_NAME.partition('/')[2]}", branch, commit)
+        self.world.push_to_fork(who, self._fork(owner), branch, commit)
         return commit
 
     def merge(self, who: str, number: int, method: str = "merge", *, title: str = "") -> str:
@@ -120,9 +161,7 @@ class Hub:
 
     def drop_branch(self, who: str, branch: str) -> None:
         """Delete a branch, as GitHub does by itself after a merge."""
-        before = self.world.refs()
-        self.loop.drop(HEADS + branch)
-        self.world.moved(before, who)
+        self.world.drop(HEADS + branch, who)
 
     def say(self, who: str, number: int, text: str) -> Comment:
         """Write a comment."""
@@ -199,7 +238,29 @@ class Hub:
         made, self.server.calls = self.server.calls, []
         return made
 
+    def job_variables(self, event: Happening, place: Path) -> dict[str, str]:
+        """As https://docs.github.com/en/actions/reference/variables-reference says; `place` is the folder of the job."""
+        cause, base = event.cause, self.server.base
+        return {
+            "CI": "true",
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_ACTOR": cause.by,
+            "GITHUB_API_URL": f"{base}/api/v3",
+            "GITHUB_GRAPHQL_URL": f"{base}/api/graphql",
+            "GITHUB_SERVER_URL": base,
+            "GITHUB_EVENT_NAME": event.name,
+            "GITHUB_EVENT_PATH": str(place / "event.json"),
+            "GITHUB_STEP_SUMMARY": str(place / "summary.md"),
+            "GITHUB_REF": cause.ref,
+            "GITHUB_SHA": cause.sha,
+            "GITHUB_REPOSITORY": self.world.project,
+            "GITHUB_RUN_ATTEMPT": "1",
+        }
+
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _fork(self, owner: str) -> str:
+        return f"{owner}/{self.world.project.rpartition('/')[2]}"
 
     def _away(self, path: Path, who: str, files: Mapping[str, bytes | None], parent: str) -> str:
         """A commit that only the repository at `path` has."""

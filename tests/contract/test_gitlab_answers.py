@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,8 +22,10 @@ from gitops.forge.port import (
     ReviewDecision,
 )
 from gitops.forge.web import WebAnswer
-from tests.support.gitlab import MAIN, GitLabWorld, level, protection
-from tests.support.gitlab_server import GitLabServer
+from tests.support.forge_world import MAIN
+from tests.support.forges.gitlab import level, protection
+from tests.support.forges.people import InProcess, Sender, on_gitlab
+from tests.support.forges.records import Comment
 
 _MARKER = "gitops cluster=library"
 _HIDDEN = f"<!-- {_MARKER} -->"
@@ -31,17 +34,17 @@ _ROOT = "/projects/group%2Fsub%2Flibrary"
 
 
 @pytest.fixture
-def world() -> GitLabWorld:
-    return GitLabWorld()
+def world(tmp_path: Path) -> InProcess:
+    return on_gitlab(tmp_path)
 
 
 @pytest.fixture
-def server(world: GitLabWorld) -> GitLabServer:
-    return world.server()
+def server(world: InProcess) -> Sender:
+    return world.sender()
 
 
 @pytest.fixture
-def forge(world: GitLabWorld, server: GitLabServer) -> GitLabForge:
+def forge(world: InProcess, server: Sender) -> GitLabForge:
     return world.forge(server)
 
 
@@ -73,10 +76,9 @@ def test_a_plan_costs_five_calls(world, server, forge):
 
 @pytest.mark.parametrize("keyset", [False, True])
 def test_lists_are_read_to_the_end(world, keyset):
-    for count in range(250):
-        world.open_request(f"refs/heads/topic{count}")
-    server = world.server()
-    server.keyset = keyset
+    world.open_many(250)
+    server = world.sender()
+    world.world.keyset = keyset
     found = world.forge(server).requests()
     assert [request.number for request in found] == list(range(1, 251))
     assert len(server.sent) == 3
@@ -92,10 +94,10 @@ def test_a_list_has_a_bound(world, server, forge):
 
 def test_a_list_as_long_as_the_bound(world, forge):
     number = world.open_request()
-    for count in range(10_000):
-        world.project.say(number, "mira", str(count))
+    notes = (Comment(count, "mira", str(count), _AT, _AT) for count in range(1, 10_001))
+    world.world.pull(number).comments += notes
     assert len(forge.comments(number)) == 10_000
-    world.project.say(number, "mira", "one more")
+    world.world.comment("mira", number, "one more")
     assert refused(lambda: forge.comments(number)).code == "forge_limit"
 
 
@@ -152,7 +154,7 @@ def test_the_head_of_a_fork_gets_its_status_by_the_requests_ref(world, server, f
     head = world.head(number)
     forge.set_status(status(head, CheckState.FAILURE, "no"))
     assert [(s.context, s.state) for s in forge.statuses(head)] == [("gitops/plan/library", CheckState.FAILURE)]
-    assert world.project.statuses[0]["ref"] == f"refs/merge-requests/{number}/head"
+    assert world.world.statuses[0].ref == f"refs/merge-requests/{number}/head"
 
 
 def test_a_status_of_a_commit_that_is_nowhere(forge):
@@ -193,13 +195,6 @@ def test_a_status_is_for_a_full_id(forge, commit):
     assert refused(lambda: forge.merged_by([commit])).code == "usage_error"
 
 
-def test_a_lost_answer_leaves_one_comment(world, server, forge):
-    number = world.open_request()
-    server.lose = ["POST"]
-    forge.upsert_comment(number, _MARKER, "the plan")
-    assert [comment.body for comment in forge.comments(number)] == [f"{_HIDDEN}\nthe plan"]
-
-
 def test_a_comment_that_did_not_arrive_is_an_error(world, server, forge):
     number = world.open_request()
     server.answers[f"POST {_ROOT}/merge_requests/{number}/notes"] = WebAnswer(502, {}, None)
@@ -214,33 +209,6 @@ def test_a_comment_that_is_forbidden_is_an_error_at_once(world, server, forge):
     assert [call.method for call in server.sent] == ["GET", "GET", "POST"]
 
 
-def test_what_a_race_left_behind_is_removed(world, forge):
-    number = world.open_request()
-    for text in ("one", "two", "three"):
-        world.comment_as("gitops", number, f"{_HIDDEN}\n{text}")
-    world.comment_as("mallory", number, f"{_HIDDEN}\nposing")
-    forge.upsert_comment(number, _MARKER, "the plan")
-    assert [(c.author, c.body, c.marker) for c in forge.comments(number)] == [
-        ("gitops", f"{_HIDDEN}\nthe plan", _HIDDEN),
-        ("mallory", f"{_HIDDEN}\nposing", None),
-    ]
-
-
-def test_a_comment_that_is_removed_meanwhile_is_written_anew(world):
-    number = world.open_request()
-    world.bot().upsert_comment(number, _MARKER, "old")
-    forge = world.bot(overtaken_by=world.project.notes[number].clear)
-    forge.upsert_comment(number, _MARKER, "new")
-    assert [c.body for c in forge.comments(number)] == [f"{_HIDDEN}\nnew"]
-
-
-def test_the_same_comment_again_is_not_written(world, server, forge):
-    number = world.open_request()
-    world.bot().upsert_comment(number, _MARKER, "the plan\n")
-    forge.upsert_comment(number, _MARKER, "the plan\n")
-    assert {call.method for call in server.sent} == {"GET"}
-
-
 def test_no_text_of_the_bot_acts_in_its_name(world, forge):
     number = world.open_request()
     hostile = "fine\n/merge\n/approve\n"
@@ -250,9 +218,8 @@ def test_no_text_of_the_bot_acts_in_its_name(world, forge):
     forge.close_issue(_MARKER, "/close")
     world.branch("refs/heads/drift", files=("a",))
     forge.propose("refs/heads/drift", MAIN, "Adopt", hostile)
-    assert world.project.actions == []
-    assert all("\n/" not in str(row["description"]) for row in world.project.requests.values())
-    assert all("\n/" not in str(row["description"]) for row in world.project.issues)
+    assert world.world.actions == []
+    assert all("\n/" not in issue.body for issue in world.world.issues.values())
 
 
 def test_files_while_gitlab_prepares_them(world, server, forge):
@@ -270,16 +237,16 @@ def test_250_files_over_three_pages(world, forge):
 
 def test_an_edition_without_approvals(world, forge):
     number = world.open_request()
-    world.project.rules = None
+    world.world.approval_rules = None
     assert forge.reviews(number) == ()
     assert forge.review_decision(number) is ReviewDecision.UNKNOWN
 
 
 def test_rules_that_ask_for_approvals(world, forge):
     number = world.open_request()
-    world.project.rules = {"approvals_required": 2, "approvals_left": 1}
+    world.world.approval_rules = {"approvals_required": 2, "approvals_left": 1}
     assert forge.review_decision(number) is ReviewDecision.REQUIRED
-    world.project.rules = {"approvals_required": 2, "approvals_left": 0}
+    world.world.approval_rules = {"approvals_required": 2, "approvals_left": 0}
     assert forge.review_decision(number) is ReviewDecision.APPROVED
 
 
@@ -300,7 +267,7 @@ def test_rules_that_the_token_may_not_see(server, forge, code):
 
 
 def test_rules_of_the_ledger_branch(world, forge):
-    world.project.protected.append(protection("gitops/*", level(40, "x") | {"user_id": 7}))
+    world.world.protected.append(protection("gitops/*", level(40, "x") | {"user_id": 7}))
     rules = forge.branch_rules("gitops/ledger/library")
     assert (rules.protected, rules.pushers) == (True, ("gitlab:7",))
 
@@ -317,8 +284,8 @@ def test_labels_with_commas_would_be_two(world, server, forge):
     assert refused(lambda: forge.set_labels(999, add=("x",))).code == "request_not_found"
 
 
-def deployed(world: GitLabWorld) -> list[tuple[str, str]]:
-    return [(row["status"], row["ref"]) for row in world.project.deployments]
+def deployed(world: InProcess) -> list[tuple[str, str]]:
+    return [(each.statuses[-1]["state"], each.ref) for each in world.world.deployments.values()]
 
 
 def test_a_deployment_that_failed_is_followed_by_another(world, forge):
@@ -328,47 +295,12 @@ def test_a_deployment_that_failed_is_followed_by_another(world, forge):
     assert deployed(world) == [("failed", "main"), ("success", "main")]
 
 
-def test_a_lost_answer_leaves_one_deployment(world, server, forge):
-    commit = world.merge(world.open_request())
-    server.lose = ["POST"]
-    forge.record_deployment(Deployment(commit, "production", DeploymentState.RUNNING))
-    forge.record_deployment(Deployment(commit, "production", DeploymentState.SUCCESS))
-    assert deployed(world) == [("success", "main")]
-    server.answers[f"POST {_ROOT}/deployments"] = WebAnswer(500, {}, None)
-    other = Deployment("e" * 40, "production", DeploymentState.RUNNING)
-    assert refused(lambda: forge.record_deployment(other)).code == "forge_unavailable"
-
-
 def test_deployments_of_others_are_theirs(world, forge):
     commit = world.merge(world.open_request())
-    rival = GitLabServer(world.project, login="mira")
+    rival = world.sender("mira")
     world.forge(rival).record_deployment(Deployment(commit, "production", DeploymentState.RUNNING))
     forge.record_deployment(Deployment(commit, "production", DeploymentState.SUCCESS))
     assert deployed(world) == [("running", "main"), ("success", "main")]
-
-
-def test_a_lost_answer_leaves_one_proposal(world, server, forge):
-    world.branch("refs/heads/drift", files=("a",))
-    server.lose = ["POST"]
-    request = forge.propose("refs/heads/drift", MAIN, "Adopt", "both ways out")
-    assert forge.requests() == (request,)
-
-
-def test_a_proposal_that_somebody_else_opens_first(world):
-    world.branch("refs/heads/drift", files=("a",))
-    rival = world.bot()
-    late = world.bot(overtaken_by=lambda: rival.propose("refs/heads/drift", MAIN, "Adopt", "the rival's"))
-    request = late.propose("refs/heads/drift", MAIN, "Adopt it", "mine")
-    assert rival.requests() == (request,)
-    assert request.title == "Adopt it"
-
-
-def test_a_forks_branch_of_the_same_name_is_another(world, forge):
-    fork = world.open_fork("drift")
-    world.branch("refs/heads/drift", files=("a",))
-    request = forge.propose("refs/heads/drift", MAIN, "Adopt", "both ways out")
-    assert request.number != fork
-    assert forge.request(fork).title == "Add authors"
 
 
 def test_a_proposal_that_cannot_be_opened(world, server, forge):
@@ -383,25 +315,6 @@ def test_a_proposal_that_cannot_be_opened(world, server, forge):
     assert refused(lambda: forge.propose("drift", MAIN, "t", "b")).code == "usage_error"
 
 
-def test_a_lost_answer_leaves_one_issue(world, server, forge):
-    server.lose = ["POST"]
-    assert forge.upsert_issue(_MARKER, "Drift", "one").endswith("/issues/1")
-    assert forge.upsert_issue(_MARKER, "Drift", "one").endswith("/issues/1")
-    assert [(title, is_open) for title, _, is_open in world.issues()] == [("Drift", True)]
-
-
-def test_issues_that_a_race_left_behind_are_closed(world, forge):
-    for text in ("one", "two"):
-        world.issue_as("gitops", "Drift", f"{_HIDDEN}\n{text}")
-    world.issue_as("mallory", "Drift", f"{_HIDDEN}\nposing")
-    forge.upsert_issue(_MARKER, "Drift", "three")
-    assert [(text.splitlines()[1], is_open) for _, text, is_open in world.issues()] == [
-        ("three", True),
-        ("two", False),
-        ("posing", True),
-    ]
-
-
 def test_an_issue_that_is_removed_meanwhile_is_followed_by_the_next(world, server, forge):
     for text in ("one", "two"):
         world.issue_as("gitops", "Drift", f"{_HIDDEN}\n{text}")
@@ -414,7 +327,7 @@ def test_an_issue_is_closed_without_a_word(world, forge):
     forge.upsert_issue(_MARKER, "Drift", "one")
     forge.close_issue(_MARKER, "")
     assert [is_open for _, _, is_open in world.issues()] == [False]
-    assert world.project.issue_notes == []
+    assert world.world.issue(-1).comments == []
 
 
 def test_a_lost_remark_is_not_said_twice(world, server, forge):
@@ -422,7 +335,7 @@ def test_a_lost_remark_is_not_said_twice(world, server, forge):
     server.lose = ["POST"]
     forge.close_issue(_MARKER, "no drift any more")
     forge.close_issue(_MARKER, "no drift any more")
-    assert world.project.issue_notes == [(1, "no drift any more")]
+    assert [comment.body for comment in world.world.issue(-1).comments] == ["no drift any more"]
 
 
 def test_an_issue_that_cannot_be_written(server, forge):
@@ -434,8 +347,9 @@ def test_reactions_of_others_are_not_the_bots(world, forge):
     number = world.open_request()
     comment = world.comment_as("mira", number, "/gitops plan")
     forge.react(number, comment, Reaction.REFUSED)
-    (own,) = world.project.awards
-    world.project.awards += [{**own, "name": "rocket"}, {**own, "name": "thumbsup", "user": world.project.user("mira")}]
+    _, note = world.world.find_comment(int(comment))
+    (own,) = note.reactions
+    note.reactions += [replace(own, content="rocket"), replace(own, content="thumbsup", account="mira")]
     assert forge.reactions(number, comment) == (Reaction.REFUSED,)
     assert forge.reactions(number, "999") == ()
 

@@ -16,24 +16,17 @@ to a branch of the bot starts nothing either: the workflow is read from the comm
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Self
-from unittest.mock import patch
 
-from gitops.cli.main import main
 from gitops.git.port import ZERO
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.hub import JOB, Hub, token_of
-from tests.support.github.nouns import Cause, Happening
-from tests.support.loop import MAIN, ROOT
+from tests.support.forges.hub import JOB, Hub, bot_environment, token_of, within
+from tests.support.forges.records import Cause, Happening
+from tests.support.loop import MAIN
 from tests.support.prefork import PROGRAM
 
 _PLANNED = ("opened", "reopened", "synchronize", "edited")
@@ -148,7 +141,7 @@ class Runner:
         """Run one job. What it would wait is noted in `waited`, not waited."""
         place = self._prepare(job)
         before = len(self.hub.server.calls)
-        code, text = self._started(place) if self.program else self._within(place)
+        code, text = self._started(place) if self.program else within(place.arguments, place.environ, self.waited)
         run = place.left(job, code, text, tuple(self.hub.server.calls[before:]))
         if any(token_of(self.login) in told for told in (run.text, run.summary, run.outputs)):
             raise AssertionError(f"{job.verb} tells its token")
@@ -165,20 +158,6 @@ class Runner:
             check=False,
         )
         return done.returncode, done.stdout
-
-    def _within(self, place: Workplace) -> tuple[int, str]:
-        out = io.StringIO()
-        with (
-            patch.dict(os.environ, place.environ, clear=True),
-            patch("gitops.cli.bot.time", SimpleNamespace(sleep=self.waited.append)),
-            redirect_stdout(out),
-            redirect_stderr(out),
-        ):
-            try:
-                code = main(place.arguments)
-            except SystemExit as end:
-                code = end.code if isinstance(end.code, int) else 1
-        return code, out.getvalue()
 
     def together(self, *wanted: Job) -> list[Run]:
         """Run jobs at the same time, each in a process of its own."""
@@ -231,34 +210,11 @@ class Runner:
         return home
 
     def _environment(self, job: Job, home: Path, place: Path) -> dict[str, str]:
-        """As https://docs.github.com/en/actions/reference/variables-reference says."""
-        cause, server = job.event.cause, self.hub.server
-        kept = {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
         environ = {
-            **kept,
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT),
-            "HOME": str(home),
-            "LC_ALL": "C.UTF-8",
-            "TZ": "UTC",
-            "CI": "true",
-            "GITOPS_CACHE": "off",
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
-            "GITHUB_ACTIONS": "true",
-            "GITHUB_ACTOR": cause.by,
-            "GITHUB_API_URL": f"{server.base}/api/v3",
-            "GITHUB_GRAPHQL_URL": f"{server.base}/api/graphql",
-            "GITHUB_SERVER_URL": server.base,
-            "GITHUB_EVENT_NAME": job.event.name,
-            "GITHUB_EVENT_PATH": str(place / "event.json"),
+            **bot_environment(home),
+            **self.hub.job_variables(job.event, place),
             "GITHUB_OUTPUT": str(place / "output.txt"),
-            "GITHUB_STEP_SUMMARY": str(place / "summary.md"),
-            "GITHUB_REF": cause.ref,
-            "GITHUB_SHA": cause.sha,
-            "GITHUB_REPOSITORY": FULL_NAME,
             "GITHUB_RUN_ID": str(7000 + self._number),
-            "GITHUB_RUN_ATTEMPT": "1",
             "RUNNER_TEMP": str(place),
         }
         return environ | {"GITHUB_TOKEN": token_of(self.login)} if job.secrets else environ

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 RANKS = ("none", "read", "triage", "write", "maintain", "admin")
@@ -57,6 +58,7 @@ class Comment:
     created_at: str
     updated_at: str
     reactions: list[Reaction] = field(default_factory=list)
+    system: bool = False
 
 
 @dataclass
@@ -109,6 +111,8 @@ class Status:
     creator: str
     at: str
     target_url: str | None = None
+    ref: str = ""
+    ended_at: str | None = None
 
 
 @dataclass
@@ -200,3 +204,73 @@ class Happening:
     name: str
     payload: Mapping[str, Any]
     cause: Cause
+
+
+# Rules of branches
+
+
+class Rulebook:
+    """The rules of one repository; statuses and check runs are what meets them."""
+
+    def __init__(self) -> None:
+        self._ids = count(1001)
+        self.rulesets: list[Ruleset] = []
+        self.statuses: list[Status] = []
+        self.checks: dict[int, CheckRun] = {}
+
+    def protect(self, name: str, pattern: str, rules: Mapping[str, dict[str, Any] | None], *bypass: str) -> Ruleset:
+        """Rules on branches, which the repository's own hook enforces for every push."""
+        ruleset = Ruleset(next(self._ids), name, pattern, dict(rules), frozenset(bypass))
+        self.rulesets.append(ruleset)
+        return ruleset
+
+    def rules(self, branch: str) -> Iterator[tuple[Ruleset, str, dict[str, Any] | None]]:
+        for ruleset in self.rulesets:
+            if ruleset.covers(branch):
+                yield from ((ruleset, kind, parameters) for kind, parameters in ruleset.rules.items())
+
+    def rule(self, branch: str, kind: str) -> dict[str, Any] | None:
+        """Parameters of the first rule of a kind on a branch, or None."""
+        return next((parameters or {} for _, k, parameters in self.rules(branch) if k == kind), None)
+
+    def good(self, sha: str, context: str) -> bool:
+        """Whether a required check is met for a commit: by its newest status or check run of that name."""
+        states = [s.state for s in self.statuses if (s.sha, s.context) == (sha, context)]
+        runs = [r.conclusion for r in self.checks.values() if (r.sha, r.name) == (sha, context)]
+        return states[-1:] == ["success"] or runs[-1:] in (["success"], ["neutral"], ["skipped"])
+
+    def missing_checks(self, branch: str, sha: str) -> list[str]:
+        rule = self.rule(branch, "required_status_checks") or {}
+        return [c["context"] for c in rule.get("required_status_checks", ()) if not self.good(sha, c["context"])]
+
+
+# Habits
+
+
+__all__ = ["Habits"]
+
+
+@dataclass
+class Habits:
+    """The habits of one service.
+
+    `late_index`: how many times the index of requests by commit is empty for a new merge. `late_commits`: how many statuses of
+    a new commit are refused because the service does not find it. `creates_labels`: whether a label that the repository does not
+    have may be created, whatever the token may do. `shows_rules`: whether rulesets can be read, which not every plan of GitHub
+    includes. `busy_every`: each so-many-th write is refused by the secondary rate limit, 0 for none. `longest_page`: how many
+    entries a page has at most; a list with the newest first grows while it is read, so that a page begins with the last entry of
+    the one before.
+    `deliveries`: how often each webhook is sent.
+    """
+
+    late_index: int = 2
+    late_commits: int = 1
+    creates_labels: bool = False
+    shows_rules: bool = False
+    busy_every: int = 5
+    longest_page: int = 3
+    deliveries: int = 2
+
+    def be_prompt(self) -> None:
+        """Answer at once, for tests that count requests, or whose programs would really wait."""
+        self.late_commits, self.busy_every, self.longest_page = 0, 0, 100

@@ -6,7 +6,7 @@ webhooks from being sent. `Mode` is what a story needs of a bot, however it is r
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,12 +19,12 @@ from gitops.core.faults import NoFaults
 from gitops.forge.events import Event, TimerEvent
 from gitops.repository.results import LogLine
 from gitops.server.queue import EventState
-from tests.support.github.forms import FULL_NAME
-from tests.support.github.hub import JOB, Hub, token_of
-from tests.support.github.nouns import Happening
-from tests.support.github.payloads import Delivery, delivery
-from tests.support.github.runner import Runner
-from tests.support.loop import ROOT
+from tests.support.forges.github_forms import FULL_NAME, Delivery, delivery
+from tests.support.forges.hub import JOB, Hub, bot_environment, token_of
+from tests.support.forges.records import Happening
+from tests.support.forges.runner import Runner
+from tests.support.paused import Pause
+from tests.support.serve_process import ServeProcess
 from tests.support.serving import SECRET, Serving, Setting, serving
 
 
@@ -131,21 +131,8 @@ def clone_for_server(hub: Hub, place: Path) -> Path:
 
 def server_environment_of(hub: Hub) -> dict[str, str]:
     """The environment of a server: no job of anything."""
-    home = hub.loop.home("bot")
-    kept = {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
-    return {
-        **kept,
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(ROOT),
-        "HOME": str(home),
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",
-        "GITOPS_CACHE": "off",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
-        "GITHUB_API_URL": f"{hub.server.base}/api/v3",
-        "GITOPS_TOKEN": token_of(JOB),
-    }
+    told = {"GITHUB_API_URL": f"{hub.server.base}/api/v3", "GITOPS_TOKEN": token_of(JOB)}
+    return bot_environment(hub.loop.home("bot")) | told
 
 
 @contextmanager
@@ -171,3 +158,27 @@ def as_server(hub: Hub, folder: Path) -> Iterator[AsServer]:
 def in_jobs(hub: Hub, folder: Path) -> Iterator[InJobs]:
     """Jobs, one for each event."""
     yield InJobs(hub, folder)
+
+
+# A process
+
+
+class ServeHost:
+    """The machine of a server: a clone, a queue, an environment."""
+
+    def __init__(self, hub: Hub, folder: Path) -> None:
+        folder.mkdir()
+        self.hub, self.queue = hub, folder / "queue.db"
+        self.clone = clone_for_server(hub, folder / "clone.git")
+        self.environ = server_environment_of(hub) | {"GITOPS_WEBHOOK_SECRET": SECRET}
+        self.arguments = ["--repo", str(self.clone), "--queue", str(self.queue), "--listen", "127.0.0.1:0"]
+        self.arguments += ["--forge", "github"]
+
+    def serve(self, *more: str, point: str = "", pause: Pause | None = None) -> ServeProcess:
+        return ServeProcess([*self.arguments, *more], self.environ, point, pause)
+
+    def listed(self) -> list[dict[str, object]]:
+        """What the queue holds, as its operator sees it."""
+        done = self.hub.loop.gitops("bot", "bot", "queue", "--queue", str(self.queue), "--json")
+        events: list[dict[str, object]] = json.loads(done.text)["events"]
+        return events

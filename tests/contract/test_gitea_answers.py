@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gitops.core.errors import GitopsError, RemoteError
+from gitops.core.errors import GitopsError
 from gitops.forge.gitea import GiteaDialect, GiteaForge
 from gitops.forge.port import (
     Account,
@@ -19,27 +21,28 @@ from gitops.forge.port import (
     ReviewState,
 )
 from gitops.forge.web import WebAnswer, WebRequest
+from tests.support.clock import FixedClock
 from tests.support.forge_world import MAIN
-from tests.support.gitea import PROJECT
-from tests.support.gitea_world import GiteaSender, GiteaWorld
+from tests.support.forges.gitea import PROJECT
+from tests.support.forges.people import InProcess, Sender, on_gitea
 
 MARKER = "<!-- gitops:plan library -->"
 AT = "2026-07-02T10:00:00Z"
 
 
 @pytest.fixture
-def world() -> GiteaWorld:
-    return GiteaWorld()
+def world(tmp_path: Path) -> InProcess:
+    return on_gitea(tmp_path)
 
 
 @pytest.fixture
-def sender(world: GiteaWorld) -> GiteaSender:
+def sender(world: InProcess) -> Sender:
     return world.sender()
 
 
 @pytest.fixture
-def bot(world: GiteaWorld, sender: GiteaSender) -> GiteaForge:
-    return GiteaForge(sender, PROJECT, world.clock)
+def bot(world: InProcess, sender: Sender) -> GiteaForge:
+    return world.forge(sender)
 
 
 def code_of(act: Callable[[], object]) -> str:
@@ -51,69 +54,68 @@ def code_of(act: Callable[[], object]) -> str:
 # Requests
 
 
-def test_the_request_of_a_fork(world: GiteaWorld, bot: GiteaForge) -> None:
-    number = world.open_request()
-    head = world.gitea.pulls[number]["head"]
-    head |= {"repo_id": 9, "repo": {"id": 9, "full_name": "mallory/library"}}
+def test_the_request_of_a_fork(world: InProcess, bot: GiteaForge) -> None:
+    number = world.open_fork()
     assert (bot.request(number).fork, bot.request(number).head_ref) == (True, f"refs/pull/{number}/head")
-    head |= {"repo_id": -1, "repo": None}
+    world.delete_fork(number)
     assert bot.request(number).fork
 
 
-def test_a_request_whose_branch_is_gone(world: GiteaWorld, bot: GiteaForge) -> None:
+def test_a_request_whose_branch_is_gone(world: InProcess, sender: Sender, bot: GiteaForge) -> None:
     number = world.open_request()
-    head = world.gitea.pulls[number]["head"]
-    head["ref"] = f"refs/pull/{number}/head"
+    world.world.drop("refs/heads/topic", "mira")
     assert bot.request(number).source == "refs/heads/topic"
-    head["label"] = ""
+    form = world.world.pull_form(world.world.pull(number))
+    form["head"]["label"] = ""
+    sender.answers[f"GET /repos/{PROJECT}/pulls/{number}"] = WebAnswer(200, {}, form)
     assert bot.request(number).source == f"refs/pull/{number}/head"
 
 
-def test_a_request_of_somebody_who_was_deleted(world: GiteaWorld, bot: GiteaForge) -> None:
+def test_a_request_of_somebody_who_was_deleted(world: InProcess, sender: Sender, bot: GiteaForge) -> None:
     number = world.open_request()
-    world.gitea.pulls[number]["user"] = None
+    world.world.leave("mira")
     assert (bot.request(number).author, bot.request(number).pushers) == (None, ())
-    world.gitea.pulls[number]["user"] = {"id": -1, "login": "Ghost"}
+    form = world.world.pull_form(world.world.pull(number)) | {"user": {"id": -1, "login": "Ghost"}}
+    sender.answers[f"GET /repos/{PROJECT}/pulls/{number}"] = WebAnswer(200, {}, form)
     assert bot.request(number).author == Account("-1", "Ghost", bot=True)
 
 
-def test_both_names_of_a_moved_file(world: GiteaWorld, bot: GiteaForge) -> None:
+def test_both_names_of_a_moved_file(world: InProcess, sender: Sender, bot: GiteaForge) -> None:
     number = world.open_request(files=())
-    world.gitea.files[number] = [{"filename": "b", "previous_filename": "z", "status": "renamed"}]
+    moved = [{"filename": "b", "previous_filename": "z", "status": "renamed"}]
+    sender.answers[f"GET /repos/{PROJECT}/pulls/{number}/files"] = WebAnswer(200, {"x-total-count": "1"}, moved)
     assert bot.files(number) == ("b", "z")
 
 
-def test_pushers_are_named_with_their_forge(world: GiteaWorld, bot: GiteaForge) -> None:
+def test_pushers_are_named_with_their_forge(world: InProcess, bot: GiteaForge) -> None:
     request = bot.request(world.open_request(author="ada"))
     assert request.pushers == (f"gitea:{world.account('ada').id}",)
 
 
-def test_lists_are_read_to_the_end_however_short_the_pages_are(world: GiteaWorld, bot: GiteaForge) -> None:
-    world.gitea.page_size = 7
-    numbers = [world.open_request(f"refs/heads/t{count}") for count in range(30)]
+def test_lists_are_read_to_the_end_however_short_the_pages_are(world: InProcess, bot: GiteaForge) -> None:
+    world.world.page_size = 7
+    numbers = world.open_many(30)
     assert [request.number for request in bot.requests(state=RequestState.OPEN)] == numbers
 
 
-def test_a_list_without_an_end_is_refused(world: GiteaWorld, bot: GiteaForge) -> None:
-    world.gitea.page_size = 1
+def test_a_list_without_an_end_is_refused(world: InProcess, bot: GiteaForge) -> None:
+    world.world.page_size = 1
     number = world.open_request(files=[f"f{count}" for count in range(101)])
     assert code_of(lambda: bot.files(number)) == "forge_limit"
 
 
-def test_the_description_of_older_releases_knows_no_target(world: GiteaWorld, bot: GiteaForge) -> None:
+def test_the_description_of_older_releases_knows_no_target(world: InProcess, bot: GiteaForge) -> None:
     """Where the forge does not look at the target, the answer is still right."""
     world.open_request("refs/heads/one", target="refs/heads/next")
     number = world.open_request("refs/heads/two")
-    sender = bot._sender
-    assert isinstance(sender, GiteaSender)
-    whole = GiteaForge(Deaf(sender), PROJECT, world.clock)
+    whole = world.forge(Deaf(world.sender()))
     assert [request.number for request in whole.requests(target=MAIN)] == [number]
 
 
 class Deaf:
     """Takes the name of the target out of every request."""
 
-    def __init__(self, sender: GiteaSender) -> None:
+    def __init__(self, sender: Sender) -> None:
         self.base = sender.base
         self._sender = sender
 
@@ -125,68 +127,27 @@ class Deaf:
 # Reviews
 
 
-def test_reviews_that_are_none(world: GiteaWorld, bot: GiteaForge) -> None:
+def test_reviews_that_are_none(world: InProcess, bot: GiteaForge) -> None:
     number = world.open_request()
     for state in (ReviewState.COMMENTED, ReviewState.APPROVED, ReviewState.COMMENTED):
         world.review_as("ada", number, state)
-    pending, dismissed, deleted = world.gitea.reviews[number]
-    pending["state"] = "PENDING"
-    dismissed["dismissed"] = True
-    deleted["user"] = None
-    assert [(r.id, r.state) for r in bot.reviews(number)] == [(str(dismissed["id"]), ReviewState.DISMISSED)]
+    pending, dismissed, deleted = world.world.pull(number).reviews
+    pending.state, dismissed.state, deleted.author = "PENDING", "DISMISSED", "somebody who left"
+    assert [(r.id, r.state) for r in bot.reviews(number)] == [(str(dismissed.id), ReviewState.DISMISSED)]
 
 
-def test_reviews_are_in_the_order_of_their_times(world: GiteaWorld, bot: GiteaForge) -> None:
-    number = world.open_request()
+def test_reviews_are_in_the_order_of_their_times(world: InProcess, bot: GiteaForge) -> None:
+    number = world.open_request(author="mallory")
     for login in ("ada", "mira"):
         world.review_as(login, number, ReviewState.APPROVED)
-    world.gitea.reviews[number].reverse()
+    world.world.pull(number).reviews.reverse()
     assert [r.account.login for r in bot.reviews(number)] == ["ada", "mira"]
 
 
 # Comments
 
 
-def test_a_lost_answer_leaves_one_comment(world: GiteaWorld, sender: GiteaSender, bot: GiteaForge) -> None:
-    number = world.open_request()
-    sender.lost = 1
-    bot.upsert_comment(number, MARKER, f"{MARKER}\nplan")
-    assert [c.marker for c in bot.comments(number)] == [MARKER]
-
-
-def test_a_lost_request_is_made_again(world: GiteaWorld, bot: GiteaForge) -> None:
-    number = world.open_request()
-    sender = Broken(world.sender())
-    GiteaForge(sender, PROJECT, world.clock).upsert_comment(number, MARKER, f"{MARKER}\nplan")
-    assert [c.marker for c in bot.comments(number)] == [MARKER]
-
-
-class Broken:
-    """Loses the first request that makes something before it arrives."""
-
-    def __init__(self, sender: GiteaSender) -> None:
-        self.base = sender.base
-        self._sender = sender
-        self._whole = False
-
-    def send(self, request: WebRequest) -> WebAnswer:
-        if not request.repeatable and not self._whole:
-            self._whole = True
-            raise RemoteError("forge_unavailable", "the connection broke", retryable=True)
-        return self._sender.send(request)
-
-
-def test_a_comment_that_is_right_already_costs_no_write(
-    world: GiteaWorld, sender: GiteaSender, bot: GiteaForge
-) -> None:
-    number = world.open_request()
-    bot.upsert_comment(number, MARKER, f"{MARKER}\nplan")
-    before = len(sender.sent)
-    bot.upsert_comment(number, MARKER, f"{MARKER}\nplan\n")
-    assert [request.method for request in sender.sent[before:]] == ["GET"]
-
-
-def test_a_plan_costs_six_calls(world: GiteaWorld, sender: GiteaSender, bot: GiteaForge) -> None:
+def test_a_plan_costs_six_calls(world: InProcess, sender: Sender, bot: GiteaForge) -> None:
     number = world.open_request()
     request = bot.requests(state=RequestState.OPEN)[0]
     bot.files(number)
@@ -203,11 +164,11 @@ def test_a_reaction_is_to_a_comment(bot: GiteaForge) -> None:
 # Statuses
 
 
-def test_statuses_in_words_that_we_do_not_have(world: GiteaWorld, bot: GiteaForge) -> None:
+def test_statuses_in_words_that_we_do_not_have(world: InProcess, bot: GiteaForge) -> None:
     head = world.head(world.open_request())
     for state in ("warning", "skipped"):
         bot.set_status(CheckStatus(head, state, CheckState.PENDING, "x" * 300, AT))
-        world.gitea.statuses[head][-1]["status"] = state
+        world.world.statuses[-1].state = state
     assert [(s.state, len(s.description)) for s in bot.statuses(head)] == [(CheckState.ERROR, 255)] * 2
 
 
@@ -218,23 +179,23 @@ def test_statuses_of_a_commit_that_is_not_there(bot: GiteaForge) -> None:
 # People and rules
 
 
-def test_a_login_that_is_somebody_elses_now(world: GiteaWorld, bot: GiteaForge) -> None:
+def test_a_login_that_is_somebody_elses_now(world: InProcess, bot: GiteaForge) -> None:
     world.give("ada", Permission.ADMIN)
     assert bot.permission(world.account("ada")) is Permission.ADMIN
     assert bot.permission(Account("99999", "ada")) is Permission.NONE
     assert bot.permission(Account("99999", "nobody")) is Permission.NONE
 
 
-def test_a_token_that_may_not_ask_is_told_of(world: GiteaWorld, bot: GiteaForge) -> None:
-    world.gitea.admin = False
+def test_a_token_that_may_not_ask_is_told_of(world: InProcess, bot: GiteaForge) -> None:
+    world.world.admin = False
     assert code_of(lambda: bot.permission(world.account("ada"))) == "forge_refused"
 
 
-def test_rules_as_an_administrator_sees_them(world: GiteaWorld, bot: GiteaForge) -> None:
+def test_rules_as_an_administrator_sees_them(world: InProcess, bot: GiteaForge) -> None:
     rules = bot.branch_rules("main")
     assert (rules.request_needed, rules.queue) == (False, False)
     assert (rules.required_checks, rules.pushers) == (("gitops/plan/library",), ("ada",))
-    world.gitea.rules["main"] |= {
+    world.world.rules_of["main"] |= {
         "enable_push": False,
         "unprotected_file_patterns": "docs/**",
         "enable_status_check": False,
@@ -244,8 +205,8 @@ def test_rules_as_an_administrator_sees_them(world: GiteaWorld, bot: GiteaForge)
     assert (rules.required_checks, rules.notes) == ((), ("files that are exempt: docs/**",))
 
 
-def test_rules_as_others_see_them(world: GiteaWorld, bot: GiteaForge) -> None:
-    world.gitea.admin = False
+def test_rules_as_others_see_them(world: InProcess, bot: GiteaForge) -> None:
+    world.world.admin = False
     rules = bot.branch_rules("main")
     assert (rules.protected, rules.deletion, rules.force_push, rules.request_needed) == (True, False, None, None)
     assert rules.required_checks == ("gitops/plan/library",)
@@ -259,61 +220,38 @@ def test_a_branch_that_is_not_there(bot: GiteaForge) -> None:
 # Labels, proposals, issues
 
 
-def test_labels_that_are_right_cost_one_call(world: GiteaWorld, sender: GiteaSender, bot: GiteaForge) -> None:
+def test_labels_that_are_right_cost_one_call(world: InProcess, sender: Sender, bot: GiteaForge) -> None:
     number = world.open_request()
     bot.set_labels(number, add=("gitops",))
-    assert [label["name"] for label in world.gitea.labels.values()] == ["gitops"]
+    assert world.world.labels == {"gitops"}
     before = len(sender.sent)
     bot.set_labels(number, add=("gitops",), remove=("other",))
     assert len(sender.sent) == before + 1
 
 
-def test_labels_have_a_longest_name(world: GiteaWorld, bot: GiteaForge) -> None:
+def test_labels_have_a_longest_name(world: InProcess, bot: GiteaForge) -> None:
     number = world.open_request()
     for name in ("", "x" * 51):
         assert code_of(lambda n=name: bot.set_labels(number, add=(n,))) == "usage_error"  # type: ignore[misc]
-
-
-def test_who_is_overtaken_updates_the_proposal(world: GiteaWorld) -> None:
-    world.branch("refs/heads/drift", files=())
-    rival = world.bot()
-    late = world.bot(overtaken_by=lambda: rival.propose("refs/heads/drift", MAIN, "First", "text"))
-    assert late.propose("refs/heads/drift", MAIN, "Second", "text").title == "Second"
-    assert [request.title for request in rival.requests()] == ["Second"]
 
 
 def test_a_proposal_of_a_branch_that_is_not_there(bot: GiteaForge) -> None:
     assert code_of(lambda: bot.propose("refs/heads/nowhere", MAIN, "title", "text")) == "forge_refused"
 
 
-def test_the_same_branch_of_a_fork_is_another_request(world: GiteaWorld, bot: GiteaForge) -> None:
-    number = world.open_request("refs/heads/drift")
-    world.gitea.pulls[number]["head"] |= {"repo_id": 9, "repo": {"id": 9}, "label": "mallory:drift"}
-    world.gitea.pulls[number]["head"]["ref"] = "drift-of-mallory"
-    assert bot.propose("refs/heads/drift", MAIN, "title", "text").number != number
-
-
-def test_issues_left_by_a_race_are_closed(world: GiteaWorld) -> None:
-    rival = world.bot()
-    late = world.bot(overtaken_by=lambda: rival.upsert_issue(MARKER, "First", f"{MARKER}\n1"))
-    late.upsert_issue(MARKER, "Second", f"{MARKER}\n2")
-    rival.upsert_issue(MARKER, "Third", f"{MARKER}\n3")
-    assert [(title, is_open) for title, _, is_open in world.issues()] == [("Third", True), ("Second", False)]
-
-
-def test_a_closed_issue_ends_with_the_remark(world: GiteaWorld, bot: GiteaForge) -> None:
+def test_a_closed_issue_ends_with_the_remark(world: InProcess, bot: GiteaForge) -> None:
     bot.upsert_issue(MARKER, "Drift", f"{MARKER}\ntext")
     bot.close_issue(MARKER, "gone")
-    (number,) = world.gitea.issues
-    assert [comment["body"] for comment in world.gitea.comments[number]] == ["gone"]
+    (issue,) = world.world.issues.values()
+    assert [comment.body for comment in issue.comments] == ["gone"]
 
 
 # Addresses and answers
 
 
 @pytest.mark.parametrize("project", ["", "library", "a/b/c", "../x", "a/..", "a/b?x", "a b/c", "/a"])
-def test_projects_that_are_none(world: GiteaWorld, sender: GiteaSender, project: str) -> None:
-    assert code_of(lambda: GiteaForge(sender, project, world.clock)) == "usage_error"
+def test_projects_that_are_none(world: InProcess, sender: Sender, project: str) -> None:
+    assert code_of(lambda: GiteaForge(sender, project, FixedClock(datetime(2026, 7, 2, tzinfo=UTC)))) == "usage_error"
 
 
 def test_names_cannot_lead_elsewhere() -> None:
@@ -339,7 +277,7 @@ def test_names_cannot_lead_elsewhere() -> None:
         },
     ],
 )
-def test_answers_in_another_form(world: GiteaWorld, value: Any) -> None:
+def test_answers_in_another_form(world: InProcess, value: Any) -> None:
     class Odd:
         base = "https://gitea.example.org/api/v1"
 
@@ -347,6 +285,6 @@ def test_answers_in_another_form(world: GiteaWorld, value: Any) -> None:
             del request
             return WebAnswer(200, {}, value)
 
-    forge = GiteaForge(Odd(), PROJECT, world.clock)
+    forge = world.forge(Odd())
     for act in (lambda: forge.request(1), forge.me, lambda: forge.comments(1)):
         assert code_of(act) == "forge_unavailable"

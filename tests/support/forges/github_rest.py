@@ -10,9 +10,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.github import landing
-from tests.support.github.nouns import RANKS, Account, Issue, Pull, Reaction, Token
-from tests.support.github.world import RefusedError, World
+from graphql import GraphQLError, graphql_sync
+
+from gitops.core.errors import GitopsError
+from gitops.git.port import ZERO, RefUpdate
+from tests.support.forges import landing
+from tests.support.forges.github_forms import FULL_NAME
+from tests.support.forges.records import (
+    RANKS,
+    Account,
+    CheckRun,
+    Deployment,
+    Issue,
+    Pull,
+    QueueEntry,
+    Reaction,
+    Status,
+    Token,
+)
+from tests.support.forges.world import RefusedError, World
+from tests.support.github_contract import schema
 
 _REPO = "/repos/{owner}/{repo}"
 
@@ -182,13 +199,10 @@ def _change_pull(world: World, call: Call) -> Answer:
 @on("GET /pulls/{pull_number}/files", "pull_requests")
 def _files(world: World, call: Call) -> Answer:
     pull = world.pull(call.number("pull_number"))
-    store = world.store
-    base = store.merge_base(pull.base, pull.head) or pull.base
-    paths = store.changed_paths(store.commit(base).tree, store.commit(pull.head).tree)
     url = "https://github.com/octo/brain/blob/x"
     form = {"sha": pull.head, "status": "modified", "additions": 1, "deletions": 1, "changes": 2}
     form |= {"blob_url": url, "raw_url": url, "contents_url": url}
-    return 200, Page([form | {"filename": path} for path in paths])
+    return 200, Page([form | {"filename": path} for path in world.files(pull)])
 
 
 @on("GET /pulls/{pull_number}/reviews", "pull_requests")
@@ -364,3 +378,334 @@ def _unlabel(world: World, call: Call) -> Answer:
 
 def _labels_of(world: World, issue: Issue) -> list[dict[str, Any]]:
     return [world.forms.label(name) for name in issue.labels]
+
+
+# What is said about commits, and refs
+
+
+__all__ = ["ROUTES"]
+
+_MOST_ANNOTATIONS = 50
+
+
+@on("POST /statuses/{sha}", "statuses", "write")
+def _set_status(world: World, call: Call) -> Answer:
+    sha, body = call.arguments["sha"], call.body
+    known = world.store.resolve(sha) is not None
+    if not known or world.refused_statuses[sha] < world.habits.late_commits:
+        world.refused_statuses[sha] += known
+        raise RefusedError(422, f"No commit found for SHA: {sha}")
+    if len(body.get("description") or "") > 140:
+        raise RefusedError(422, "Validation Failed: description is too long (maximum is 140 characters)")
+    context, text = body.get("context", "default"), body.get("description") or ""
+    status = Status(
+        world.next_id(), sha, context, body["state"], text, call.who.login, world.stamp(), body.get("target_url")
+    )
+    world.statuses.append(status)
+    return 201, world.forms.status(status)
+
+
+@on("GET /commits/{ref}/statuses", "statuses")
+def _statuses(world: World, call: Call) -> Answer:
+    """Newest first."""
+    sha = _commit(world, call.arguments["ref"])
+    return 200, Page([world.forms.status(s) for s in reversed(world.statuses) if s.sha == sha])
+
+
+@on("GET /commits/{ref}/status", "statuses")
+def _combined(world: World, call: Call) -> Answer:
+    sha = _commit(world, call.arguments["ref"])
+    newest = {s.context: s for s in world.statuses if s.sha == sha}
+    states = {s.state for s in newest.values()}
+    worst = next((s for s in ("failure", "error", "pending") if s in states), "success" if states else "pending")
+    forms = [_simple(world.forms.status(s)) for s in newest.values()]
+    address = "https://api.github.com/repos/octo/brain/commits/x/status"
+    whole = {"state": "failure" if worst == "error" else worst, "sha": sha, "total_count": len(forms), "url": address}
+    whole |= {"repository": world.forms.repository(), "commit_url": address}
+    return 200, Page(forms, "statuses", whole)
+
+
+def _simple(form: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in form.items() if key != "creator"}
+
+
+@on("POST /check-runs", "checks", "write")
+def _new_check(world: World, call: Call) -> Answer:
+    _only_apps(call)
+    body, number = call.body, world.next_id()
+    status = "completed" if body.get("conclusion") else body.get("status", "queued")
+    app = "github-actions" if call.token.kind == "actions" else call.who.login.removesuffix("[bot]")
+    run = CheckRun(number, body["head_sha"], body["name"], app, status, body.get("conclusion"), world.stamp())
+    world.checks[number] = run
+    _note(run, body.get("output"))
+    return 201, world.forms.check_run(run)
+
+
+@on("PATCH /check-runs/{check_run_id}", "checks", "write")
+def _change_check(world: World, call: Call) -> Answer:
+    _only_apps(call)
+    run = _check(world, call)
+    run.name, run.conclusion = call.body.get("name", run.name), call.body.get("conclusion", run.conclusion)
+    run.status = "completed" if run.conclusion else call.body.get("status", run.status)
+    _note(run, call.body.get("output"))
+    return 200, world.forms.check_run(run)
+
+
+def _note(run: CheckRun, output: dict[str, Any] | None) -> None:
+    """Texts replace what was there, annotations are added to it."""
+    if output is not None:
+        notes = output.get("annotations", [])
+        if len(notes) > _MOST_ANNOTATIONS:
+            raise RefusedError(422, "No more than 50 items are allowed in annotations")
+        run.annotations += notes
+        run.output |= output
+
+
+def _only_apps(call: Call) -> None:
+    if call.token.kind == "user":
+        raise RefusedError(403, "You must authenticate via a GitHub App.")
+
+
+def _check(world: World, call: Call) -> CheckRun:
+    number = call.number("check_run_id")
+    if number not in world.checks:
+        raise RefusedError(404, "Not Found")
+    return world.checks[number]
+
+
+@on("GET /check-runs/{check_run_id}", "checks")
+def _one_check(world: World, call: Call) -> Answer:
+    return 200, world.forms.check_run(_check(world, call))
+
+
+@on("GET /commits/{ref}/check-runs", "checks")
+def _checks(world: World, call: Call) -> Answer:
+    """By default the newest of each name."""
+    sha, name = _commit(world, call.arguments["ref"]), call.query.get("check_name")
+    found = [r for r in world.checks.values() if r.sha == sha and name in (None, r.name)]
+    if call.query.get("filter", "latest") == "latest":
+        found = list({(r.app, r.name): r for r in found}.values())
+    forms = [world.forms.check_run(r) for r in found]
+    return 200, Page(forms, "check_runs", {"total_count": len(forms)})
+
+
+@on("GET /check-runs/{check_run_id}/annotations", "checks")
+def _annotations(world: World, call: Call) -> Answer:
+    missing = dict.fromkeys(("start_column", "end_column", "title", "raw_details"))
+    return 200, Page([missing | {"blob_href": "https://github.com"} | note for note in _check(world, call).annotations])
+
+
+@on("POST /deployments", "deployments", "write")
+def _deploy(world: World, call: Call) -> Answer:
+    body, number = call.body, world.next_id()
+    sha = _commit(world, body["ref"])
+    missing = [] if body.get("required_contexts") == [] else _unmet(world, sha)
+    if missing:
+        raise RefusedError(409, f"Conflict: Commit status checks failed for {body['ref']}.")
+    deployment = Deployment(
+        number,
+        sha,
+        body["ref"],
+        body.get("task", "deploy"),
+        body.get("environment", "production"),
+        body.get("description") or "",
+        call.who.login,
+        world.stamp(),
+        body.get("payload", {}),
+    )
+    world.deployments[number] = deployment
+    return 201, world.forms.deployment(deployment)
+
+
+def _unmet(world: World, sha: str) -> list[str]:
+    newest = {s.context: s.state for s in world.statuses if s.sha == sha}
+    return [context for context, state in newest.items() if state != "success"]
+
+
+@on("GET /deployments", "deployments")
+def _deployments(world: World, call: Call) -> Answer:
+    """Newest first."""
+    found = [
+        d
+        for d in reversed(world.deployments.values())
+        if all(
+            call.query.get(name) in (None, value)
+            for name, value in (("sha", d.sha), ("ref", d.ref), ("task", d.task), ("environment", d.environment))
+        )
+    ]
+    return 200, Page([world.forms.deployment(d) for d in found])
+
+
+@on("GET /deployments/{deployment_id}/statuses", "deployments")
+def _deployment_statuses(world: World, call: Call) -> Answer:
+    return 200, Page(list(reversed(_deployment(world, call).statuses)))
+
+
+@on("POST /deployments/{deployment_id}/statuses", "deployments", "write")
+def _deployment_status(world: World, call: Call) -> Answer:
+    deployment = _deployment(world, call)
+    form = world.forms.deployment_status(deployment, world.next_id(), call.who.login, world.stamp(), call.body)
+    deployment.statuses.append(form)
+    return 201, form
+
+
+def _deployment(world: World, call: Call) -> Deployment:
+    number = call.number("deployment_id")
+    if number not in world.deployments:
+        raise RefusedError(404, "Not Found")
+    return world.deployments[number]
+
+
+@on("GET /git/ref/{ref}", "contents")
+def _ref(world: World, call: Call) -> Answer:
+    name = f"refs/{call.arguments['ref']}"
+    at = world.tip(name)
+    if at is None:
+        raise RefusedError(404, "Not Found")
+    return 200, _ref_form(name, at)
+
+
+@on("POST /git/refs", "contents", "write")
+def _new_ref(world: World, call: Call) -> Answer:
+    name, sha = call.body["ref"], call.body["sha"]
+    if world.tip(name) is not None:
+        raise RefusedError(422, "Reference already exists")
+    world.move(name, sha, call.who.login)
+    return 201, _ref_form(name, sha)
+
+
+@on("DELETE /git/refs/{ref}", "contents", "write")
+def _drop_ref(world: World, call: Call) -> Answer:
+    name = f"refs/{call.arguments['ref']}"
+    at = world.tip(name)
+    if at is None:
+        raise RefusedError(422, "Reference does not exist")
+    before = world.refs()
+    world.store.update_refs([RefUpdate(name, at, ZERO)])
+    world.moved(before, call.who.login)
+    return 204, None
+
+
+def _ref_form(name: str, sha: str) -> dict[str, Any]:
+    url = f"https://api.github.com/repos/octo/brain/git/{name}"
+    return {"ref": name, "node_id": f"R_{name}", "url": url, "object": {"type": "commit", "sha": sha, "url": url}}
+
+
+def _commit(world: World, ref: str) -> str:
+    found = world.store.resolve(ref) if len(ref) == 40 else world.tip(f"refs/{ref}") or world.tip(f"refs/heads/{ref}")
+    if found is None:
+        raise RefusedError(422, f"No commit found for SHA: {ref}")
+    return found
+
+
+# GraphQL
+
+
+REPOSITORY_ID = "R_4242"
+
+
+def answer(world: World, token: Token, body: dict[str, Any]) -> dict[str, Any]:
+    """What GitHub says to a request that has passed the contract; what goes wrong in a field is an error beside the data."""
+    result = graphql_sync(
+        schema(),
+        body["query"],
+        root_value=_Root(world, token).fields(),
+        variable_values=body.get("variables"),
+        operation_name=body.get("operationName"),
+    )
+    form: dict[str, Any] = {"data": result.data}
+    if result.errors:
+        form["errors"] = [{"message": e.message, "path": e.path, "type": "NOT_FOUND"} for e in result.errors]
+    return form
+
+
+class _Root:
+    """Resolvers of the two root types."""
+
+    def __init__(self, world: World, token: Token) -> None:
+        self._world = world
+        self._token = token
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "viewer": self._account(self._world.accounts[self._token.account]),
+            "repository": self._repository,
+            "updateRefs": self._writing(self._update_refs),
+            "enqueuePullRequest": self._writing(self._enqueue),
+        }
+
+    def _account(self, account: Account) -> dict[str, Any]:
+        # The viewer is a `User` whatever it is; the schema knows no other type there.
+        return {"__typename": account.type, "id": f"U_{account.id}", "login": account.login, "databaseId": account.id}
+
+    def _repository(self, info: Any, owner: str, name: str, **_: Any) -> dict[str, Any] | None:
+        if f"{owner}/{name}" != FULL_NAME:
+            raise GraphQLError(f"Could not resolve to a Repository with the name '{owner}/{name}'.")
+        return {
+            "id": REPOSITORY_ID,
+            "databaseId": 4242,
+            "nameWithOwner": FULL_NAME,
+            "pullRequest": self._pull_request,
+            "viewerPermission": self._world.accounts[self._token.account].permission.upper(),
+        }
+
+    def _pull_request(self, info: Any, number: int) -> dict[str, Any]:
+        try:
+            pull = self._world.pull(number)
+        except RefusedError:
+            raise GraphQLError(f"Could not resolve to a PullRequest with the number of {number}.") from None
+        entry = next((e for e in self._world.queue if e.number == number), None)
+        return {
+            "id": f"PR_{pull.id}",
+            "databaseId": pull.id,
+            "number": number,
+            "title": pull.title,
+            "state": _state(pull),
+            "merged": pull.merged_at is not None,
+            "headRefOid": pull.head,
+            "headRefName": pull.source,
+            "baseRefName": pull.target,
+            "baseRefOid": pull.base,
+            "isCrossRepository": pull.repository != FULL_NAME,
+            "author": self._account(self._world.accounts[pull.author]),
+            "reviewDecision": self._world.verdict(pull),
+            "isInMergeQueue": entry is not None,
+            "mergeQueueEntry": None if entry is None else self._entry(entry),
+        }
+
+    def _entry(self, entry: QueueEntry) -> dict[str, Any]:
+        position = self._world.queue.index(entry) + 1
+        return {"id": entry.ref, "position": position, "state": "AWAITING_CHECKS"}
+
+    def _writing(self, act: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        def checked(info: Any, input: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - the schema's name
+            if not self._token.may("contents", "write"):
+                raise GraphQLError("Resource not accessible by integration")
+            try:
+                return act(input)
+            except (RefusedError, GitopsError) as error:
+                raise GraphQLError(str(error)) from error
+
+        return checked
+
+    def _update_refs(self, given: dict[str, Any]) -> dict[str, Any]:
+        """All or nothing, each ref from the value that is named."""
+        before = self._world.refs()
+        updates = [
+            RefUpdate(u["name"], u.get("beforeOid") or before.get(u["name"], "0" * 40), u["afterOid"])
+            for u in given["refUpdates"]
+        ]
+        self._world.store.update_refs(updates)
+        self._world.moved(before, self._token.account)
+        return {"clientMutationId": given.get("clientMutationId")}
+
+    def _enqueue(self, given: dict[str, Any]) -> dict[str, Any]:
+        number = next(p.number for p in self._world.pulls() if f"PR_{p.id}" == given["pullRequestId"])
+        entry = landing.enqueue(self._world, number, self._token.account)
+        return {"clientMutationId": None, "mergeQueueEntry": self._entry(entry)}
+
+
+def _state(pull: Pull) -> str:
+    if pull.state == "open":
+        return "OPEN"
+    return "CLOSED" if pull.merged_at is None else "MERGED"

@@ -6,39 +6,42 @@ files of jobs tell it. `RefusedError` is the service's own "no", with its status
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from gitops.core.clock import timestamp
+from gitops.forge.github import GitHubForge
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
 from gitops.repository.wiring.system import SystemClock
-from tests.support.github.forms import FULL_NAME, Forms
-from tests.support.github.habits import Habits
-from tests.support.github.nouns import (
+from tests.support.clock import FixedClock
+from tests.support.forges.github_forms import FULL_NAME, Forms, Payloads
+from tests.support.forges.records import (
     Account,
     Activity,
     Cause,
     Comment,
     Deployment,
+    Habits,
     Happening,
     Issue,
     Pull,
     QueueEntry,
     Review,
+    Rulebook,
     Token,
 )
-from tests.support.github.payloads import Payloads
-from tests.support.github.rules import Rulebook
 
 HEADS = "refs/heads/"
 _REMEMBERED = (
@@ -46,6 +49,11 @@ _REMEMBERED = (
     *("activities", "labels", "habits", "refused_statuses", "_ids", "_numbers"),
 )
 _SKIPS = ("[skip ci]", "[ci skip]", "[no ci]", "[skip actions]", "[actions skip]")
+
+
+def ticking() -> FixedClock:
+    """A clock that never shows the same second twice."""
+    return FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC), timedelta(seconds=1))
 
 
 @dataclass
@@ -57,7 +65,16 @@ class RefusedError(Exception):
 
 
 class World(Rulebook):
-    """One repository with its people; `git_dir` is the bare repository. Thread-safe by `lock`, which callers hold."""
+    """One repository with its people; `git_dir` is the bare repository. Thread-safe by `lock`, which callers hold.
+
+    What is said here is said by GitHub. Another forge is a subclass with its own words, and answers of its own.
+    """
+
+    project = FULL_NAME
+    pulls_at = "refs/pull"
+    base = "https://api.github.com"
+    adapter: Any = GitHubForge
+    scheme, api, public = "Bearer", "/api/v3", True
 
     def __init__(self, git_dir: Path, now: Callable[[], datetime] | None = None) -> None:
         super().__init__()
@@ -78,11 +95,11 @@ class World(Rulebook):
         # For each merge, how many times its index stays empty; for each commit, how many of its statuses were refused.
         self.unindexed: dict[str, int] = {}
         self.refused_statuses: Counter[str] = Counter()
-        self.say(base="https://api.github.com", web="https://github.com")
+        self.say(base=self.base, web="https://github.com")
 
     def copied(self, git_dir: Path) -> World:
         """The same, with a copy of the repository at `git_dir`."""
-        other = World(git_dir, self._now)
+        other = type(self)(git_dir, self._now)
         for name in _REMEMBERED:
             setattr(other, name, deepcopy(getattr(self, name)))
         other.say(base="https://api.github.com", web="https://github.com")
@@ -118,6 +135,13 @@ class World(Rulebook):
     def next_id(self) -> int:
         return next(self._ids)
 
+    def next_number(self, kind: type[Issue]) -> int:
+        return next(self._numbers)
+
+    def head_ref(self, number: int) -> str:
+        """The ref of the head of a request."""
+        return f"{self.pulls_at}/{number}/head"
+
     # -- git -------------------------------------------------------------------------------------------------------
 
     @property
@@ -130,7 +154,7 @@ class World(Rulebook):
 
     def refs(self) -> Mapping[str, str]:
         """All refs but those that the service keeps itself."""
-        return {name: at for name, at in self.store.refs("refs").items() if not name.startswith("refs/pull/")}
+        return {name: at for name, at in self.store.refs("refs").items() if not name.startswith(f"{self.pulls_at}/")}
 
     def move(self, ref: str, new: str, by: str) -> None:
         """Move a ref as the service does it, past its own rules, and say so."""
@@ -139,6 +163,12 @@ class World(Rulebook):
         if old != new:
             self.store.update_refs([RefUpdate(ref, old, new)])
             self.moved(before, by)
+
+    def drop(self, ref: str, by: str) -> None:
+        """Delete a ref, and say so."""
+        before = self.refs()
+        self.store.update_refs([RefUpdate(ref, before[ref], ZERO)])
+        self.moved(before, by)
 
     def moved(self, before: Mapping[str, str], by: str) -> None:
         """Say and do what follows from refs that are not where they were."""
@@ -151,11 +181,11 @@ class World(Rulebook):
     def _follow(self, ref: str, old: str, new: str, by: str) -> None:
         head = None if new == ZERO else self.store.commit(new)
         if ref.startswith(HEADS):
-            self._note(FULL_NAME, RefUpdate(ref, old, new), by)
+            self._note(self.project, RefUpdate(ref, old, new), by)
         self.happen("push", self.payloads.push(ref, old, new, by, head), Cause(by, new, ref))
         branch = ref.removeprefix(HEADS)
         for pull in self.open_pulls():
-            if pull.repository == FULL_NAME and pull.source == branch and ref.startswith(HEADS):
+            if pull.repository == self.project and pull.source == branch and ref.startswith(HEADS):
                 if new == ZERO:
                     self.close(pull.number, by)
                 else:
@@ -206,10 +236,11 @@ class World(Rulebook):
         *,
         target: str = "main",
         title: str = "",
-        repository: str = FULL_NAME,
+        repository: str = "",
     ) -> Pull:
         """Open a request for a branch of this repository or of a fork."""
-        path = self.git_dir if repository == FULL_NAME else self.forks[repository]
+        repository = repository or self.project
+        path = self.git_dir if repository == self.project else self.forks[repository]
         head = Repository(path, environ={"PATH": os.environ["PATH"]}).resolve(HEADS + source)
         base = self.tip(HEADS + target)
         if head is None or base is None:
@@ -219,7 +250,7 @@ class World(Rulebook):
                 raise RefusedError(422, f"A pull request already exists for {repository.partition('/')[0]}:{source}.")
         self._bring(repository, head)
         subject = self.store.commit(head).message.partition("\n")[0]
-        number = next(self._numbers)
+        number = self.next_number(Pull)
         pull = Pull(
             id=next(self._ids),
             number=number,
@@ -234,7 +265,7 @@ class World(Rulebook):
             base=base,
         )
         self.issues[number] = pull
-        self._keep(f"refs/pull/{number}/head", head)
+        self._keep(self.head_ref(number), head)
         self._tell(pull, "opened", by)
         return pull
 
@@ -251,7 +282,7 @@ class World(Rulebook):
 
     def fork(self, by: str) -> Path:
         """A fork of the repository: a repository that borrows what this one has."""
-        name = f"{by}/{FULL_NAME.partition('/')[2]}"
+        name = f"{by}/{self.project.rpartition('/')[2]}"
         path = self.git_dir.parent / "forks" / f"{by}.git"
         if name not in self.forks:
             path.parent.mkdir(exist_ok=True)
@@ -261,7 +292,7 @@ class World(Rulebook):
 
     def _bring(self, repository: str, head: str) -> None:
         """Objects of a fork into this repository, as GitHub shares them."""
-        if repository != FULL_NAME:
+        if repository != self.project:
             self._git(
                 self.git_dir,
                 "fetch",
@@ -277,7 +308,7 @@ class World(Rulebook):
     def _new_head(self, pull: Pull, head: str, by: str) -> None:
         before, pull.head = pull.head, head
         pull.base = self.tip(HEADS + pull.target) or pull.base
-        self._keep(f"refs/pull/{pull.number}/head", head)
+        self._keep(self.head_ref(pull.number), head)
         self._tell(pull, "synchronize", by, before=before, after=head)
 
     def _tell(self, pull: Pull, action: str, by: str, **more: object) -> None:
@@ -286,11 +317,22 @@ class World(Rulebook):
         conflict = pull.state == "open" and target is not None and self.store.merge(target, pull.head).tree is None
         payload = self.payloads.pull_request(action, pull, by, **more)
         ref = f"refs/pull/{pull.number}/merge" if pull.merged_at is None else HEADS + pull.target
-        fork = pull.repository != FULL_NAME
+        fork = pull.repository != self.project
         self.happen("pull_request", payload, Cause(by, pull.head, ref, quiet=conflict, fork=fork))
+
+    def files(self, pull: Pull) -> Sequence[str]:
+        """The paths that a request changes."""
+        store = self.store
+        base = store.merge_base(pull.base, pull.head) or pull.base
+        return store.changed_paths(store.commit(base).tree, store.commit(pull.head).tree)
 
     def close(self, number: int, by: str) -> None:
         self.end(self.pull(number), by, merged_as=None)
+
+    def delete_fork(self, number: int, by: str) -> None:
+        """The fork of a request is deleted, which closes the request; its head stays at the ref of the request."""
+        self.close(number, by)
+        self.pull(number).repository = ""
 
     def reopen(self, number: int, by: str) -> None:
         pull = self.pull(number)
@@ -342,7 +384,7 @@ class World(Rulebook):
         return self.issues[number]
 
     def open_issue(self, by: str, title: str, body: str, labels: Sequence[str] = ()) -> Issue:
-        issue = Issue(next(self._ids), next(self._numbers), title, body, by, self.stamp(), labels=list(labels))
+        issue = Issue(next(self._ids), self.next_number(Issue), title, body, by, self.stamp(), labels=list(labels))
         self.issues[issue.number] = issue
         self.labels.update(labels)
         return issue
@@ -351,8 +393,8 @@ class World(Rulebook):
         """Write a comment."""
         if len(body) > 65_536:
             raise RefusedError(422, "Validation Failed: body is too long (maximum is 65536 characters)")
-        issue = self.issue(number)
-        comment = Comment(next(self._ids), by, body, self.stamp(), self.stamp())
+        issue, at = self.issue(number), self.stamp()
+        comment = Comment(next(self._ids), by, body, at, at)
         issue.comments.append(comment)
         self._commented("created", issue, comment, by)
         return comment
@@ -400,7 +442,7 @@ class World(Rulebook):
         )
 
     def _keep(self, ref: str, commit: str) -> None:
-        self._git(self.git_dir, "update-ref", ref, commit)
+        self.store.update_refs([RefUpdate(ref, self.tip(ref) or ZERO, commit)])
 
     def _git(self, at: Path, *command: str, pipe: str = "") -> None:
         env = {"PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
@@ -409,3 +451,72 @@ class World(Rulebook):
             subprocess.run(
                 ["git", pipe, "--stdin"], cwd=at, env=env, input=done.stdout, capture_output=True, check=True
             )
+
+
+# The repository
+
+
+_CONFIG = """\
+[http]
+\treceivepack = true
+[receive]
+\tautogc = false
+\tadvertisePushOptions = true
+\thideRefs = {pulls}
+[uploadpack]
+\tallowFilter = true
+\tallowAnySHA1InWant = true
+"""
+# Self-contained and without the interpreter's site packages: it runs for every push.
+_HOOK = """\
+#!{python} -IS
+import json, os, subprocess, sys
+rulesets = json.load(open(os.path.join(os.environ["GIT_DIR"], "rulesets.json")))
+refused = []
+for line in sys.stdin:
+    old, new, ref = line.split()
+    branch = ref.removeprefix("refs/heads/")
+    for pattern, rules, bypass in rulesets:
+        covers = branch.startswith(pattern[:-2]) if pattern.endswith("/**") else branch == pattern
+        if not covers or branch == ref or os.environ.get("REMOTE_USER") in bypass:
+            continue
+        made, gone = not old.strip("0"), not new.strip("0")
+        if "update" in rules and not made and not gone:
+            refused.append((ref, "Cannot update this protected ref."))
+        if "creation" in rules and made:
+            refused.append((ref, "Cannot create ref due to creations being restricted."))
+        if "deletion" in rules and gone:
+            refused.append((ref, "Cannot delete this branch"))
+        if "pull_request" in rules and not gone:
+            refused.append((ref, "Changes must be made through a pull request."))
+        if "non_fast_forward" in rules and not made and not gone:
+            command = ["git", "merge-base", "--is-ancestor", old, new]
+            if subprocess.run(command).returncode:
+                refused.append((ref, "Cannot force-push to this branch"))
+for ref, why in refused:
+    print(f"error: GH013: Repository rule violations found for {{ref}}.\\n\\n- {{why}}\\n", file=sys.stderr)
+sys.exit(bool(refused))
+"""
+
+
+def host(git_dir: Path, kind: Callable[[Path], Any] = World) -> Any:
+    """A bare repository at `git_dir`, made if it is not there, as a world without people."""
+    if not git_dir.exists():
+        git_dir.parent.mkdir(parents=True, exist_ok=True)
+        env = {"PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+        subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(git_dir)], env=env, check=True)
+    world = kind(git_dir)
+    config = git_dir / "config"
+    config.write_text(config.read_text() + _CONFIG.format(pulls=world.pulls_at))
+    hook = git_dir / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(_HOOK.format(python=sys.executable))
+    hook.chmod(0o755)
+    enforce(world)
+    return world
+
+
+def enforce(world: World) -> None:
+    """Hand the rules of a world to the hook."""
+    rules = [[r.pattern, sorted(r.rules), sorted(r.bypass)] for r in world.rulesets]
+    (world.git_dir / "rulesets.json").write_text(json.dumps(rules))
