@@ -286,7 +286,8 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     asked = [a for a in gates if not a.satisfied]
     diffs: dict[str, list[TextDiff]] = {kind.value: [] for kind, rules in KINDS.items() if rules.has_text}
     for each in map(text_diff, outcome.texts):
-        diffs[each.kind.value].append(each)
+        if each.kind.value in diffs:  # a text of a kind of another release is not shown
+            diffs[each.kind.value].append(each)
     values = {
         "verdict": plan_verdict(comment, view, gates),
         "checks": plan_checks(comment, gates),
