@@ -93,19 +93,30 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     return result
 
 
-_C = ctypes.CDLL(None)
+_C, _GROWN = ctypes.CDLL(None), 64 * 2**20
+_kept = 0
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Give back, after the last test of a file, what it parsed and freed: otherwise a worker grows to twice its size."""
-    if nextitem is not None and nextitem.path == item.path:
+    """Give back what files have parsed and freed whenever a worker grew: otherwise it grows to twice its size."""
+    global _kept  # noqa: PLW0603
+    if (nextitem is not None and nextitem.path == item.path) or _resident() < _kept + _GROWN:
         return
     if (texts := sys.modules.get("tests.support.code_texts")) is not None:
         texts.modules.cache_clear()
     gc.collect()
     if hasattr(_C, "malloc_trim"):  # of glibc
         _C.malloc_trim(0)
+    _kept = _resident()
+
+
+def _resident() -> int:
+    """The bytes of memory that this process has; 0 where the system does not say so in a file."""
+    try:
+        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 @pytest.fixture(scope="session", autouse=True)
