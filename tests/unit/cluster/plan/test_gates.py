@@ -184,3 +184,14 @@ def test_rules_without_numbers_have_the_digest_that_they_always_had() -> None:
     assert _trust({}).digest == _trust({"required": 1, "gates": {}, "environments": {}}).digest
     assert len({_trust(each).digest for each in TABLE["rules"].values()}) == len(TABLE["rules"])
     assert _trust({"gates": ["lossy"]}).digest == "c4b6e000416b91f1920bdce0e2bf6f19243c7b6af766dd67c433710ad641b879"
+
+
+@pytest.mark.parametrize(("at_hand", "gated"), [(True, False), (False, True)])
+def test_a_schema_change_that_cannot_be_looked_at_is_gated_and_not_permitted(at_hand: bool, gated: bool) -> None:
+    """Neither its recorded text nor the graph is there, so that there is no preview of it."""
+    inputs = PlanInputs(desired=desired({**FULL, "schema.g": "2"}, BOUND), state=state(FULL, BOUND), at_hand=at_hand)
+    found = make_plan(inputs).change(Address("schema.g"))
+    assert found is not None
+    assert (found.tier is not None) is gated
+    assert (found.disposition is Disposition.BLOCKED) is gated
+    assert found.unknown_data is gated
