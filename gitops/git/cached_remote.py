@@ -23,7 +23,7 @@ from gitops.core.errors import GitopsError, RemoteError
 from gitops.git.command import GitProgram
 from gitops.git.objects import is_below
 from gitops.git.port import GitRemote, RefUpdate
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 
 __all__ = ["OWN_BRANCHES", "CachedRemote"]
 
@@ -135,7 +135,7 @@ _LEDGERS = "refs/heads/gitops/ledger"
 class TrackingRemote:
     """Implements the read half of GitRemote from the remote-tracking branches of a clone; pushing is refused."""
 
-    def __init__(self, repository: Repository, name: str) -> None:
+    def __init__(self, repository: GitRepository, name: str) -> None:
         """`name` is the remote's, such as `origin`."""
         self._repository = repository
         self._name = name

@@ -32,7 +32,7 @@ import gitops
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git.command import GitProgram
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 
 __all__ = [
     "HookKind",
@@ -81,7 +81,7 @@ def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple
     `usage_error` for another command or hooks of a server in a clone, `not_a_repository`, GitopsError `hook_exists` and
     `storage_failed`.
     """
-    repository = Repository(git_dir)
+    repository = GitRepository(git_dir)
     if kind == "server" and repository.work_tree is not None:
         detail = f"{repository.work_tree} is a clone: the hooks of a server belong into the bare repository that people push to"
         raise UsageError(Code.USAGE_ERROR, detail, fix="for the hooks of a clone: gitops hook install")
@@ -123,7 +123,7 @@ def write_hooks(folder: Path, kind: HookKind, command: Sequence[str]) -> tuple[s
 
 def hooks_folder(git_dir: str) -> Path:
     """The folder whose hooks git runs for a repository. Raises UsageError `not_a_repository`."""
-    repository = Repository(git_dir)
+    repository = GitRepository(git_dir)
     elsewhere = _hooks_path(git_dir)
     # A relative one starts where hooks are run.
     base = Path(repository.work_tree or repository.git_dir)
@@ -168,7 +168,7 @@ def hook_states(git_dir: str, kind: HookKind, command: Sequence[str]) -> dict[st
 
 def hidden_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
     """Our hooks in the repository's own folder that git does not run, because `core.hooksPath` names another folder."""
-    own = Repository(git_dir).common_dir / "hooks"
+    own = GitRepository(git_dir).common_dir / "hooks"
     return () if hooks_folder(git_dir) == own else tuple(name for name in _NAMES[kind] if _is_ours(own / name))
 
 
@@ -177,7 +177,7 @@ def remove_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
 
     Raises UsageError `not_a_repository`, GitopsError `storage_failed`.
     """
-    return erase_hooks(Repository(git_dir).common_dir / "hooks", kind)
+    return erase_hooks(GitRepository(git_dir).common_dir / "hooks", kind)
 
 
 def erase_hooks(folder: Path, kind: HookKind) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageErr
 from gitops.git.command import GitProgram, Output
 from gitops.git.objects import check_updates, is_below, is_id, is_ref
 from gitops.git.port import ZERO, RefUpdate
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 
 _MAX_TEXT = 4000
 # The time of a fetch grows with the square of their number, and an argument list has an end: any person may push many branches.
@@ -300,7 +300,7 @@ class ProgramRemote:
 class SelfRemote:
     """Implements GitRemote for a program that runs where the repository is: in a server hook, or on one machine."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: GitRepository) -> None:
         """`repository` is both sides."""
         self._repository = repository
 

@@ -60,7 +60,7 @@ _OUTSIDE = (ConfigLevel.PROGRAMDATA, ConfigLevel.SYSTEM, ConfigLevel.XDG, Config
 _MAX_TAGS = 8
 
 
-class Repository:
+class GitRepository:
     """Implements GitStore on one repository; may be used from several threads."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Repository:
             raise GitopsError(Code.GIT_FAILED, f"the repository has grafts, which rewrite history; remove {grafts}")
 
     @classmethod
-    def discover(cls, start: str | Path, *, environ: Mapping[str, str] | None = None) -> Repository:
+    def discover(cls, start: str | Path, *, environ: Mapping[str, str] | None = None) -> GitRepository:
         """Open the repository that the folder `start` is in. Raises UsageError `not_a_repository`."""
         with _failures(os.fspath(start)):
             found = pygit2.discover_repository(os.fspath(start))

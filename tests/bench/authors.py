@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tests.bench.measure import ROOT, Effort, Figure, repeated
 
 if TYPE_CHECKING:
-    from gitops.git.repository import Repository
+    from gitops.git.repository import GitRepository
 
 _COMMITS = 10_000
 _MERGES = 1_600
@@ -27,12 +27,12 @@ _FILES = {
 
 def figures(effort: Effort) -> Iterator[Figure]:
     """Both histories; each sample starts without what an earlier one has read."""
-    from gitops.git.repository import Repository
+    from gitops.git.repository import GitRepository
 
     place = effort.folder("authors") / "far.git"
     argv = ("git", "init", "-q", "--bare", "-b", "main", str(place))
     subprocess.run(argv, env=effort.environment(), cwd=ROOT, check=True, capture_output=True)
-    repository = Repository(place, environ=effort.environment())
+    repository = GitRepository(place, environ=effort.environment())
     commits, merges = (_COMMITS // 100, _MERGES // 100) if effort.quick else (_COMMITS, _MERGES)
     root = _commit(repository, 0, repository.write_files(None, {**_FILES, "cluster/a.pg": _schema(0)}))
     for label, head in (
@@ -42,7 +42,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
         yield Figure(label, "ms", repeated(effort.samples, partial(_search, repository, root, head)), goal=_GOAL_MS)
 
 
-def _search(repository: Repository, root: str, head: str) -> None:
+def _search(repository: GitRepository, root: str, head: str) -> None:
     from gitops.cluster.approvals.counting import CountedCommits
     from gitops.cluster.approvals.origins import Origins, Unapplied
     from gitops.cluster.config.trust_root import trust_root
@@ -57,7 +57,7 @@ def _search(repository: Repository, root: str, head: str) -> None:
         raise RuntimeError("unsigned commits without a push have no known author")
 
 
-def _line(repository: Repository, root: str, length: int) -> str:
+def _line(repository: GitRepository, root: str, length: int) -> str:
     """Unsigned commits that each change the schema of the graph."""
     head = root
     for number in range(1, length + 1):
@@ -66,7 +66,7 @@ def _line(repository: Repository, root: str, length: int) -> str:
     return head
 
 
-def _criss_cross(repository: Repository, root: str, merges: int) -> str:
+def _criss_cross(repository: GitRepository, root: str, merges: int) -> str:
     """Two lines that merge each other again and again; no merge is what merging gives."""
     base = repository.commit(root).tree
     left, right = (
@@ -79,7 +79,7 @@ def _criss_cross(repository: Repository, root: str, merges: int) -> str:
     return left
 
 
-def _commit(repository: Repository, number: int, tree: str, *parents: str) -> str:
+def _commit(repository: GitRepository, number: int, tree: str, *parents: str) -> str:
     from gitops.git.port import NewCommit, Person
 
     author = Person("mallory", "mallory@example.org", 1_700_000_000 + number)

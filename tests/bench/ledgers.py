@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gitops.cluster.ledger.port import LedgerStore
     from gitops.cluster.model.ledger import LedgerEntry
     from gitops.git.port import GitRemote
-    from gitops.git.repository import Repository
+    from gitops.git.repository import GitRepository
 
 _CLUSTER = "bench"
 _RESOURCES = 40
@@ -82,7 +82,7 @@ def _store_figures(effort: Effort, label: str, ledger: LedgerStore, trust: Mappi
     yield Figure(f"lock and unlock: {label}", "ms", repeated(effort.samples, locked))
 
 
-def _junk_figure(effort: Effort, repository: Repository, ledger: LedgerStore) -> Figure:
+def _junk_figure(effort: Effort, repository: GitRepository, ledger: LedgerStore) -> Figure:
     """What a plan reads of approvals where a thousand branches, each with a long history, were pushed among them."""
     from tests.support.junk import push_junk
 
@@ -96,7 +96,7 @@ def _junk_figure(effort: Effort, repository: Repository, ledger: LedgerStore) ->
     )
 
 
-def _signature_figures(effort: Effort, repository: Repository, key: Path) -> Iterator[Figure]:
+def _signature_figures(effort: Effort, repository: GitRepository, key: Path) -> Iterator[Figure]:
     from gitops.cluster.ledger.chain import ledger_ref
     from gitops.git.signatures import sign, verify_commit
 
@@ -131,15 +131,15 @@ def _trust(home: Path, environ: Mapping[str, str]) -> tuple[Path, Mapping[str, b
     return home / "bot", {CONFIG_FILE: _CONFIG, DEFAULT_SIGNERS: "".join(lines).encode()}
 
 
-def _repository(path: Path, environ: Mapping[str, str]) -> Repository:
-    from gitops.git.repository import Repository
+def _repository(path: Path, environ: Mapping[str, str]) -> GitRepository:
+    from gitops.git.repository import GitRepository
 
     argv = ("git", "init", "-q", "--bare", "-b", "main", str(path))
     subprocess.run(argv, env=environ, cwd=ROOT, check=True, capture_output=True)
-    return Repository(path, environ=environ)
+    return GitRepository(path, environ=environ)
 
 
-def _branch(repository: Repository, remote: GitRemote, key: Path) -> LedgerStore:
+def _branch(repository: GitRepository, remote: GitRemote, key: Path) -> LedgerStore:
     from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
     from gitops.git.port import Person
     from gitops.repository.wiring.system import SystemClock

@@ -20,7 +20,7 @@ from gitops.forge.refs.local import LocalForge
 from gitops.forge.refs.records import head_ref, meta_ref
 from gitops.git.port import ZERO, GitRemote, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.contract.own_forge_suite import (
     AT,
     BOT,
@@ -39,14 +39,14 @@ from tests.support.git_http import GitServer
 from tests.support.memory_forge import MemoryForge
 
 
-def history(repository: Repository) -> tuple[str, ...]:
+def history(repository: GitRepository) -> tuple[str, ...]:
     """Three commits in a row; the same ones in every repository."""
     first = commit(repository, {"a": b"1"}, message="first\n")
     second = commit(repository, {"a": b"2"}, first, message="second\n")
     return first, second, commit(repository, {"a": b"3"}, second, message="third\n")
 
 
-def clone(path: Path, url: str) -> tuple[Repository, GitRemote]:
+def clone(path: Path, url: str) -> tuple[GitRepository, GitRemote]:
     """An empty repository that knows the history, and its way to the forge; without `url` the forge itself."""
     repository = opened(path if path.exists() else bare(path))
     history(repository)
@@ -81,7 +81,7 @@ class Repositories:
 
     far: Path
     url: str
-    made: list[Repository] = field(default_factory=list)
+    made: list[GitRepository] = field(default_factory=list)
 
     def make(self, bot: Person) -> LocalForge:
         path = self.far if not self.url else self.far.with_name(f"clone-{len(self.made)}.git")

@@ -13,7 +13,7 @@ import pytest
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
 from gitops.git.port import ZERO, GitRemote, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.git_fixture import bare, branch, commit, environment, hook, opened
 from tests.support.git_http import Drop, GitServer
 
@@ -26,7 +26,7 @@ class World:
     """A remote repository, a local one, and the way between them."""
 
     remote: GitRemote
-    local: Repository
+    local: GitRepository
     far: Path
     url: str
 
@@ -281,7 +281,9 @@ def test_fifty_races_have_one_winner_each(tmp_path: Path, http: GitServer, kind:
     assert remote.refs("refs/locks") == dict(sorted((f"refs/locks/{n}", ids[w][n]) for n, w in enumerate(won)))
 
 
-def _client(http: GitServer, tmp_path: Path, user: str = "bot", **options: float) -> tuple[ProgramRemote, Repository]:
+def _client(
+    http: GitServer, tmp_path: Path, user: str = "bot", **options: float
+) -> tuple[ProgramRemote, GitRepository]:
     local = opened(bare(tmp_path / "local.git"))
     return ProgramRemote(local.git_dir, http.url("far.git", user), environ=environment(tmp_path), **options), local
 

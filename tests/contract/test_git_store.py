@@ -14,7 +14,7 @@ import pytest
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.git.command import Quarantine
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.git_fixture import ALICE, bare, branch, commit, environment, hook, opened, public_key, run, ssh_key
 
 MAIN = "refs/heads/main"
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Repository:
+def store(path: Path) -> GitRepository:
     return opened(path)
 
 
@@ -34,11 +34,11 @@ def git(path: Path, *arguments: str, stdin: bytes = b"") -> str:
     return run("git", f"--git-dir={path}", *arguments, home=path.parent, stdin=stdin)
 
 
-def tree_of(store: Repository, files: dict[str, bytes]) -> str:
+def tree_of(store: GitRepository, files: dict[str, bytes]) -> str:
     return store.write_files(None, files)
 
 
-def test_commits_are_those_of_git(path: Path, store: Repository) -> None:
+def test_commits_are_those_of_git(path: Path, store: GitRepository) -> None:
     tree = tree_of(store, {"a": b"1"})
     first = store.write_commit(NewCommit(tree, (), ALICE, "first\n\nbody\n"), signing_key=None)
     person = ("-c", f"user.name={ALICE.name}")
@@ -60,13 +60,13 @@ def test_commits_are_those_of_git(path: Path, store: Repository) -> None:
         (ALICE, "m\0hidden"),
     ],
 )
-def test_people_cannot_write_headers(store: Repository, author: Person, message: str) -> None:
+def test_people_cannot_write_headers(store: GitRepository, author: Person, message: str) -> None:
     with pytest.raises(GitopsError) as caught:
         store.write_commit(NewCommit(tree_of(store, {}), (), author, message), signing_key=None)
     assert caught.value.code == "git_failed"
 
 
-def test_a_commit_needs_its_tree_and_parents(store: Repository) -> None:
+def test_a_commit_needs_its_tree_and_parents(store: GitRepository) -> None:
     tree = tree_of(store, {})
     for new in (
         NewCommit("1" * 40, (), ALICE, "m"),
@@ -78,7 +78,7 @@ def test_a_commit_needs_its_tree_and_parents(store: Repository) -> None:
         assert caught.value.code == "git_object_missing"
 
 
-def test_a_signed_commit_is_good_to_us_and_to_git(path: Path, store: Repository, tmp_path: Path) -> None:
+def test_a_signed_commit_is_good_to_us_and_to_git(path: Path, store: GitRepository, tmp_path: Path) -> None:
     key = ssh_key(tmp_path, "alice")
     signed = commit(store, {"a": b"1"}, signing_key=str(key))
     assert signed == commit(store, {"a": b"1"}, signing_key=str(key))
@@ -90,13 +90,13 @@ def test_a_signed_commit_is_good_to_us_and_to_git(path: Path, store: Repository,
     assert store.commit(signed).message == "change\n"
 
 
-def test_signing_without_a_key_fails(store: Repository, tmp_path: Path) -> None:
+def test_signing_without_a_key_fails(store: GitRepository, tmp_path: Path) -> None:
     with pytest.raises(GitopsError) as caught:
         commit(store, {}, signing_key=str(tmp_path / "none"))
     assert caught.value.code == "signing_failed"
 
 
-def test_revisions(path: Path, store: Repository) -> None:
+def test_revisions(path: Path, store: GitRepository) -> None:
     one = commit(store, {"a": b"1"})
     branch(store, MAIN, one)
     git(path, "tag", "-m", "t", "v1", one)
@@ -119,7 +119,7 @@ def test_revisions(path: Path, store: Repository) -> None:
         assert store.resolve(revision) is None
 
 
-def test_history(store: Repository) -> None:
+def test_history(store: GitRepository) -> None:
     root = commit(store, {"r": b""})
     left = commit(store, {"l": b""}, root)
     right = commit(store, {"x": b""}, root)
@@ -142,7 +142,7 @@ def test_history(store: Repository) -> None:
     assert store.commits_between(merge, root) == ()
 
 
-def test_merge_and_replay_are_those_of_git(path: Path, store: Repository) -> None:
+def test_merge_and_replay_are_those_of_git(path: Path, store: GitRepository) -> None:
     text = b"".join(b"%d\n" % n for n in range(20))
     base = commit(store, {"f": text, "keep": b"1"})
     ours = commit(store, {"f": text.replace(b"2\n", b"two\n", 1)}, base)
@@ -192,7 +192,7 @@ def test_who_may_only_read_a_repository_merges_in_it() -> None:
         assert opened(path).resolve(merged) is None
 
 
-def test_refs_move_by_compare_and_swap(store: Repository) -> None:
+def test_refs_move_by_compare_and_swap(store: GitRepository) -> None:
     one, two = commit(store, {"a": b"1"}), commit(store, {"a": b"2"})
     store.update_refs([RefUpdate(MAIN, ZERO, one), RefUpdate("refs/x/y", ZERO, two)])
     for stale in (
@@ -211,14 +211,14 @@ def test_refs_move_by_compare_and_swap(store: Repository) -> None:
     assert caught.value.code == "git_failed"
 
 
-def test_a_ref_that_is_locked_is_a_conflict(path: Path, store: Repository) -> None:
+def test_a_ref_that_is_locked_is_a_conflict(path: Path, store: GitRepository) -> None:
     one = commit(store, {})
     (path / "refs/heads/main.lock").touch()
     with pytest.raises(ConflictError):
         store.update_refs([RefUpdate(MAIN, ZERO, one)])
 
 
-def test_a_symbolic_ref_does_not_redirect_a_write(path: Path, store: Repository) -> None:
+def test_a_symbolic_ref_does_not_redirect_a_write(path: Path, store: GitRepository) -> None:
     one, two = commit(store, {"a": b"1"}), commit(store, {"a": b"2"})
     branch(store, MAIN, one)
     git(path, "symbolic-ref", "refs/gitops/ledger", MAIN)
@@ -226,7 +226,7 @@ def test_a_symbolic_ref_does_not_redirect_a_write(path: Path, store: Repository)
     assert store.refs("refs") == {"refs/gitops/ledger": two, MAIN: one}
 
 
-def test_a_symbolic_ref_names_another_that_need_not_exist(path: Path, store: Repository) -> None:
+def test_a_symbolic_ref_names_another_that_need_not_exist(path: Path, store: GitRepository) -> None:
     git(path, "symbolic-ref", "HEAD", "refs/heads/unborn")
     branch(store, MAIN, commit(store, {}))
     assert store.symbolic_target("HEAD") == "refs/heads/unborn"
@@ -234,14 +234,14 @@ def test_a_symbolic_ref_names_another_that_need_not_exist(path: Path, store: Rep
     assert store.symbolic_target("refs/heads/absent") is None
 
 
-def test_replacement_refs_change_nothing(path: Path, store: Repository) -> None:
+def test_replacement_refs_change_nothing(path: Path, store: GitRepository) -> None:
     one, other = commit(store, {"a": b"1"}), commit(store, {"a": b"2"})
     git(path, "replace", one, other)
     assert store.read(store.commit(one).tree, "a") == b"1"
     assert store.changed_paths(store.commit(other).tree, store.commit(one).tree) == ("a",)
 
 
-def test_grafts_are_refused(path: Path, store: Repository) -> None:
+def test_grafts_are_refused(path: Path, store: GitRepository) -> None:
     one = commit(store, {"a": b"1"})
     (path / "info").mkdir(exist_ok=True)
     (path / "info/grafts").write_text(f"{one}\n")
@@ -250,7 +250,7 @@ def test_grafts_are_refused(path: Path, store: Repository) -> None:
     assert caught.value.code == "git_failed"
 
 
-def test_a_shallow_repository_does_not_guess(path: Path, store: Repository, tmp_path: Path) -> None:
+def test_a_shallow_repository_does_not_guess(path: Path, store: GitRepository, tmp_path: Path) -> None:
     one = commit(store, {"a": b"1"})
     two = commit(store, {"a": b"2"}, one)
     branch(store, MAIN, two)
@@ -269,7 +269,7 @@ def test_a_shallow_repository_does_not_guess(path: Path, store: Repository, tmp_
         assert caught.value.code == "shallow_repository"
 
 
-def test_a_history_that_was_fetched_meanwhile_is_seen_after_opening_anew(tmp_path: Path, store: Repository) -> None:
+def test_a_history_that_was_fetched_meanwhile_is_seen_after_opening_anew(tmp_path: Path, store: GitRepository) -> None:
     first = commit(store, {"a": b"1"}, message="first\n")
     tip = commit(store, {"a": b"2"}, first, message="tip\n")
     store.update_refs([RefUpdate(MAIN, ZERO, tip)])
@@ -282,7 +282,7 @@ def test_a_history_that_was_fetched_meanwhile_is_seen_after_opening_anew(tmp_pat
     assert [c.id for c in late.commits_between(None, tip)] == [tip, first]
 
 
-def test_what_is_missing_is_said(store: Repository) -> None:
+def test_what_is_missing_is_said(store: GitRepository) -> None:
     tree = tree_of(store, {})
     for call in (
         lambda: store.commit("1" * 40),
@@ -302,7 +302,7 @@ def test_what_is_missing_is_said(store: Repository) -> None:
         assert caught.value.code == "git_object_missing"
 
 
-def test_tags_of_tags_end(store: Repository) -> None:
+def test_tags_of_tags_end(store: GitRepository) -> None:
     target = commit(store, {})
     for number in range(9):
         kind = b"tag" if number else b"commit"
@@ -310,7 +310,7 @@ def test_tags_of_tags_end(store: Repository) -> None:
     assert store.resolve(target) is None
 
 
-def test_a_damaged_object_is_an_integrity_error(path: Path, store: Repository) -> None:
+def test_a_damaged_object_is_an_integrity_error(path: Path, store: GitRepository) -> None:
     one = commit(store, {"a": b"1"})
     loose = path / "objects" / one[:2] / one[2:]
     loose.chmod(0o644)
@@ -321,12 +321,12 @@ def test_a_damaged_object_is_an_integrity_error(path: Path, store: Repository) -
 
 
 @pytest.mark.parametrize("raw", [b"no end", b"tree x\n\nm", b"bad-header\n\nm"])
-def test_a_malformed_commit_is_an_integrity_error(store: Repository, raw: bytes) -> None:
+def test_a_malformed_commit_is_an_integrity_error(store: GitRepository, raw: bytes) -> None:
     with pytest.raises(IntegrityError):
         store.commit(store._write("commit", raw))
 
 
-def test_an_odd_person_line_of_old_histories_is_read(store: Repository) -> None:
+def test_an_odd_person_line_of_old_histories_is_read(store: GitRepository) -> None:
     tree = tree_of(store, {}).encode()
     read = store.commit(store._write("commit", b"tree %s\nauthor nobody\ncommitter \xff <x@y> 1 +0100\n\n\xff" % tree))
     assert read.author == Person("nobody", "")
@@ -334,26 +334,26 @@ def test_an_odd_person_line_of_old_histories_is_read(store: Repository) -> None:
 
 
 def test_only_a_repository_opens(tmp_path: Path, path: Path) -> None:
-    for opening in (Repository, Repository.discover):
+    for opening in (GitRepository, GitRepository.discover):
         with pytest.raises(UsageError) as caught:
             opening(tmp_path / "none")
         assert caught.value.code == "not_a_repository"
     (path / "sub").mkdir()
     with pytest.raises(UsageError):
-        Repository(path / "sub")
+        GitRepository(path / "sub")
 
 
 def test_work_trees_and_linked_work_trees(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     run("git", "init", "-q", "-b", "main", str(tmp_path / "work"), home=home)
-    work = Repository(tmp_path / "work", environ=environment(home))
+    work = GitRepository(tmp_path / "work", environ=environment(home))
     one = commit(work, {"a": b"1"})
     branch(work, MAIN, one)
     run(
         "git", "worktree", "add", "-q", "-b", "side", str(tmp_path / "linked"), "main", home=home, cwd=tmp_path / "work"
     )
-    linked = Repository.discover(tmp_path / "linked", environ=environment(home))
+    linked = GitRepository.discover(tmp_path / "linked", environ=environment(home))
     assert linked.work_tree == f"{tmp_path}/linked/"
     assert linked.resolve("HEAD") == linked.resolve("refs/heads/side") == one
     branch(linked, "refs/gitops/x", one)
@@ -361,24 +361,26 @@ def test_work_trees_and_linked_work_trees(tmp_path: Path) -> None:
     (tmp_path / "work/.git/info").mkdir(exist_ok=True)
     (tmp_path / "work/.git/info/grafts").write_text(f"{one}\n")
     with pytest.raises(GitopsError):
-        Repository(tmp_path / "linked", environ=environment(home))
+        GitRepository(tmp_path / "linked", environ=environment(home))
 
 
 def test_inherited_git_variables_do_not_redirect(
-    tmp_path: Path, store: Repository, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, store: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = bare(tmp_path / "other.git")
     for name, value in (("GIT_DIR", str(other)), ("GIT_OBJECT_DIRECTORY", f"{other}/objects")):
         monkeypatch.setenv(name, value)
     misled = {"GIT_DIR": str(other), "GIT_INDEX_FILE": "/x", "GIT_CONFIG_COUNT": "1", "GIT_NAMESPACE": "n"}
-    store = Repository(store.git_dir, environ=environment(tmp_path, **misled, GIT_OBJECT_DIRECTORY=f"{other}/objects"))
+    store = GitRepository(
+        store.git_dir, environ=environment(tmp_path, **misled, GIT_OBJECT_DIRECTORY=f"{other}/objects")
+    )
     one = commit(store, {"a": b"1"})
     branch(store, MAIN, one)
     assert (store.refs("refs"), opened(other).refs("refs")) == ({MAIN: one}, {})
     assert opened(other).resolve(one) is None
 
 
-def test_a_hook_reads_a_push_that_is_not_accepted_yet(tmp_path: Path, path: Path, store: Repository) -> None:
+def test_a_hook_reads_a_push_that_is_not_accepted_yet(tmp_path: Path, path: Path, store: GitRepository) -> None:
     client = opened(bare(tmp_path / "client.git"))
     one = commit(client, {"a": b"1"})
     branch(client, MAIN, one)
@@ -388,7 +390,7 @@ def test_a_hook_reads_a_push_that_is_not_accepted_yet(tmp_path: Path, path: Path
     seen |= dict.fromkeys(("GIT_QUARANTINE_PATH", "GIT_OBJECT_DIRECTORY"), f"{tmp_path}/kept")
     quarantine = Quarantine.from_environment(seen)
     assert quarantine is not None
-    inside = Repository(path, environ=environment(tmp_path), quarantine=quarantine)
+    inside = GitRepository(path, environ=environment(tmp_path), quarantine=quarantine)
     assert inside.read(inside.commit(one).tree, "a") == b"1"
     with pytest.raises(GitopsError) as caught:
         inside.update_refs([RefUpdate(MAIN, ZERO, one)])
@@ -397,7 +399,7 @@ def test_a_hook_reads_a_push_that_is_not_accepted_yet(tmp_path: Path, path: Path
     assert Quarantine.from_environment({"GIT_OBJECT_DIRECTORY": "x"}) is None
 
 
-def test_threads_may_share_a_store(store: Repository) -> None:
+def test_threads_may_share_a_store(store: GitRepository) -> None:
     parent = commit(store, {"a": b"0"})
     failures: list[BaseException] = []
 

@@ -8,7 +8,7 @@ import pytest
 
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import EntryType
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.git_fixture import bare, opened, run
 
 
@@ -18,7 +18,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Repository:
+def store(path: Path) -> GitRepository:
     return opened(path)
 
 
@@ -32,7 +32,7 @@ def raw_tree(path: Path, *rows: tuple[str, str, str]) -> str:
     return git(path, "hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=data)
 
 
-def test_trees_are_those_of_git(path: Path, store: Repository) -> None:
+def test_trees_are_those_of_git(path: Path, store: GitRepository) -> None:
     files = {"b.txt": b"1", "a/x": b"2", "a/y/z": b"3", "a.b": b"4", "a0": b"5", "ü": b""}
     tree = store.write_files(None, files)
     listed = git(path, "-c", "core.quotePath=false", "ls-tree", "-r", "--name-only", tree).splitlines()
@@ -49,7 +49,7 @@ def test_trees_are_those_of_git(path: Path, store: Repository) -> None:
     assert {name: store.read(tree, name) for name in files} == files
 
 
-def test_a_folder_is_listed_without_a_look_at_its_files(path: Path, store: Repository) -> None:
+def test_a_folder_is_listed_without_a_look_at_its_files(path: Path, store: GitRepository) -> None:
     tree = raw_tree(path, ("100644", "gone", "1" * 40))
     (entry,) = store.entries(tree)
     assert (entry.name, entry.id) == ("gone", "1" * 40)
@@ -57,7 +57,7 @@ def test_a_folder_is_listed_without_a_look_at_its_files(path: Path, store: Repos
         store.size(entry.id)
 
 
-def test_edits_keep_the_rest_and_drop_empty_folders(store: Repository) -> None:
+def test_edits_keep_the_rest_and_drop_empty_folders(store: GitRepository) -> None:
     tree = store.write_files(None, {"a/b/c": b"1", "d": b"2", "e/f": b"3"})
     assert store.write_files(tree, {"a/b/c": None, "e/f": b"4"}) == store.write_files(None, {"d": b"2", "e/f": b"4"})
     assert store.write_files(tree, {"a": None, "nothing/here": None}) == tree
@@ -70,19 +70,19 @@ def test_edits_keep_the_rest_and_drop_empty_folders(store: Repository) -> None:
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "/a", "a/", "a//b", "a/../b", ".git/x", "a/.GIT", "a\0b", "x/" * 64 + "x"]
 )
-def test_unsafe_paths_are_not_written(store: Repository, name: str) -> None:
+def test_unsafe_paths_are_not_written(store: GitRepository, name: str) -> None:
     with pytest.raises(GitopsError) as caught:
         store.write_files(None, {name: b""})
     assert caught.value.code == "source_name_unsafe"
 
 
-def test_a_path_is_not_both_file_and_folder(store: Repository) -> None:
+def test_a_path_is_not_both_file_and_folder(store: GitRepository) -> None:
     for files in ({"a": b"", "a/b": b""}, {"a/b": b"", "a": b""}):
         with pytest.raises(GitopsError):
             store.write_files(None, files)
 
 
-def test_links_and_submodules_are_never_followed(path: Path, store: Repository) -> None:
+def test_links_and_submodules_are_never_followed(path: Path, store: GitRepository) -> None:
     inner = store.write_files(None, {"f": b"secret"})
     blob = store.entries(inner)[0].id
     link = git(path, "hash-object", "-w", "--stdin", stdin=b"real")
@@ -100,7 +100,7 @@ def test_links_and_submodules_are_never_followed(path: Path, store: Repository) 
     assert store.changed_paths(None, tree) == ("link", "real/f", "sub", "x")
 
 
-def test_malformed_trees_are_refused(path: Path, store: Repository) -> None:
+def test_malformed_trees_are_refused(path: Path, store: GitRepository) -> None:
     blob = store.entries(store.write_files(None, {"f": b""}))[0].id
     for rows in (
         [("100644", "a", blob), ("100644", "a", blob)],
@@ -112,7 +112,7 @@ def test_malformed_trees_are_refused(path: Path, store: Repository) -> None:
             store.entries(raw_tree(path, *rows))
 
 
-def test_a_deep_tree_exhausts_nothing(path: Path, store: Repository) -> None:
+def test_a_deep_tree_exhausts_nothing(path: Path, store: GitRepository) -> None:
     tree = store.write_files(None, {"f": b""})
     for _ in range(2100):
         tree = store._write("tree", b"40000 d\0" + bytes.fromhex(tree))
@@ -122,7 +122,7 @@ def test_a_deep_tree_exhausts_nothing(path: Path, store: Repository) -> None:
     assert store.read(tree, "d/" * 2100 + "f") == b""
 
 
-def test_a_tree_bomb_is_bounded(store: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_bomb_is_bounded(store: GitRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gitops.git.trees.MAX_VISITED", 5000)
     tree = store.write_files(None, {str(n): b"" for n in range(10)})
     for _ in range(10):
@@ -132,7 +132,7 @@ def test_a_tree_bomb_is_bounded(store: Repository, monkeypatch: pytest.MonkeyPat
     assert caught.value.code == "source_too_large"
 
 
-def test_changed_paths_are_those_of_git(path: Path, store: Repository) -> None:
+def test_changed_paths_are_those_of_git(path: Path, store: GitRepository) -> None:
     old = store.write_files(None, {"same/a": b"1", "mod": b"1", "gone/x/y": b"1", "swap": b"1", "turn/a": b"1"})
     new = store.write_files(None, {"same/a": b"1", "mod": b"2", "swap/in": b"1", "turn": b"2", "new": b"3"})
     listed = git(path, "diff-tree", "-r", "--no-renames", "--name-only", old, new).splitlines()

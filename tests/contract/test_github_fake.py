@@ -14,7 +14,7 @@ from gitops.forge.github import check_signature, decode, decode_file
 from gitops.forge.port import CheckState, CheckStatus, Permission, RequestState
 from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import ProgramRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.forge_world import MAIN
 from tests.support.forges import landing
 from tests.support.forges.github_forms import delivery
@@ -41,7 +41,7 @@ def hub(tmp_path: Path) -> Iterator[OverHttp]:
         yield running
 
 
-def _clone(hub: OverHttp, path: Path, token: str) -> tuple[Repository, ProgramRemote]:
+def _clone(hub: OverHttp, path: Path, token: str) -> tuple[GitRepository, ProgramRemote]:
     url = hub.server.git_url.replace("//", f"//x-access-token:{token}@", 1)
     repository = opened(bare(path))
     remote = ProgramRemote(repository.git_dir, url, environ=environment(path.parent))

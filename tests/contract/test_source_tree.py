@@ -126,10 +126,10 @@ def build(request: pytest.FixtureRequest, tmp_path: Path) -> Build:
     def repository(files: dict[str, bytes], special: dict[str, EntryType], limits: SourceLimits | None) -> SourceTree:
         if importlib.util.find_spec("gitops.git.repository") is None:
             pytest.skip("the git driver is not part of this build")
-        from gitops.git.repository import Repository
+        from gitops.git.repository import GitRepository
 
         tree_id = real_tree(tmp_path, files, special)
-        return CommitTree(Repository(tmp_path), tree_id, limits=limits)
+        return CommitTree(GitRepository(tmp_path), tree_id, limits=limits)
 
     def make(
         files: dict[str, bytes] | None = None,

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from gitops.doctor.jobs import job_findings
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.init.files import REQUIREMENTS
 from tests.support.actions.runner import Job
 from tests.support.actions.scaffolds import INSTALL, PIP, made
@@ -117,7 +117,7 @@ WRITES = ("gitops-command", "gitops-apply", "gitops-sweep", "gitops-drift", "git
 
 def checkout_of_a_request(folder: Path, install: Mapping[str, bytes], brought: Mapping[str, bytes]) -> None:
     """What a runner of GitLab leaves: the work tree of a request that brings these files, and the target branch as a ref."""
-    opened = Repository(bare(folder.parent / "origin.git"), environ=environment(folder.parent))
+    opened = GitRepository(bare(folder.parent / "origin.git"), environ=environment(folder.parent))
     target = commit(opened, install)
     branch(opened, "refs/heads/main", target)
     branch(opened, "refs/heads/request", commit(opened, brought, target))

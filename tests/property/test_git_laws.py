@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gitops.git.objects import format_commit, is_ref, parse_commit, read_commit, with_signature
 from gitops.git.port import NewCommit, Person
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.effort import cases
 from tests.support.git_fixture import bare, opened, run
 
@@ -21,7 +21,7 @@ FILES = st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), s
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[Repository]:
+def store() -> Iterator[GitRepository]:
     with tempfile.TemporaryDirectory() as folder:
         yield opened(bare(Path(folder) / "laws.git"))
 
@@ -33,7 +33,9 @@ def consistent(files: dict[str, bytes]) -> dict[str, bytes]:
 
 @given(FILES.map(consistent), FILES.map(consistent))
 @settings(max_examples=cases(60))
-def test_a_difference_is_exactly_what_differs(store: Repository, old: dict[str, bytes], new: dict[str, bytes]) -> None:
+def test_a_difference_is_exactly_what_differs(
+    store: GitRepository, old: dict[str, bytes], new: dict[str, bytes]
+) -> None:
     trees = store.write_files(None, old), store.write_files(None, new)
     differing = sorted(p for p in old.keys() | new.keys() if old.get(p) != new.get(p))
     assert list(store.changed_paths(*trees)) == differing
@@ -43,7 +45,7 @@ def test_a_difference_is_exactly_what_differs(store: Repository, old: dict[str, 
 @given(FILES.map(consistent), FILES.map(consistent))
 @settings(max_examples=cases(60))
 def test_edits_lead_to_the_tree_of_their_result(
-    store: Repository, old: dict[str, bytes], new: dict[str, bytes]
+    store: GitRepository, old: dict[str, bytes], new: dict[str, bytes]
 ) -> None:
     edits = {path: None for path in old if path not in new} | new
     edited = store.write_files(store.write_files(None, old), consistent_edits(edits))
@@ -66,7 +68,7 @@ GRAPHS = st.lists(st.tuples(st.lists(st.integers(0, 11), max_size=3), st.integer
 
 @given(GRAPHS)
 @settings(max_examples=cases(40))
-def test_ancestry_is_reachability_whatever_the_dates(store: Repository, graph: list[tuple[list[int], int]]) -> None:
+def test_ancestry_is_reachability_whatever_the_dates(store: GitRepository, graph: list[tuple[list[int], int]]) -> None:
     tree = store.write_files(None, {})
     ids: list[str] = []
     above: list[set[str]] = []
@@ -107,7 +109,7 @@ def test_commits_there_and_back(name: str, message: str, time: int, parents: int
 
 @given(st.text(alphabet="ab/.@{}~^:?*[\\ -ü", max_size=8))
 @settings(max_examples=cases(150))
-def test_refs_are_those_of_git(store: Repository, rest: str) -> None:
+def test_refs_are_those_of_git(store: GitRepository, rest: str) -> None:
     name = f"refs/{rest}"
     assert is_ref(name) is (
         run("git", "check-ref-format", "--normalize", name, home=Path(store.git_dir), check=False) == name

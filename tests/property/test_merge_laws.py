@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gitops.git import trees as git_trees
 from gitops.git.port import NewCommit
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.effort import cases
 from tests.support.git_fixture import ALICE, bare, commit, opened
 
@@ -29,7 +29,7 @@ Files = dict[str, bytes]
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[Repository]:
+def store() -> Iterator[GitRepository]:
     with tempfile.TemporaryDirectory() as folder:
         yield opened(bare(Path(folder) / "laws.git"))
 
@@ -57,7 +57,7 @@ def edited(draw: st.DrawFn, files: Files) -> Files:
 @given(data=st.data(), files=FILES.map(consistent))
 @settings(max_examples=cases(600))
 def test_sides_that_differ_elsewhere_are_merged_as_by_libgit2(
-    store: Repository, data: st.DataObject, files: Files
+    store: GitRepository, data: st.DataObject, files: Files
 ) -> None:
     ours, theirs = data.draw(edited(files)), data.draw(edited(files))
     base, one, other = (store.write_files(None, each) for each in (files, ours, theirs))
@@ -72,7 +72,7 @@ def test_sides_that_differ_elsewhere_are_merged_as_by_libgit2(
 
 @given(data=st.data())
 @settings(max_examples=cases(600))
-def test_a_merge_of_any_history_is_that_of_libgit2(store: Repository, data: st.DataObject) -> None:
+def test_a_merge_of_any_history_is_that_of_libgit2(store: GitRepository, data: st.DataObject) -> None:
     """Also of a history in which two commits have several best common ancestors."""
     heads = [commit(store, data.draw(FILES.map(consistent)))]
     for _ in range(data.draw(st.integers(1, 6))):
@@ -92,7 +92,7 @@ def test_a_merge_of_any_history_is_that_of_libgit2(store: Repository, data: st.D
     assert store.merge(ours, theirs) == git_trees.merged_index(repo, repo.merge_commits(ours, theirs))
 
 
-def test_two_best_common_ancestors_are_left_to_libgit2(store: Repository) -> None:
+def test_two_best_common_ancestors_are_left_to_libgit2(store: GitRepository) -> None:
     start = commit(store, {"f": b"old\n", "g": b"1\n"})
     changed, other = commit(store, {"f": b"new\n"}, start), commit(store, {"g": b"2\n"}, start)
     kept = commit(store, {"f": b"old\n", "g": b"2\n"}, changed, other)

@@ -35,7 +35,7 @@ from gitops.core.clock import Clock, IdSource
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, GitRemote, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.repository.apply import ClusterMove, move_cluster
 from gitops.repository.project import Project, ProjectTools
 from gitops.repository.wiring.project import open_commit_tree
@@ -122,7 +122,7 @@ class Life:
         keys = {who: self.home / who for who in PEOPLE}
         self.keys = {who: key if key.exists() else ssh_key(self.home, who) for who, key in keys.items()}
         place = self.home / f"{self.name}.git"
-        self.repository: Repository = opened(place if place.exists() else bare(place))
+        self.repository: GitRepository = opened(place if place.exists() else bare(place))
         self.remote: GitRemote = SelfRemote(self.repository)
         if self.url is not None:
             self.remote = ProgramRemote(self.repository.git_dir, self.url, environ=environment(self.home))
@@ -252,7 +252,7 @@ class Life:
         head = self.repository.resolve(LEDGER)
         return tuple(c.id for c in reversed(self.repository.commits_between(None, head or "", first_parent=True)))
 
-    def audit(self, head: str, reader: Repository | None = None, *, scope: AuditScope | None = None) -> AuditReport:
+    def audit(self, head: str, reader: GitRepository | None = None, *, scope: AuditScope | None = None) -> AuditReport:
         """The verdict on a ledger that ends in `head`."""
         reader = reader or self.repository
         return audit(reader, head, CLUSTER, lambda r, tree: open_commit_tree(r, tree, "cluster"), scope)

@@ -15,7 +15,7 @@ from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model.address import Address, graph_address
 from gitops.cluster.model.ledger import Authors, Origin
 from gitops.git.port import NewCommit, Person
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.repository.wiring.local import open_commit_tree
 
 FOLDER = "cluster"
@@ -46,7 +46,7 @@ def schema(*properties: str) -> bytes:
 class History:
     """Commits by their author's name; each is dated later than the one before, and signed if `keys` has one of that name."""
 
-    repository: Repository
+    repository: GitRepository
     keys: dict[str, Path] = field(default_factory=dict)
     pushed: dict[str, tuple[Pushed, ...]] = field(default_factory=dict)
     merged: dict[str, str] = field(default_factory=dict)

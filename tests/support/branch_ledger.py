@@ -17,7 +17,7 @@ from gitops.cluster.model.ledger import EntryKind, LedgerEntry, LedgerState
 from gitops.core.faults import Faults
 from gitops.git.port import GitRemote, NewCommit
 from gitops.git.remote import ProgramRemote, SelfRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.clock import FixedClock
 from tests.support.git_fixture import ALICE, bare, environment, opened, public_key, ssh_key
 
@@ -91,7 +91,7 @@ class World:
             if not path.exists():
                 bare(path)
 
-    def repository(self, clone: str = "one.git") -> Repository:
+    def repository(self, clone: str = "one.git") -> GitRepository:
         """The repository that a handle keeps its objects in."""
         return opened(self.home / clone) if self.url else opened(self.far)
 
@@ -118,7 +118,7 @@ class World:
 
 
 def forge(
-    repository: Repository, entry: LedgerEntry, files: Mapping[str, bytes | None], key: Path | None, *parents: str
+    repository: GitRepository, entry: LedgerEntry, files: Mapping[str, bytes | None], key: Path | None, *parents: str
 ) -> str:
     """An entry commit as an attacker would make it: nothing is checked. `files` are added to those of the first parent."""
     base = repository.commit(parents[0]).tree if parents else None
@@ -153,7 +153,7 @@ def written(revision: int, cluster: str = "library") -> LedgerWrite:
     return LedgerWrite(LedgerState(revision=revision), entry)
 
 
-def entry_at(repository: Repository, commit_id: str) -> LedgerEntry:
+def entry_at(repository: GitRepository, commit_id: str) -> LedgerEntry:
     """The entry document of a commit."""
     content = repository.read(repository.commit(commit_id).tree, ENTRY)
     if content is None:

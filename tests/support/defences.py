@@ -49,7 +49,7 @@ from gitops.forge.refs import records
 from gitops.forge.refs.document_forge import DocumentForge
 from gitops.git import command, remote
 from gitops.git.objects import RawCommit
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.render import markdown
 from gitops.repository import guard
 from gitops.repository import project as bot_project
@@ -188,12 +188,12 @@ def _any_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _replacing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects are read as git shows them: with `refs/replace`."""
-    real = Repository._read
+    real = GitRepository._read
 
-    def read(self: Repository, object_id: str, kind: str) -> bytes:
+    def read(self: GitRepository, object_id: str, kind: str) -> bytes:
         return real(self, self._ref_target(f"refs/replace/{object_id}") or object_id, kind)
 
-    monkeypatch.setattr(Repository, "_read", read)
+    monkeypatch.setattr(GitRepository, "_read", read)
 
 
 def _shell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +308,7 @@ DEFENCES: Mapping[str, Hole] = {
     "objects are not replaced": _replacing,
     "authors do not approve": _without_step(4),
     "commits explain a change": _all(
-        _patched(Repository, "only_merge_base", Repository.merge_base),
+        _patched(GitRepository, "only_merge_base", GitRepository.merge_base),
         _patched(counting.CountedCommits, "explain", lambda *_: True),
         _patched(counting.CountedCommits, "changes", lambda *_: False),
     ),

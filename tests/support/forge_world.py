@@ -25,7 +25,7 @@ from gitops.forge.refs.document_forge import DocumentForge, OperatorSettings
 from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import SelfRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.clock import FixedClock
 from tests.support.git_fixture import bare, commit, opened
 from tests.support.memory_forge import MemoryForge
@@ -258,7 +258,7 @@ class LocalWorld(OwnWorld):
             repository.update_refs([RefUpdate(ref, ZERO, base)])
 
     @property
-    def repository(self) -> Repository:
+    def repository(self) -> GitRepository:
         return opened(self.path)
 
     def forge(self) -> LocalForge:

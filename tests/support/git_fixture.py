@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.pen import new_key
 
 ALICE = Person("Alice", "alice@example.org", 1_700_000_000)
@@ -50,13 +50,13 @@ def bare(path: Path) -> Path:
     return path
 
 
-def opened(path: Path) -> Repository:
+def opened(path: Path) -> GitRepository:
     """The driver on a repository, in the fixed environment."""
-    return Repository(path, environ=environment(path.parent))
+    return GitRepository(path, environ=environment(path.parent))
 
 
 def commit(
-    repository: Repository,
+    repository: GitRepository,
     files: Mapping[str, bytes | None],
     *parents: str,
     message: str = "change\n",
@@ -68,7 +68,7 @@ def commit(
     return repository.write_commit(new, signing_key=signing_key)
 
 
-def branch(repository: Repository, ref: str, commit_id: str, old: str = ZERO) -> None:
+def branch(repository: GitRepository, ref: str, commit_id: str, old: str = ZERO) -> None:
     """Point `ref` at a commit."""
     repository.update_refs([RefUpdate(ref, old, commit_id)])
 

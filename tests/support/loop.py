@@ -39,7 +39,7 @@ from gitops.forge.refs.local import LocalForge
 from gitops.git.hooks import install_hooks
 from gitops.git.port import ZERO, Commit, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.repository.authors import known_origins
 from gitops.repository.guard import record_of, record_push
 from gitops.repository.project import Project
@@ -141,7 +141,7 @@ class Loop:
     folder: Path
     http: GitServer | None = None
     host: Host | None = None
-    _known: dict[str, Repository] = field(default_factory=dict)
+    _known: dict[str, GitRepository] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Its ledgers are audited when the test is over."""
@@ -309,18 +309,18 @@ class Loop:
     # -- git without processes -------------------------------------------------------------------------------------
 
     @property
-    def store(self) -> Repository:
+    def store(self) -> GitRepository:
         """The server's repository."""
         return self._opened(self.server)
 
-    def _opened(self, path: Path) -> Repository:
+    def _opened(self, path: Path) -> GitRepository:
         if str(path) not in self._known:
-            self._known[str(path)] = Repository(path, environ=self.environment("bot"))
+            self._known[str(path)] = GitRepository(path, environ=self.environment("bot"))
         return self._known[str(path)]
 
     def tip(self, ref: str = MAIN) -> str:
         """Where a ref of the server is."""
-        found = Repository(self.server, environ=self.environment("bot")).resolve(ref)
+        found = GitRepository(self.server, environ=self.environment("bot")).resolve(ref)
         if found is None:
             raise AssertionError(f"the server has no {ref}")
         return found
@@ -349,7 +349,7 @@ class Loop:
         """
         store = self._opened(self.workshop) if away else self.store
         if not parents:
-            tip = store.resolve(MAIN) if not away else Repository(self.server).resolve(MAIN)
+            tip = store.resolve(MAIN) if not away else GitRepository(self.server).resolve(MAIN)
             parents = () if tip is None else (tip,)
         base = store.commit(parents[0]).tree if parents else None
         person = Person(who, email(who), TIME)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gitops.cluster.model.approval import APPROVAL_NAMESPACE
 from gitops.git.port import CommitSignature
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 
 ARMOR = "-----BEGIN SSH SIGNATURE-----\nU1NIU0lH\n-----END SSH SIGNATURE-----\n"
 """A signature as the form of a message wants it; it is nobody's."""
@@ -19,7 +19,7 @@ def own_signature(key: str) -> CommitSignature:
     return CommitSignature(signed=True, good=True, key=key, key_type="ssh-ed25519", namespace=APPROVAL_NAMESPACE)
 
 
-def signer(repository: Repository, key: Path | str) -> Callable[[bytes], str]:
+def signer(repository: GitRepository, key: Path | str) -> Callable[[bytes], str]:
     """What signs the JSON of a message with a private key."""
     return partial(repository.sign, signing_key=str(key), namespace=APPROVAL_NAMESPACE)
 

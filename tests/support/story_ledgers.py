@@ -42,12 +42,12 @@ def findings(place: Path) -> list[str]:
     from gitops.cluster.audit.verb import audit
     from gitops.cluster.ledger.chain import LEDGERS
     from gitops.core.errors import GitopsError
-    from gitops.git.repository import Repository
+    from gitops.git.repository import GitRepository
     from gitops.repository.wiring.project import open_commit_tree
 
     found: list[str] = []
     try:
-        reader = Repository(place, environ={})
+        reader = GitRepository(place, environ={})
         heads = reader.refs(LEDGERS.rstrip("/")).items()
     except GitopsError as error:
         return [f"{place}: {error.code}: {error.detail}"]

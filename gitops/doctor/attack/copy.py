@@ -41,7 +41,7 @@ from gitops.core.errors import GitopsError
 from gitops.git.command import GitProgram, run_program
 from gitops.git.hooks import install_hooks
 from gitops.git.port import ZERO, GitReader, NewCommit, Person, RefUpdate
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.repository.guard import PushGuard
 from gitops.repository.project import ClusterAt
 from gitops.repository.wiring.local import open_commit_tree
@@ -254,9 +254,9 @@ class ClusterCopy:
         own = {"HOME": str(self.folder), "GIT_CONFIG_GLOBAL": str(self.folder / "gitconfig")}
         return {**self.rules.environ, **own}
 
-    def store(self) -> Repository:
+    def store(self) -> GitRepository:
         """Open the repository, so that all pushes so far are visible."""
-        return Repository(self.server, environ=self.environment())
+        return GitRepository(self.server, environ=self.environment())
 
     def git(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """Run git in the repository and return its output. Raises AttackInconclusive if it fails."""

@@ -42,7 +42,7 @@ from gitops.doctor.attack.copy import (
 )
 from gitops.git.port import ZERO, GitStore, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.repository.apply import governed_apply, move_cluster
 from gitops.repository.project import Project
 from gitops.repository.wiring.local import open_commit_tree
@@ -381,7 +381,7 @@ class _Behind:
 class _Counted:
     """A repository that stops the attack when some of its methods were called too often: that is counted, not timed."""
 
-    def __init__(self, store: Repository, names: tuple[str, ...], most: int) -> None:
+    def __init__(self, store: GitRepository, names: tuple[str, ...], most: int) -> None:
         """`names` are the methods that are counted together."""
         self._store, self._names, self._most, self.calls = store, names, most, 0
 
@@ -444,7 +444,7 @@ def _junk(copy: ClusterCopy) -> str:
     copy.approve_all()
     local = copy.local()
     counted = _Counted(local.repository, ("commit",), _READ)
-    local.repository = cast(Repository, counted)
+    local.repository = cast(GitRepository, counted)
     local.ledger(copy.rule).approvals()
     outcome, codes = copy.apply()
     if outcome is None or not outcome.converged:

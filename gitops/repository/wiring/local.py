@@ -14,7 +14,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git.command import GitProgram, Quarantine, config_key
 from gitops.git.port import GitReader, Person
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.repository.wiring.system import share_files
 
 
@@ -23,16 +23,16 @@ class LocalRepository:
 
     def __init__(self, path: str, *, environ: Mapping[str, str] | None = None) -> None:
         """Open the repository around a path. Raises UsageError `not_a_repository`, `usage_error`."""
-        self.repository = Repository.discover(path, environ=environ)
+        self.repository = GitRepository.discover(path, environ=environ)
         self._git = GitProgram(self.repository.git_dir, environ=environ, as_user=True)
         self._settings: dict[str, str] | None = None
         share_files(self.setting("core.sharedRepository"))
 
-    def incoming(self, environ: Mapping[str, str]) -> Repository:
+    def incoming(self, environ: Mapping[str, str]) -> GitRepository:
         """The same repository with the objects of a push, which git keeps apart while a hook decides."""
         quarantine = Quarantine.from_environment(environ)
         return (
-            Repository(self.repository.git_dir, environ=environ, quarantine=quarantine)
+            GitRepository(self.repository.git_dir, environ=environ, quarantine=quarantine)
             if quarantine
             else self.repository
         )

@@ -16,7 +16,7 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.git import hooks
 from gitops.git.command import GitProgram
 from gitops.git.port import CommitSignature, GitReader
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.git.signatures import make_key, read_public_key, sign, verify_detached
 from gitops.repository.wiring.system import own_command
 
@@ -58,7 +58,7 @@ def open_checkout(folder: str) -> Checkout:
 
     `name` is the path of the repository on its host, else the name of its folder, without `.git`.
     """
-    repository = Repository.discover(folder)
+    repository = GitRepository.discover(folder)
     root = os.path.realpath(folder)
     if repository.work_tree is None:
         raise UsageError(Code.USAGE_ERROR, f"{folder} is a bare repository: run this in a clone of it")
@@ -88,7 +88,7 @@ def install_hooks(folder: str, *, server: bool, hooks_folder: str | None = None)
     """
     if hooks_folder is not None:
         return hooks_folder, hooks.write_hooks(Path(hooks_folder), "server", own_command())
-    repository = Repository.discover(folder)
+    repository = GitRepository.discover(folder)
     kind: hooks.HookKind = "server" if server or repository.work_tree is None else "client"
     return repository.git_dir, hooks.install_hooks(repository.git_dir, kind, own_command())
 
@@ -106,7 +106,7 @@ class HookStatus:
 
 def hook_status(folder: str) -> HookStatus:
     """Look at the hooks of a clone or of a bare repository. Raises UsageError `not_a_repository`."""
-    repository = Repository.discover(folder)
+    repository = GitRepository.discover(folder)
     git_dir = repository.git_dir
     kind: hooks.HookKind = "server" if repository.work_tree is None else "client"
     states = hooks.hook_states(git_dir, kind, own_command())
@@ -125,7 +125,7 @@ def remove_hooks(folder: str, hooks_folder: str | None = None) -> tuple[str, tup
     """Remove all hooks that this program installed, in a repository or in a folder of hooks. Returns where, and their names."""
     if hooks_folder is not None:
         return hooks_folder, hooks.erase_hooks(Path(hooks_folder), "server")
-    git_dir = Repository.discover(folder).git_dir
+    git_dir = GitRepository.discover(folder).git_dir
     return git_dir, hooks.remove_hooks(git_dir, "client") + hooks.remove_hooks(git_dir, "server")
 
 
@@ -134,7 +134,7 @@ def open_staged(environ: Mapping[str, str]) -> tuple[GitReader, str, bool]:
 
     Raises UsageError if that git setting is not a boolean, GitopsError `git_failed`.
     """
-    repository = Repository.discover(".")
+    repository = GitRepository.discover(".")
     answer = GitProgram(repository.git_dir, as_user=True).run(
         "config", "--type=bool", "--get", "--", "gitops.formatCheck"
     )

@@ -14,7 +14,7 @@ from gitops.forge.port import RequestState
 from gitops.git.hooks import install_hooks
 from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import SelfRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.hosts import HostKind, Hosts
 from tests.support.loop import DELETE_LEGACY, MAIN, Loop
 from tests.support.prefork import PROGRAM
@@ -123,7 +123,7 @@ def test_what_a_push_costs_does_not_grow_with_branches_that_touch_no_cluster(loo
         updates = [RefUpdate(f"refs/heads/{number}-{i}", ZERO, head) for i, head in enumerate(heads)]
         loop.store.update_refs(updates)
         project = loop.local().project
-        remote = _CountingRemote(Repository(loop.server))
+        remote = _CountingRemote(GitRepository(loop.server))
         project.tools = replace(project.tools, remote=remote)
         assert list(receive_push(project, loop.book, updates, actor="bot")) == []
         counts.append(remote.asked)

@@ -13,7 +13,7 @@ from gitops.doctor.findings import DoctorFinding, Health
 from gitops.doctor.trust import probe_locks
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.repository.wiring.system import RandomIds
 
 HOOKS = {
@@ -25,15 +25,15 @@ HOOKS = {
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> tuple[Repository, ProgramRemote]:
+def host(tmp_path: Path) -> tuple[GitRepository, ProgramRemote]:
     """A clone without commits and the bare repository behind it."""
     for name in ("host", "clone"):
         subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / name)], check=True)
-    clone = Repository(tmp_path / "clone")
+    clone = GitRepository(tmp_path / "clone")
     return clone, ProgramRemote(clone.git_dir, str(tmp_path / "host"))
 
 
-def _probed(host: tuple[Repository, ProgramRemote], rule: str) -> dict[str, DoctorFinding]:
+def _probed(host: tuple[GitRepository, ProgramRemote], rule: str) -> dict[str, DoctorFinding]:
     clone, remote = host
     hook = Path(remote.url) / "hooks" / "update"
     hook.parent.mkdir(exist_ok=True)
@@ -42,28 +42,28 @@ def _probed(host: tuple[Repository, ProgramRemote], rule: str) -> dict[str, Doct
     return {f.check: f for f in probe_locks(clone, remote, RandomIds(), Person("doctor", "d@x"))}
 
 
-def test_custom_refs_are_found_and_nothing_is_left(host: tuple[Repository, ProgramRemote]) -> None:
+def test_custom_refs_are_found_and_nothing_is_left(host: tuple[GitRepository, ProgramRemote]) -> None:
     found = _probed(host, "takes everything")
     assert {f.health for f in found.values()} == {Health.GOOD}
     assert "accepts custom refs" in found["ledger.lock-refs"].detail
     assert host[1].refs("refs") == {}
 
 
-def test_a_host_that_takes_branches_alone_is_found(host: tuple[Repository, ProgramRemote]) -> None:
+def test_a_host_that_takes_branches_alone_is_found(host: tuple[GitRepository, ProgramRemote]) -> None:
     found = _probed(host, "takes branches alone")
     assert {f.health for f in found.values()} == {Health.GOOD}
     assert "locks are branches" in found["ledger.lock-refs"].detail
     assert host[1].refs("refs") == {}
 
 
-def test_a_host_that_takes_nothing_is_an_error_with_its_words(host: tuple[Repository, ProgramRemote]) -> None:
+def test_a_host_that_takes_nothing_is_an_error_with_its_words(host: tuple[GitRepository, ProgramRemote]) -> None:
     (finding,) = _probed(host, "takes nothing").values()
     assert finding.health is Health.ERROR
     assert "nothing is taken" in finding.detail
     assert host[1].refs("refs") == {}
 
 
-def test_what_cannot_be_taken_back_is_named_with_the_command(host: tuple[Repository, ProgramRemote]) -> None:
+def test_what_cannot_be_taken_back_is_named_with_the_command(host: tuple[GitRepository, ProgramRemote]) -> None:
     finding = _probed(host, "deletes nothing")["ledger.writable"]
     (left,) = host[1].refs("refs")
     assert finding.health is Health.ERROR
@@ -99,7 +99,7 @@ class Broken:
     ],
 )
 def test_a_remote_that_does_not_answer_says_nothing_about_rights(
-    host: tuple[Repository, ProgramRemote], problem: GitopsError, health: Health
+    host: tuple[GitRepository, ProgramRemote], problem: GitopsError, health: Health
 ) -> None:
     (finding,) = probe_locks(host[0], Broken(problem), RandomIds(), Person("doctor", "d@x"))
     assert (finding.check, finding.health) == ("ledger.writable", health)

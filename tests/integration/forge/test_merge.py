@@ -15,7 +15,7 @@ from gitops.forge.port import ChangeRequest, RequestState
 from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, GitRemote, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.clock import FixedClock
 from tests.support.git_fixture import ALICE, bare, branch, commit, environment, hook, opened, run, ssh_key
 
@@ -30,7 +30,7 @@ BOT = Person("gitops", "bot@example.org")
 METHODS = list(MergeMethod)
 
 
-def by_ada(repository: Repository, files: Mapping[str, bytes | None], *parents: str, message: str) -> str:
+def by_ada(repository: GitRepository, files: Mapping[str, bytes | None], *parents: str, message: str) -> str:
     tree = repository.write_files(repository.commit(parents[0]).tree, files)
     return repository.write_commit(NewCommit(tree, parents, AUTHOR, message), signing_key=None)
 
@@ -39,8 +39,8 @@ def by_ada(repository: Repository, files: Mapping[str, bytes | None], *parents: 
 class World:
     """A forge where main went on while a topic branch got two commits."""
 
-    far: Repository
-    store: Repository
+    far: GitRepository
+    store: GitRepository
     remote: GitRemote
     forge: LocalForge
     base: str
@@ -193,7 +193,7 @@ class Late:
     """A remote whose target moves as soon as it has been read."""
 
     remote: GitRemote
-    far: Repository
+    far: GitRepository
     moves: list[RefUpdate]
 
     @property

@@ -10,7 +10,7 @@ import pytest
 from gitops.core.errors import ConflictError, RemoteError
 from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import ProgramRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.git_fixture import bare, commit, hook, opened, run
 
 REF = "refs/x/ledger"
@@ -39,7 +39,7 @@ write(b"ng " + ref + b" invalid old id sent")
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> tuple[Repository, Path]:
+def places(tmp_path: Path) -> tuple[GitRepository, Path]:
     """A repository, and an empty server whose pushes to `refs/x` are answered by its hook."""
     server = bare(tmp_path / "server.git")
     run("git", "config", "receive.procReceiveRefs", "refs/x", home=tmp_path, cwd=server)
@@ -50,7 +50,7 @@ def _answered(server: Path, moved: str) -> None:
     hook(server, "proc-receive", f"exec {sys.executable} -c '{HOOK.format(moved=moved)}'")
 
 
-def test_a_push_that_was_carried_out_is_done(places: tuple[Repository, Path]) -> None:
+def test_a_push_that_was_carried_out_is_done(places: tuple[GitRepository, Path]) -> None:
     store, server = places
     _answered(server, "new")
     new = commit(store, {"entry": b""})
@@ -58,7 +58,7 @@ def test_a_push_that_was_carried_out_is_done(places: tuple[Repository, Path]) ->
     assert opened(server).resolve(REF) == new
 
 
-def test_another_writer_in_between_is_a_conflict(places: tuple[Repository, Path]) -> None:
+def test_another_writer_in_between_is_a_conflict(places: tuple[GitRepository, Path]) -> None:
     store, server = places
     other = opened(server)
     _answered(server, commit(other, {"another": b""}))
@@ -66,7 +66,7 @@ def test_another_writer_in_between_is_a_conflict(places: tuple[Repository, Path]
         ProgramRemote(store.git_dir, str(server)).push([RefUpdate(REF, ZERO, commit(store, {"entry": b""}))])
 
 
-def test_a_push_of_which_nothing_came_may_be_sent_again(places: tuple[Repository, Path]) -> None:
+def test_a_push_of_which_nothing_came_may_be_sent_again(places: tuple[GitRepository, Path]) -> None:
     store, server = places
     _answered(server, "")
     with pytest.raises(RemoteError) as failed:

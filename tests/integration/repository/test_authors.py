@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gitops.forge.port import Push
 from gitops.git.port import ZERO, NewCommit, Person
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.repository.authors import PushHistory, follow_pushes
 from tests.support.git_fixture import bare, opened
 
@@ -20,14 +20,14 @@ AWAY = "f" * 40
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+def store(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     path: Path = tmp_path_factory.mktemp("pushers") / "r.git"
     bare(path)
     return opened(path)
 
 
 @pytest.fixture(scope="module")
-def line(store: Repository) -> tuple[str, ...]:
+def line(store: GitRepository) -> tuple[str, ...]:
     """Five commits, each on top of the one before."""
     found: tuple[str, ...] = ()
     for number in range(5):
@@ -46,7 +46,7 @@ def by(account: str, old: str, new: str) -> Push:
     return Push(old, new, account)
 
 
-def test_no_more_is_read_than_back_to_what_is_applied(store: Repository, line: tuple[str, ...]) -> None:
+def test_no_more_is_read_than_back_to_what_is_applied(store: GitRepository, line: tuple[str, ...]) -> None:
     def moves() -> Iterator[Push]:
         yield by("github:1", line[3], line[4])
         yield by("github:2", line[1], line[3])
@@ -56,17 +56,17 @@ def test_no_more_is_read_than_back_to_what_is_applied(store: Repository, line: t
     assert (pushers(history), history.complete) == (("github:2", "github:1"), True)
 
 
-def test_what_came_after_the_head_does_not_matter(store: Repository, line: tuple[str, ...]) -> None:
+def test_what_came_after_the_head_does_not_matter(store: GitRepository, line: tuple[str, ...]) -> None:
     moves = [by("github:3", line[3], ZERO), by("github:2", line[2], line[3]), by("github:1", line[0], line[2])]
     assert pushers(follow_pushes(moves, line[2], store, applied=line[0])) == ("github:1",)
 
 
-def test_who_pushed_what_was_forced_away_is_behind_it_too(store: Repository, line: tuple[str, ...]) -> None:
+def test_who_pushed_what_was_forced_away_is_behind_it_too(store: GitRepository, line: tuple[str, ...]) -> None:
     moves = [by("github:1", AWAY, line[4]), by("github:2", ZERO, AWAY)]
     assert pushers(follow_pushes(moves, line[4], store, applied=line[0])) == ("github:2", "github:1")
 
 
-def test_a_branch_that_was_made_again_goes_on_where_it_was_removed(store: Repository, line: tuple[str, ...]) -> None:
+def test_a_branch_that_was_made_again_goes_on_where_it_was_removed(store: GitRepository, line: tuple[str, ...]) -> None:
     moves = [by("github:1", ZERO, line[4]), by("github:1", line[4], ZERO), by("github:2", ZERO, line[4])]
     assert follow_pushes(moves, line[4], store, applied=line[0]) == PushHistory(tuple(moves), complete=True)
 
@@ -81,7 +81,7 @@ def test_a_branch_that_was_made_again_goes_on_where_it_was_removed(store: Reposi
     ],
 )
 def test_what_is_not_whole_leaves_somebody_unknown(
-    store: Repository, line: tuple[str, ...], moves: list[tuple[str, int, int]], late: bool
+    store: GitRepository, line: tuple[str, ...], moves: list[tuple[str, int, int]], late: bool
 ) -> None:
     listed = [by(f"github:{who}", line[old], line[new]) for who, old, new in moves]
     history = follow_pushes(listed, line[4], store, applied=line[0])
@@ -89,7 +89,7 @@ def test_what_is_not_whole_leaves_somebody_unknown(
 
 
 @given(data=st.data())
-def test_nobody_is_lost(store: Repository, line: tuple[str, ...], data: st.DataObject) -> None:
+def test_nobody_is_lost(store: GitRepository, line: tuple[str, ...], data: st.DataObject) -> None:
     """A whole list names all who moved the branch; one that names all it has is an unbroken way from its beginning."""
     states = data.draw(st.lists(st.sampled_from([*line[1:], AWAY, ZERO]), min_size=1, max_size=8))
     head = states[-1] if states[-1] != ZERO else line[4]

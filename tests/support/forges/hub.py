@@ -26,7 +26,7 @@ from gitops.cluster.model.outcome import ApproveOutcome
 from gitops.forge.port import ChangeRequest, RequestState
 from gitops.git.port import NewCommit, Person
 from gitops.git.remote import SelfRemote
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.repository.project import ClusterAt
 from tests.support.forges import landing
 from tests.support.forges.people import EVERYTHING
@@ -264,7 +264,7 @@ class Hub:
 
     def _away(self, path: Path, who: str, files: Mapping[str, bytes | None], parent: str) -> str:
         """A commit that only the repository at `path` has."""
-        store = Repository(path, environ=self.loop.environment("bot"))
+        store = GitRepository(path, environ=self.loop.environment("bot"))
         tree = store.write_files(store.commit(parent).tree, files)
         return store.write_commit(
             NewCommit(tree, (parent,), Person(who, email(who), 1), "From a fork\n"), signing_key=None

@@ -23,7 +23,7 @@ from typing import Any
 from gitops.core.clock import timestamp
 from gitops.forge.github import GitHubForge
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.repository.wiring.system import SystemClock
 from tests.support.clock import FixedClock
 from tests.support.forges.github_forms import FULL_NAME, Forms, Payloads
@@ -145,9 +145,9 @@ class World(Rulebook):
     # -- git -------------------------------------------------------------------------------------------------------
 
     @property
-    def store(self) -> Repository:
+    def store(self) -> GitRepository:
         """The repository; a new handle each time, since threads may not share one."""
-        return Repository(self.git_dir, environ={"PATH": os.environ["PATH"], "HOME": os.devnull})
+        return GitRepository(self.git_dir, environ={"PATH": os.environ["PATH"], "HOME": os.devnull})
 
     def tip(self, ref: str) -> str | None:
         return self.store.resolve(ref)
@@ -241,7 +241,7 @@ class World(Rulebook):
         """Open a request for a branch of this repository or of a fork."""
         repository = repository or self.project
         path = self.git_dir if repository == self.project else self.forks[repository]
-        head = Repository(path, environ={"PATH": os.environ["PATH"]}).resolve(HEADS + source)
+        head = GitRepository(path, environ={"PATH": os.environ["PATH"]}).resolve(HEADS + source)
         base = self.tip(HEADS + target)
         if head is None or base is None:
             raise RefusedError(422, "Validation Failed")
@@ -271,7 +271,7 @@ class World(Rulebook):
 
     def push_to_fork(self, by: str, repository: str, source: str, head: str) -> None:
         """Somebody pushed to a fork."""
-        fork = Repository(self.forks[repository], environ={"PATH": os.environ["PATH"]})
+        fork = GitRepository(self.forks[repository], environ={"PATH": os.environ["PATH"]})
         old = fork.resolve(HEADS + source) or ZERO
         self._git(self.forks[repository], "update-ref", HEADS + source, head)
         self._bring(repository, head)

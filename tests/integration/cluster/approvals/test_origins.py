@@ -18,7 +18,7 @@ from gitops.cluster.model.address import Address, Kind, cluster_address, graph_a
 from gitops.cluster.model.ledger import Authors, How, Origin
 from gitops.cluster.model.trust import TrustRoot
 from gitops.git.port import NewCommit, Person
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from gitops.repository.wiring.local import open_commit_tree
 from tests.support.authors import FOLDER, RULES, A, B, History, declaring, schema, without
 from tests.support.branch_ledger import Keys, make_keys
@@ -470,14 +470,14 @@ def test_merges_of_a_hostile_history_are_not_computed_without_end(
     computed: list[str] = []
 
     def counted(name: str, real: Callable[..., object]) -> Callable[..., object]:
-        def call(self: Repository, *sides: str) -> object:
+        def call(self: GitRepository, *sides: str) -> object:
             computed.append(name)
             return real(self, *sides)
 
         return call
 
     for name in ("merge", "only_merge_base"):
-        monkeypatch.setattr(Repository, name, counted(name, getattr(Repository, name)))
+        monkeypatch.setattr(GitRepository, name, counted(name, getattr(GitRepository, name)))
     assert "?" in history.people(root, head)
     assert computed.count("merge") <= 15
     assert computed.count("only_merge_base") <= 60

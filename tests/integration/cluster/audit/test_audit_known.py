@@ -13,7 +13,7 @@ from gitops.cluster.audit.verb import AuditScope
 from gitops.cluster.ledger.chain import VerifiedEntry, approvals_prefix
 from gitops.core.errors import IntegrityError
 from gitops.git.port import NewCommit, RefUpdate
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.audited import CLUSTER, LEDGER, MAIN, Lie, Life, declared, person, saying
 
 APPROVALS = approvals_prefix(CLUSTER)
@@ -35,7 +35,7 @@ def life_anchor(life: Life):
     return lambda first: life.project.anchor(rule, first)
 
 
-def child_of(repository: Repository, parent: str, message: str = "x\n") -> str:
+def child_of(repository: GitRepository, parent: str, message: str = "x\n") -> str:
     """A commit that anybody can make."""
     new = NewCommit(repository.commit(parent).tree, (parent,), person("mallory"), message)
     return repository.write_commit(new, signing_key=None)

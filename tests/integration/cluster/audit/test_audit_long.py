@@ -6,7 +6,7 @@ import pytest
 
 from gitops.cluster.audit.trail import read_trail
 from gitops.cluster.audit.verb import AuditScope
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.audited import LEDGER, Life
 from tests.support.git_fixture import environment
 from tests.support.long_ledger import long_life
@@ -14,7 +14,7 @@ from tests.support.long_ledger import long_life
 ENTRIES = 60
 
 
-class Counted(Repository):
+class Counted(GitRepository):
     """Counts the objects that are read."""
 
     reads = 0

@@ -22,7 +22,7 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import ClusterTarget
 from gitops.cluster.model.ledger import ApprovalUse, EntryKind, LedgerEntry
 from gitops.core.errors import GitopsError
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.branch_ledger import CONFIG, Keys, forge, make_keys, trusting, under_trust
 from tests.support.git_fixture import bare, commit, environment, opened, public_key, run
 
@@ -53,7 +53,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 class Chain:
     """Entries in a repository; each helper returns a commit id."""
 
-    repository: Repository
+    repository: GitRepository
     keys: Keys
 
     def first(
@@ -80,7 +80,7 @@ class Chain:
         return forge(self.repository, entry, under_trust(trust or {}), signer, previous)
 
 
-def read_entry_at(repository: Repository, commit_id: str) -> LedgerEntry:
+def read_entry_at(repository: GitRepository, commit_id: str) -> LedgerEntry:
     content = repository.read(repository.commit(commit_id).tree, ENTRY)
     assert content is not None
     return read_entry(content)
@@ -310,7 +310,7 @@ def test_the_line_of_first_parents_needs_no_full_history(chain: Chain, tmp_path:
     second = chain.after(first)
     main = commit(chain.repository, {"a": b"1"})
     (Path(chain.repository.git_dir) / "shallow").write_text(main + "\n")
-    shallow = Repository(tmp_path / "far.git", environ=environment(tmp_path))
+    shallow = GitRepository(tmp_path / "far.git", environ=environment(tmp_path))
     assert shallow.is_shallow
     assert verify_chain(shallow, second, first).entry.number == 2
     assert is_continuation(shallow, second, first)

@@ -12,7 +12,7 @@ from gitops.cluster.ledger.evidence import read_evidence
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import Approval, ApprovalStatement, ClusterTarget
 from gitops.cluster.model.change import Action
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.branch_ledger import Keys, make_keys
 from tests.support.git_fixture import bare, commit, opened, public_key
 from tests.support.signed import drafted, own_signature, signer
@@ -39,12 +39,12 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Repository:
+def repository(tmp_path: Path) -> GitRepository:
     return opened(bare(tmp_path / "far.git"))
 
 
 @pytest.fixture
-def head(repository: Repository) -> str:
+def head(repository: GitRepository) -> str:
     return commit(repository, {"entry.json": b"{}", "__cluster/state.json": b"{}"})
 
 
@@ -67,7 +67,7 @@ def told(head: str) -> str:
     return statement_message(statement(head), "delete graph.staging", sign=drafted)
 
 
-def test_a_good_one(repository: Repository, head: str, keys: Keys) -> None:
+def test_a_good_one(repository: GitRepository, head: str, keys: Keys) -> None:
     files = {PATH: write_approval(APPROVAL)}
     message = statement_message(statement(head), "delete graph.staging", sign=signer(repository, keys.ada))
     one = commit(repository, files, head, message=message, signing_key=str(keys.ada))
@@ -80,7 +80,7 @@ def test_a_good_one(repository: Repository, head: str, keys: Keys) -> None:
     assert not read_evidence(repository, REF, one, frozenset({one})).on_chain
 
 
-def test_unsigned_is_said_not_judged(repository: Repository, head: str) -> None:
+def test_unsigned_is_said_not_judged(repository: GitRepository, head: str) -> None:
     one = commit(repository, {PATH: write_approval(APPROVAL)}, head, message=told(head))
     evidence = read_evidence(repository, REF, one, frozenset({head}))
     assert (evidence.signature.signed, evidence.signature.good, evidence.problem) == (False, False, "")
@@ -90,7 +90,7 @@ def test_unsigned_is_said_not_judged(repository: Repository, head: str) -> None:
     "extra", [{"__cluster/state.json": b"[]"}, {"entry.json": None}, {"trust/gitops.yaml": b"version: 1\n"}]
 )
 def test_more_than_a_document_is_a_problem_of_a_known_change(
-    repository: Repository, head: str, extra: dict[str, bytes | None]
+    repository: GitRepository, head: str, extra: dict[str, bytes | None]
 ) -> None:
     one = commit(repository, {PATH: write_approval(APPROVAL), **extra}, head, message=told(head))
     evidence = read_evidence(repository, REF, one, frozenset({head}))
@@ -98,7 +98,7 @@ def test_more_than_a_document_is_a_problem_of_a_known_change(
     assert evidence.problem == "it changes more than its own document"
 
 
-def test_two_documents_or_none(repository: Repository, head: str) -> None:
+def test_two_documents_or_none(repository: GitRepository, head: str) -> None:
     other = replace(APPROVAL, approval_id=ID[:-1] + "9")
     two = {PATH: write_approval(APPROVAL), f"__cluster/approvals/{other.approval_id}.json": write_approval(other)}
     for files in (two, {}, {"README": b"hello\n"}):
@@ -107,7 +107,7 @@ def test_two_documents_or_none(repository: Repository, head: str) -> None:
 
 
 @pytest.mark.parametrize("message", ["", "approve\n", "approve\n\n{}\n", "approve\n\n" + "[" * 100_000 + "\n"])
-def test_a_message_that_says_nothing(repository: Repository, head: str, message: str) -> None:
+def test_a_message_that_says_nothing(repository: GitRepository, head: str, message: str) -> None:
     one = commit(repository, {PATH: write_approval(APPROVAL)}, head, message=message)
     evidence = read_evidence(repository, REF, one, frozenset({head}))
     assert (evidence.approval, evidence.statement) == (APPROVAL, None)
@@ -115,21 +115,21 @@ def test_a_message_that_says_nothing(repository: Repository, head: str, message:
 
 
 @pytest.mark.parametrize("document", [b"", b"{", b"\xff", b"[" * 100_000, b"x" * 2_000_000])
-def test_a_document_that_says_nothing(repository: Repository, head: str, document: bytes) -> None:
+def test_a_document_that_says_nothing(repository: GitRepository, head: str, document: bytes) -> None:
     one = commit(repository, {PATH: document}, head, message=told(head))
     evidence = read_evidence(repository, REF, one, frozenset({head}))
     assert (evidence.approval, evidence.statement) == (None, statement(head))
     assert evidence.problem
 
 
-def test_a_document_that_was_removed(repository: Repository) -> None:
+def test_a_document_that_was_removed(repository: GitRepository) -> None:
     head = commit(repository, {PATH: write_approval(APPROVAL), "entry.json": b"{}"})
     evidence = read_evidence(repository, REF, commit(repository, {PATH: None}, head, message=told(head)), frozenset())
     assert evidence.approval is None
     assert evidence.problem
 
 
-def test_a_commit_that_is_not_here_or_has_no_parent(repository: Repository) -> None:
+def test_a_commit_that_is_not_here_or_has_no_parent(repository: GitRepository) -> None:
     absent = read_evidence(repository, REF, "1" * 40, frozenset())
     assert (absent.approval, absent.on_chain, bool(absent.problem)) == (None, False, True)
     lone = commit(repository, {PATH: write_approval(APPROVAL)}, message=told("1" * 40))
@@ -137,7 +137,7 @@ def test_a_commit_that_is_not_here_or_has_no_parent(repository: Repository) -> N
     assert (evidence.parents, evidence.on_chain, evidence.approval) == ((), False, APPROVAL)
 
 
-def test_a_flood_of_paths_is_cut(repository: Repository, head: str) -> None:
+def test_a_flood_of_paths_is_cut(repository: GitRepository, head: str) -> None:
     files: dict[str, bytes | None] = {f"flood/{number}": b"" for number in range(1000)}
     one = commit(repository, {PATH: write_approval(APPROVAL), **files}, head, message=told(head))
     evidence = read_evidence(repository, REF, one, frozenset({head}))

@@ -23,7 +23,7 @@ from gitops.cluster.ledger.documents import read_entry, read_intent, read_state,
 from gitops.cluster.ledger.trailers import commit_message
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.ledger import EntryKind
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.audited import LEDGER, MAIN, Life, declared
 from tests.support.cluster import Cluster
 from tests.support.first_release import BRANCHES, DATA, old_life, unpack
@@ -42,7 +42,7 @@ _KINDS = {
 
 
 @pytest.fixture(params=BRANCHES)
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Repository]:
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, GitRepository]:
     """Each bundle, by name."""
     return request.param, opened(unpack(request.param, tmp_path))
 
@@ -69,7 +69,7 @@ def _said(capsys: pytest.CaptureFixture[str], *command: str) -> tuple[int, dict]
     return code, json.loads(capsys.readouterr().out)
 
 
-def _entries(store: Repository) -> Iterator[tuple[str, str]]:
+def _entries(store: GitRepository) -> Iterator[tuple[str, str]]:
     """Commit and tree of each entry."""
     for commit in store.commits_between(None, store.resolve(LEDGER) or "", first_parent=True):
         yield commit.id, commit.tree
@@ -79,7 +79,7 @@ def test_together_they_are_small() -> None:
     assert sum(path.stat().st_size for path in DATA.iterdir()) < 300_000
 
 
-def test_every_document_of_every_entry_is_written_again_as_the_same_bytes(written: tuple[str, Repository]) -> None:
+def test_every_document_of_every_entry_is_written_again_as_the_same_bytes(written: tuple[str, GitRepository]) -> None:
     name, store = written
     seen: set[str] = set()
     kinds = set()

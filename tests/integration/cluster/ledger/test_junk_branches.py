@@ -10,7 +10,7 @@ import pytest
 from gitops.cluster.ledger import evidence
 from gitops.cluster.ledger.evidence import LedgerEntries, WitnessedLedger, WitnessKind, verify_witness
 from gitops.cluster.model.address import Address
-from gitops.git.repository import Repository
+from gitops.git.repository import GitRepository
 from tests.support.audited import CLUSTER, Life, declared
 from tests.support.junk import push_junk
 
@@ -29,13 +29,13 @@ def test_a_foreign_history_is_not_walked(tmp_path: Path, monkeypatch: pytest.Mon
     life.approve("ada", "graph.legacy")
     push_junk(Path(life.repository.git_dir), _BRANCHES, _COMMITS)
     read: Counter[str] = Counter()
-    commit = Repository.commit
+    commit = GitRepository.commit
 
-    def counted(self: Repository, commit_id: str) -> object:
+    def counted(self: GitRepository, commit_id: str) -> object:
         read[commit_id] += 1
         return commit(self, commit_id)
 
-    monkeypatch.setattr(Repository, "commit", counted)
+    monkeypatch.setattr(GitRepository, "commit", counted)
     ledger = life.ledger(life.project.config().cluster(None))
     ledger.view()
     read.clear()
