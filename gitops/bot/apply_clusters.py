@@ -85,7 +85,7 @@ def apply_cluster(
         if context.bot.cancel.requested:
             yield LogLine(f"apply of {rule.name}: interrupted before it began", RunResult.LOST)
             return
-        head = context.project.head_of(rule.ref)
+        head = context.repository.head_of(rule.ref)
         if head is None:
             yield LogLine(f"apply of {rule.name}: branch {rule.branch} does not exist", RunResult.PROBLEMS)
             return
@@ -138,12 +138,12 @@ def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[Log
 
 def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
     """Apply again if a merged change waits for an approval, or a debt for its countersignature."""
-    view = context.project.tools.ledger(rule).view()
-    head, position = context.project.head_of(rule.ref), context.position(rule)
+    view = context.repository.ledger(rule).view()
+    head, position = context.repository.head_of(rule.ref), context.position(rule)
     if view.state is None or head is None:
         return
     new_rules = view.trust is not None and trust_waits(context.store, head, view.trust.digest)
-    moves = context.project.scope_waits(rule, position, context.config)
+    moves = context.repository.scope_waits(rule, position, context.config)
     # What waits is not read from statuses: a refresh sets them to what it observed.
     if not position.converged or open_debts(view.state) or new_rules or moves:
         yield from apply_cluster(context, rule, asked=True)
@@ -249,7 +249,7 @@ def _carry_out(
     Returns the outcome, the plan of what still waits for an approval, and where the cluster is then.
     """
     declared = partial(context.workspace_at, rule, commit, known)
-    moved = move_cluster(context.project, rule, position, context.config, declared)
+    moved = move_cluster(context.repository, rule, position, context.config, declared)
     if moved.outcome is not None:
         for detail in moved.outcome.changes[0].details:
             yield LogLine(f"apply of {rule.name}: {detail}")
@@ -258,7 +258,7 @@ def _carry_out(
 
     def apply_rest(here: ClusterRule) -> ApplyOutcome:
         nonlocal commit, waits
-        commit = commit if moved.outcome is None else context.project.head_of(here.ref) or commit
+        commit = commit if moved.outcome is None else context.repository.head_of(here.ref) or commit
         workspace = context.workspace_at(here, commit, known, in_place=True)
         outcome = apply(replace(workspace, atomic=context.config.apply.atomicity == "atomic", changeset=facts))
         for each in outcome.diagnostics:
@@ -296,7 +296,7 @@ def _missing_verdict(
     context: EventContext, rule: ClusterRule, position: LedgerPosition, commit: Commit
 ) -> tuple[Diagnostic, ...]:
     """Why a commit that changes the cluster may not be applied, if the trust rules ask for the forge's own verdict."""
-    if not position.needs_forge_verdict or not commit_changes(context.project, rule, commit):
+    if not position.needs_forge_verdict or not commit_changes(context.repository, rule, commit):
         return ()
     # A request onto another branch was reviewed under the rules of that branch.
     merged = requests_merged_by(context.forge, rule, [commit.id])
@@ -409,8 +409,8 @@ def read_queue(context: EventContext, rule: ClusterRule, head: str) -> Queue:
     if applied is None:
         return Queue((WaitingCommit(head, touches=True),), frozenset(), head, None)
     commits = reversed(store.commits_between(applied, head, first_parent=True))
-    line = tuple(WaitingCommit(each.id, commit_changes(context.project, rule, each)) for each in commits)
-    covered = context.project.tools.ledger(rule).changesets().index.covered
+    line = tuple(WaitingCommit(each.id, commit_changes(context.repository, rule, each)) for each in commits)
+    covered = context.repository.ledger(rule).changesets().index.covered
     return Queue(line, frozenset(filter(None, [covered])), head, applied)
 
 
@@ -420,7 +420,7 @@ def applied_last(context: EventContext, rule: ClusterRule) -> str | None:
     The ledger names the merge of its newest intents, which are announced before it is known whether they land. A merge of which
     every changeset failed is not applied, and the first of them says what was applied before.
     """
-    position, ledger = context.position(rule), context.project.tools.ledger(rule)
+    position, ledger = context.position(rule), context.repository.ledger(rule)
     applied = position.applied
     while applied is not None and not position.converged:
         records = [each for each in map(ledger.changeset, ledger.changeset_of(applied)) if each is not None]
@@ -451,7 +451,7 @@ def next_merge(
     # A branch that does not continue what is applied, or that declares the cluster elsewhere, is looked at as a whole.
     together = together or context.config.apply.queue == "coalesce" or applied is None
     together = together or len(queue.line) == 1 or not store.is_ancestor(applied or "", queue.head)
-    together = together or context.project.scope_waits(rule, context.position(rule), context.config)
+    together = together or context.repository.scope_waits(rule, context.position(rule), context.config)
     ends = frozenset(pushed)
 
     def ends_merge(commit: str) -> bool:
@@ -482,13 +482,13 @@ def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[Q
 
 def newest_changesets(context: EventContext, rule: ClusterRule, commit: str) -> tuple[Changeset, ...]:
     """The changesets of the newest attempt to bring in a merge. Raises GitopsError."""
-    ledger = context.project.tools.ledger(rule)
+    ledger = context.repository.ledger(rule)
     return newest_attempt(filter(None, map(ledger.changeset, ledger.changeset_of(commit))))
 
 
 def interrupted_merge(context: EventContext, rule: ClusterRule) -> str | None:
     """The merge of an atomic changeset that an interrupted run left open: it is the one to go on with, before any later one."""
-    for record in context.project.tools.ledger(rule).changesets().open:
+    for record in context.repository.ledger(rule).changesets().open:
         merge = record.source.merge_commit
         if (
             record.atomic

@@ -84,14 +84,14 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
     if not reviews_count(context, rule):
         return
     reviews = context.forge.reviews(request.number)
-    tools = context.project.tools
+    repository = context.repository
     decisions = DecisionContext(
-        ledger=tools.stores(rule, None, rule.name).ledger,
-        target=context.project.recorded_target(rule, context.position(rule), context.config),
+        ledger=repository.stores(rule, None, rule.name).ledger,
+        target=context.repository.recorded_target(rule, context.position(rule), context.config),
         publisher=_publisher(context, rule),
-        clock=tools.clock,
-        ids=tools.ids,
-        faults=tools.faults,
+        clock=repository.clock,
+        ids=repository.ids,
+        faults=repository.faults,
     )
     for revoked in revoke_lapsed(decisions, request.number, reviews, lambda account: _account_name(context, account)):
         why = "".join(f": {d.code}: {d.message}" for d in revoked.diagnostics)
@@ -185,7 +185,7 @@ def _has_same_folder(context: EventContext, rule: ClusterRule, commit: str, head
 
 def _account_name(context: EventContext, account: Account) -> str:
     """An account as `gitops.yaml` names it, such as `github:583231`."""
-    return f"{context.project.tools.forge_kind}:{account.id}"
+    return f"{context.repository.forge_kind}:{account.id}"
 
 
 # -- attestations ------------------------------------------------------------------------------------------------------

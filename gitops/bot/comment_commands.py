@@ -93,9 +93,9 @@ def _confirmed(context: EventContext, event: CommentEvent, command: CommentComma
 
 def _check_age(context: EventContext, event: CommentEvent, request: ChangeRequest) -> None:
     """Refuse a comment about an earlier head, as far as dates show. Commands that need certainty name a digest as well."""
-    context.project.fetch_heads([request])
+    context.repository.fetch_heads([request])
     written = parse_timestamp(event.at)
-    if written is None or not context.project.has_head(request):
+    if written is None or not context.repository.has_head(request):
         raise GitopsError(Code.COMMAND_REFUSED, "the head of the request no longer exists")
     if written.timestamp() < context.store.commit(request.head).committer.time:
         detail = f"the comment is older than the head {request.head[:12]}; look at its plan, then comment again"
@@ -135,7 +135,7 @@ def _carry_out(
 
 def _unlock(context: EventContext, rule: ClusterRule, lock_id: str) -> Iterator[LogLine]:
     """Remove a lock by its id; it is not an error if the lock is gone already."""
-    head = context.project.head_of(rule.ref)
+    head = context.repository.head_of(rule.ref)
     if head is None:
         raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
     outcome = force_unlock(context.workspace_at(rule, head, in_place=True), lock_id)
@@ -223,7 +223,7 @@ def retry_merge(context: EventContext, rule: ClusterRule, merge: str | None) -> 
 
 
 def _check_active(context: EventContext, rule: ClusterRule) -> None:
-    ledger = context.project.tools.ledger(rule)
+    ledger = context.repository.ledger(rule)
     active, lock = ledger.changesets().index.active, ledger.observe_lock()
     # Without the lock its run has died, and this one goes on with it.
     if active is not None and lock.held:

@@ -2,7 +2,7 @@
 
 Read once and lazily: `gitops.yaml` of the target branch, the comment templates, the open change requests, and the ledger
 position of each cluster. After an apply, `refresh` drops what the apply may have changed. Reads that must be current, such as
-the head of a request before its plan is posted, are not here: see `Project`.
+the head of a request before its plan is posted, are not here: see `Repository`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gitops.git.port import EntryType, GitStore, Person
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSubject, PlanComment, RefusalComment
 from gitops.repository.authors import Merges, known_origins
 from gitops.repository.cluster import LedgerPosition, declared_rule, rule_at_place
-from gitops.repository.project import Project
+from gitops.repository.repository import Candidate, Repository
 
 # The renderer refuses a larger template; this bounds what is read.
 _MAX_TEMPLATE = 1024 * 1024
@@ -53,7 +53,7 @@ class Bot:
     watches applies, and `cancel` asks them to stop.
     """
 
-    project: Project
+    repository: Repository
     forge: Forge
     actor: str
     person: Person | None = None
@@ -71,7 +71,7 @@ class EventContext:
         """Nothing is read yet."""
         self.bot = bot
         self.forge = bot.forge
-        self.project = bot.project
+        self.repository = bot.repository
         self._positions: dict[str, LedgerPosition] = {}
         self._open_requests: dict[str | None, tuple[ChangeRequest, ...]] = {}
         self._changed: dict[tuple[str, str, str], frozenset[Address]] = {}
@@ -81,17 +81,17 @@ class EventContext:
     @property
     def store(self) -> GitStore:
         """The objects of the repository."""
-        return self.project.tools.store
+        return self.repository.git
 
     @cached_property
     def config(self) -> BotConfig:
         """`gitops.yaml` of the target branch. Raises GitopsError `bot_config_invalid`."""
-        return self.project.config()
+        return self.repository.config()
 
     @cached_property
     def clusters(self) -> tuple[ClusterRule, ...]:
         """The clusters of the repository, each where its ledger records it. Raises GitopsError."""
-        return self.project.clusters(self.config)
+        return self.repository.clusters(self.config)
 
     def rules_for(self, branch: str, config: BotConfig | None = None) -> tuple[ClusterRule, ...]:
         """The clusters that a branch, given by its full ref name, decides about.
@@ -109,12 +109,12 @@ class EventContext:
         if branch == rule.ref or (declared is not None and branch == declared.ref):
             return True
         moved = declared is None or rule_at_place(rule) != rule_at_place(declared)
-        return branch == self.project.default_ref and moved
+        return branch == self.repository.default_ref and moved
 
     def rules_of(self, request: ChangeRequest) -> tuple[ClusterRule, ...]:
         """The clusters that a change request decides about, as its merge would leave `gitops.yaml`. Raises GitopsError."""
-        target, store = self.project.head_of(request.target), self.store
-        if request.target != self.project.default_ref or target is None or not self.project.has_head(request):
+        target, store = self.repository.head_of(request.target), self.store
+        if request.target != self.repository.default_ref or target is None or not self.repository.has_head(request):
             return self.rules_for(request.target)
         now, proposed = (store.read(store.commit(c).tree, CONFIG_FILE) for c in (target, request.head))
         merged = store.merge(target, request.head).tree if now != proposed else None
@@ -124,7 +124,8 @@ class EventContext:
     @cached_property
     def templates(self) -> Mapping[str, str]:
         """The comment templates of the target branch, by file name; empty if it has none."""
-        folder, head, store = self.config.forge.templates, self.project.head_of(self.project.default_ref), self.store
+        folder, store = self.config.forge.templates, self.store
+        head = self.repository.head_of(self.repository.default_ref)
         tree = None if folder is None or head is None else store.subtree(store.commit(head).tree, folder)
         found = {}
         for entry in () if tree is None else store.entries(tree):
@@ -150,7 +151,7 @@ class EventContext:
         return self._changed[key]
 
     def _compare(self, path: str, target: str, head: str) -> frozenset[Address]:
-        store, open_tree = self.store, self.project.tools.open_tree
+        store, open_tree = self.store, self.repository.open_tree
         try:
             base = store.merge_base(target, head)
             if base is None:
@@ -166,7 +167,7 @@ class EventContext:
 
     def differs(self, rule: ClusterRule, before: str, after: str) -> frozenset[Address] | None:
         """What two commits of a branch declare differently for a cluster; None where one of them cannot be loaded."""
-        store, open_tree = self.store, self.project.tools.open_tree
+        store, open_tree = self.store, self.repository.open_tree
         try:
             old, new = (store.subtree(store.commit(c).tree, rule.path) for c in (before, after))
             if old is None or new is None:
@@ -192,7 +193,7 @@ class EventContext:
     def position(self, rule: ClusterRule) -> LedgerPosition:
         """What the ledger of a cluster records as applied. Raises RemoteError."""
         if rule.name not in self._positions:
-            self._positions[rule.name] = self.project.position(rule)
+            self._positions[rule.name] = self.repository.position(rule)
         return self._positions[rule.name]
 
     def refresh(self, rule: ClusterRule | None = None, *, relist: bool = True) -> None:
@@ -201,7 +202,7 @@ class EventContext:
         Without `relist` the refs stay as they were listed after the last push.
         """
         if relist:
-            self.project.tools.relist()
+            self.repository.relist()
         self._open_requests.clear()
         self._branch_plans.clear()
         self.__dict__.pop("clusters", None)
@@ -214,30 +215,28 @@ class EventContext:
         """A cluster at a commit of its target branch; what is `known` of its commits is asked for if it is not given.
 
         With `in_place` it is where its ledger records it, else where the commit declares it. Raises GitopsError like
-        `Project.workspace`.
+        `Repository.at`.
         """
-        position = self.position(rule)
-        workspace = self.project.workspace(
+        here = self.repository.at(
             rule,
-            commit,
-            position,
-            known=lambda: self.known_origins(rule, head=commit) if known is None else known,
+            self.position(rule),
+            Candidate(commit),
             in_place=in_place,
+            known=lambda: self.known_origins(rule, head=commit) if known is None else known,
             config=self.config,
-            actor=self.bot.actor,
         )
-        return replace(workspace, on_event=self.bot.on_event, cancel=self.bot.cancel)
+        return replace(here.workspace(self.bot.actor), on_event=self.bot.on_event, cancel=self.bot.cancel)
 
     def workspace_of(self, rule: ClusterRule, request: ChangeRequest) -> Workspace:
-        """A cluster as a change request would merge now. Raises GitopsError like `Project.workspace_of_request`."""
-        return self.project.workspace_of_request(
+        """A cluster as a change request would merge now. Raises GitopsError like `Repository.merging` and `Repository.at`."""
+        here = self.repository.at(
             rule,
-            request,
             self.position(rule),
+            self.repository.merging(request),
             known=lambda: self.known_origins(rule, opened=(request,)),
             config=self.config,
-            actor=self.bot.actor,
         )
+        return here.workspace(self.bot.actor)
 
     def known_origins(
         self,
@@ -251,7 +250,7 @@ class EventContext:
     ) -> KnownOrigins:
         """What is known of the commits of a plan."""
         return known_origins(
-            self.project,
+            self.repository,
             self.forge,
             rule,
             self.position(rule),

@@ -27,25 +27,26 @@ from gitops.forge.events import QueueEvent
 from gitops.forge.port import ChangeRequest, ReviewDecision
 from gitops.repository.changes import changes_cluster, trees_differ
 from gitops.repository.kept_plans import kept_plan
+from gitops.repository.repository import Candidate
 from gitops.repository.results import LogLine, diagnostic_lines, diagnostics_of
 
 
 def verify_group(context: EventContext, event: QueueEvent) -> Iterator[LogLine]:
     """Verify one group for every cluster of its target."""
-    store, project, rules = context.store, context.project, context.rules_for(event.target)
-    project.fetch_commits(event.head, event.base)
+    store, repository, rules = context.store, context.repository, context.rules_for(event.target)
+    repository.fetch_commits(event.head, event.base)
     candidates = context.open_requests(event.target)
-    project.fetch_heads(candidates)
+    repository.fetch_heads(candidates)
     # Those that the group adds to its base.
     requests = tuple(
         r
         for r in candidates
-        if project.has_head(r)
+        if repository.has_head(r)
         and not store.is_ancestor(r.head, event.base)
         and (store.is_ancestor(r.head, event.head) or merging_gives(store, event.base, r.head, event.head))
     )
     for rule in rules:
-        if trees_differ(project, rule, store.commit(event.head).tree, store.commit(event.base).tree):
+        if trees_differ(repository, rule, store.commit(event.head).tree, store.commit(event.base).tree):
             yield from _verify(context, rule, event, requests)
         else:
             yield from report_untouched(context, comment_subject(rule, 0, event.head, event.base))
@@ -78,16 +79,14 @@ def _plan_group(
     context: EventContext, rule: ClusterRule, event: QueueEvent, requests: tuple[ChangeRequest, ...]
 ) -> PlanOutcome:
     """The plan of the group's head; its authors include those of all its requests."""
-    position = context.position(rule)
-    workspace = context.project.workspace(
+    here = context.repository.at(
         rule,
-        event.head,
-        position,
+        context.position(rule),
+        Candidate(event.head),
         known=lambda: context.known_origins(rule, head=event.head, queued=requests),
         config=context.config,
-        actor=context.bot.actor,
     )
-    return plan(workspace)
+    return plan(here.workspace(context.bot.actor))
 
 
 def _differences(
@@ -98,13 +97,13 @@ def _differences(
     if not context.forge.features.queue:
         # Without a token, or without merge queues, the requests of the group are unknown.
         return
-    target = context.project.head_of(rule.ref)
-    touching = [r for r in requests if changes_cluster(context.project, rule, target, r.head)]
+    target = context.repository.head_of(rule.ref)
+    touching = [r for r in requests if changes_cluster(context.repository, rule, target, r.head)]
     if not touching:
         detail = "no open change request of the forge contains the changes of the group"
         yield from diagnostics_of(GitopsError(Code.QUEUE_PLAN_DIFFERS, detail, path=rule.name))
     for request in touching:
-        kept = kept_plan(context.project, rule.name, request.number)
+        kept = kept_plan(context.repository, rule.name, request.number)
         reviewed = kept.plan_digest if kept is not None and kept.head == request.head else None
         if reviewed is None:
             again = plan(context.workspace_of(rule, request)).plan

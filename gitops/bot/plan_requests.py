@@ -66,8 +66,8 @@ def plan_request(
     `skip_unchanged` leaves out a report that would repeat the last one. `refusals` are commands to show as refused, `explained`
     addresses to describe in full.
     """
-    context.project.fetch_heads([request])
-    if context.rules_for(request.target) and not context.project.has_head(request):
+    context.repository.fetch_heads([request])
+    if context.rules_for(request.target) and not context.repository.has_head(request):
         yield LogLine(f"request {request.number}: its head no longer exists", RunResult.LOST)
         return
     decided = _decided(context, request)
@@ -77,7 +77,9 @@ def plan_request(
         return
     needs_approval = failed = reported = False
     for rule in rules:
-        subject = comment_subject(rule, request.number, request.head, context.project.head_of(request.target) or ZERO)
+        subject = comment_subject(
+            rule, request.number, request.head, context.repository.head_of(request.target) or ZERO
+        )
         if not _concerns(context, rule, request):
             yield from report_untouched(context, subject)
             yield LogLine(f"request {request.number}: does not touch {rule.name}")
@@ -108,25 +110,25 @@ def requests_of_cluster(
     context: EventContext, rule: ClusterRule, requests: Sequence[ChangeRequest]
 ) -> tuple[ChangeRequest, ...]:
     """Those of some requests that concern a cluster; without those whose heads cannot be fetched."""
-    candidates = [r for r in requests if r.target in (rule.ref, context.project.default_ref)]
-    context.project.fetch_heads(candidates)
+    candidates = [r for r in requests if r.target in (rule.ref, context.repository.default_ref)]
+    context.repository.fetch_heads(candidates)
     if candidates:
         # One conversation for all; a plan that cannot be fetched is read as none.
         with suppress(GitopsError):
-            context.project.fetch_refs(*(plan_ref(rule.name, r.number) for r in candidates))
-    found = (r for r in candidates if context.project.has_head(r) and rule in _decided(context, r))
+            context.repository.fetch_refs(*(plan_ref(rule.name, r.number) for r in candidates))
+    found = (r for r in candidates if context.repository.has_head(r) and rule in _decided(context, r))
     return tuple(r for r in found if _concerns(context, rule, r))
 
 
 def _concerns(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> bool:
     """Whether a request touches a cluster, or did so when it was last planned."""
     try:
-        target = context.project.head_of(request.target)
-        touched = changes_cluster(context.project, rule, target, request.head)
+        target = context.repository.head_of(request.target)
+        touched = changes_cluster(context.repository, rule, target, request.head)
     except GitopsError:
         # A request that cannot be compared is planned, so that its problem is reported.
         return True
-    return touched or kept_plan(context.project, rule.name, request.number) is not None
+    return touched or kept_plan(context.repository, rule.name, request.number) is not None
 
 
 def _plan_cluster(
@@ -144,7 +146,7 @@ def _plan_cluster(
     Returns whether it needs an approval, whether its plan failed, and whether the report is a new one.
     """
     begin = f"request {request.number}: "
-    last = kept_plan(context.project, rule.name, request.number) if skip_unchanged else None
+    last = kept_plan(context.repository, rule.name, request.number) if skip_unchanged else None
     try:
         position = context.position(rule)
         workspace = context.workspace_of(rule, request)
@@ -157,7 +159,7 @@ def _plan_cluster(
         yield from _prefixed(begin, report_refusal(context, subject, "plan", problems, refusals))
         return False, True, True
     # Read again: the plan of an earlier head must not be reported on a newer one.
-    if context.project.has_moved(request, plan_ref(rule.name, request.number)):
+    if context.repository.has_moved(request, plan_ref(rule.name, request.number)):
         yield LogLine(f"{begin}its head moved during the run; this plan is dropped", RunResult.LOST)
         return False, False, False
     gates = () if outcome.plan is None else outcome.plan.approvals_required
@@ -197,7 +199,7 @@ def _left_before(
     context: EventContext, rule: ClusterRule, request: ChangeRequest, outcome: PlanOutcome
 ) -> frozenset[Address]:
     """The changes of a plan that the target branch has without the request."""
-    target = context.project.head_of(request.target)
+    target = context.repository.head_of(request.target)
     if target is None or request.target != rule.ref:
         return frozenset()
     return left_before(outcome.plan, context.branch_plan(rule, target))
@@ -218,14 +220,14 @@ def _prefixed(prefix: str, lines: Iterator[LogLine]) -> Iterator[LogLine]:
 def _overlapping_requests(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> tuple[OtherRequest, ...]:
     """The other open requests that change a resource which `request` changes, by number; of the newest fifty."""
     others = [r for r in context.open_requests(request.target) if r.number != request.number][-_MOST_OTHERS:]
-    context.project.fetch_heads(others)
-    target = context.project.head_of(request.target)
-    if not others or target is None or not context.project.has_head(request):
+    context.repository.fetch_heads(others)
+    target = context.repository.head_of(request.target)
+    if not others or target is None or not context.repository.has_head(request):
         return ()
     ours = context.changed_addresses(rule, target, request)
     found = []
     for other in others if ours else ():
-        if context.project.has_head(other):
+        if context.repository.has_head(other):
             common = sorted(ours & context.changed_addresses(rule, target, other))
             if common:
                 found.append(OtherRequest(other.number, other.title, other.url, tuple(common)))

@@ -19,12 +19,12 @@ from gitops.cluster.model.plan import Observer
 from gitops.forge.people import COMMENTS
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.repository.changes import is_merged_by
-from gitops.repository.project import Project
+from gitops.repository.repository import Repository
 from gitops.repository.results import LogLine
 
 
 def receive_push(
-    project: Project,
+    repository: Repository,
     forge: RequestKeeper,
     updates: Sequence[RefUpdate],
     pusher: str | None = None,
@@ -39,8 +39,8 @@ def receive_push(
     entries of the ledger record; `person` commits the plans that are kept, None keeps none.
     `on_event` watches applies. Raises GitopsError if `gitops.yaml` of the target branch cannot be read.
     """
-    context = EventContext(Bot(project, forge, actor, person, on_event=on_event))
-    targets = {context.project.default_ref, *(rule.ref for rule in (*context.clusters, *context.config.clusters))}
+    context = EventContext(Bot(repository, forge, actor, person, on_event=on_event))
+    targets = {context.repository.default_ref, *(rule.ref for rule in (*context.clusters, *context.config.clusters))}
     # Merges first, so that plans are made against what is applied.
     for update in updates:
         if update.ref in targets and update.new != ZERO:
@@ -61,7 +61,7 @@ def _plan_topic(
     context: EventContext, forge: RequestKeeper, update: RefUpdate, pusher: str | None, touches: Callable[[str], bool]
 ) -> Iterator[LogLine]:
     """A topic branch moved: open, move or close its request, then plan it."""
-    target, source = context.project.default_ref, update.ref
+    target, source = context.repository.default_ref, update.ref
     own = [request for request in context.open_requests(target) if request.source == source]
     if update.new == ZERO:
         for request in own:
@@ -78,7 +78,7 @@ def _plan_topic(
 
 def _apply_merged(context: EventContext, forge: RequestKeeper, update: RefUpdate) -> Iterator[LogLine]:
     """A target branch moved: mark the requests that it contains as merged, apply it, then plan the open requests again."""
-    merged = [r for r in context.open_requests(update.ref) if is_merged_by(context.project, r, update)]
+    merged = [r for r in context.open_requests(update.ref) if is_merged_by(context.repository, r, update)]
     for request in merged:
         forge.mark_merged(request.number, update.new)
         yield LogLine(f"request {request.number}: merged as {update.new[:12]}")

@@ -103,7 +103,7 @@ def report_plan(
     bot.on_report(ClusterReport(comment, line, outcome.plan))
     not_kept, ref, kept = None, "", None
     if subject.request and bot.person is not None:
-        before = kept_plan(context.project, subject.cluster, subject.request)
+        before = kept_plan(context.repository, subject.cluster, subject.request)
         kept = plan_record(subject, outcome, before)
         comment = replace(comment, since=kept.since)
         not_kept = keep_plan(context, kept, outcome, comment)
@@ -243,7 +243,7 @@ def _set_status(
     context: EventContext, subject: CommentSubject, verb: str, state: CheckState, text: str
 ) -> Iterator[LogLine]:
     name = status_context(verb, subject.cluster)
-    at = timestamp(context.project.tools.clock.now())
+    at = timestamp(context.repository.clock.now())
     try:
         context.forge.set_status(CheckStatus(subject.head, name, state, cut(visible(text), _MAX_STATUS), at))
     except GitopsError as error:
@@ -527,14 +527,14 @@ def _keep(context: EventContext, kept: PlanRecord, files: Mapping[str, bytes]) -
     if person is None:
         return None
     try:
-        old = context.project.head_of(ref)
+        old = context.repository.head_of(ref)
         tree = store.write_files(None, {RECORD: PLAN_RECORD.write(kept), **files})
         if old is not None and store.commit(old).tree == tree:
             return None
-        author = replace(person, time=int(context.project.tools.clock.now().timestamp()))
+        author = replace(person, time=int(context.repository.clock.now().timestamp()))
         message = f"plan: {kept.cluster}, request {kept.request}\n"
         new = store.write_commit(NewCommit(tree, () if old is None else (old,), author, message), signing_key=None)
-        context.project.tools.remote.push([RefUpdate(ref, old or ZERO, new)])
+        context.repository.remote.push([RefUpdate(ref, old or ZERO, new)])
     except GitopsError as error:
         return f"the whole plan is not kept in git ({error.code}: {error.detail})"
     return None

@@ -36,9 +36,9 @@ def is_topic(context: EventContext, ref: str) -> bool:
 
 def heads_that_touch(context: EventContext) -> Callable[[str], bool]:
     """A function that says whether a head of a topic branch changed a cluster, or keys and rules. Each is compared once."""
-    project, target = context.project, context.project.default_ref
-    base, rules = project.head_of(target), context.rules_for(target)
-    return cache(lambda head: any(changes_cluster(project, rule, base, head) for rule in rules))
+    repository, target = context.repository, context.repository.default_ref
+    base, rules = repository.head_of(target), context.rules_for(target)
+    return cache(lambda head: any(changes_cluster(repository, rule, base, head) for rule in rules))
 
 
 def open_or_update(
@@ -48,7 +48,7 @@ def open_or_update(
     commit = context.store.commit(head)
     subject = visible(commit.message.partition("\n")[0].strip()[:_MAX_TITLE])
     who = visible(pusher or commit.author.email or "unknown")
-    request, opened = forge.open_or_update(source, context.project.default_ref, head, subject or "untitled", who)
+    request, opened = forge.open_or_update(source, context.repository.default_ref, head, subject or "untitled", who)
     context.refresh()
     word = "opened" if opened else "updated"
     return request, LogLine(f"request {request.number}: {word} for {source.removeprefix(HEADS)}")
@@ -57,7 +57,7 @@ def open_or_update(
 def take_in(context: EventContext, forge: RequestKeeper, update: RefUpdate, pusher: str | None) -> LogLine:
     """Write a comment that a person pushed to its request, in their name."""
     try:
-        number = take_in_comment(context.store, context.project.tools.remote, forge, update, pusher)
+        number = take_in_comment(context.store, context.repository.remote, forge, update, pusher)
     except GitopsError as error:
         return error_line("comment", error)
     return LogLine(f"request {number}: comment added")
@@ -68,15 +68,15 @@ def catch_up(context: EventContext, forge: RequestKeeper) -> Iterator[LogLine]:
 
     Branches are compared with requests. A branch at a head that a request had already, in whatever state, asks for nothing.
     """
-    project, target = context.project, context.project.default_ref
-    for ref, commit in project.tools.remote.refs(COMMENTS.rstrip("/")).items():
+    repository, target = context.repository, context.repository.default_ref
+    for ref, commit in repository.remote.refs(COMMENTS.rstrip("/")).items():
         yield take_in(context, forge, RefUpdate(ref, ZERO, commit), None)
-    heads = project.tools.remote.refs(HEADS.rstrip("/"))
+    heads = repository.remote.refs(HEADS.rstrip("/"))
     topics = {ref: head for ref, head in heads.items() if is_topic(context, ref)}
-    project.fetch_commits(*topics.values())
+    repository.fetch_commits(*topics.values())
     for request in context.open_requests():
-        tip = project.head_of(request.target)
-        if tip is not None and is_merged_by(project, request, RefUpdate(request.target, ZERO, tip)):
+        tip = repository.head_of(request.target)
+        if tip is not None and is_merged_by(repository, request, RefUpdate(request.target, ZERO, tip)):
             forge.mark_merged(request.number, tip)
             yield LogLine(f"request {request.number}: merged as {tip[:12]} or before")
         elif request.source not in topics:

@@ -61,26 +61,26 @@ def sweep(context: EventContext, cluster: str | None = None) -> Iterator[LogLine
 
 
 def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
-    store, ledger = context.store, context.project.tools.ledger(rule)
+    store, ledger = context.store, context.repository.ledger(rule)
     lock = ledger.observe_lock()
     if lock.held:
         yield _lock_line(context, rule, lock)
         return
     yield from take_in_revocations(context, rule)
-    head = context.project.head_of(rule.ref)
+    head = context.repository.head_of(rule.ref)
     if head is None:
         yield LogLine(f"{rule.name}: nothing to do")
         return
     position = context.position(rule)
     if position.applied is not None:
-        context.project.fetch_commits(position.applied)
+        context.repository.fetch_commits(position.applied)
     if position.applied is None:
         reason = "the cluster has no ledger yet"
-    elif trees_differ(context.project, rule, store.commit(head).tree, store.commit(position.applied).tree):
+    elif trees_differ(context.repository, rule, store.commit(head).tree, store.commit(position.applied).tree):
         reason = f"branch {rule.branch} is ahead of the ledger at {head[:12]}"
     elif ledger.intents().intents:
         reason = "an operation was interrupted"
-    elif position.converged and not context.project.scope_waits(rule, position, context.config):
+    elif position.converged and not context.repository.scope_waits(rule, position, context.config):
         yield LogLine(f"{rule.name}: nothing to do")
         return
     else:
@@ -101,14 +101,14 @@ def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) 
     """The operation that holds a lock, since when, and the command that removes it."""
     info, only = lock.info, len(context.clusters) == 1
     command: object = CommentCommand(CommandAction.UNLOCK, lock_id=lock.unlock_id, cluster=None if only else rule.name)
-    if context.project.tools.forge_kind not in HOSTED:
+    if context.repository.forge_kind not in HOSTED:
         # Who reads this line is at a shell, and may have no request to comment on.
         command = f"gitops force-unlock {lock.unlock_id}{'' if only else f' --cluster {rule.name}'}"
     if info is None:
         detail = f"locked, and the lock cannot be read: {lock.detail}; if no run is active: {command}"
         return LogLine(f"{rule.name}: {detail}", RunResult.PROBLEMS)
     since = parse_timestamp(info.created_at)
-    now = context.project.tools.clock.now()
+    now = context.repository.clock.now()
     age = "an unknown time" if since is None else f"{max(0, int((now - since).total_seconds()))} s"
     return LogLine(f"{rule.name}: {info.operation} has held the lock for {age}; if its run is over: {command}")
 
@@ -125,7 +125,7 @@ def _plan_missed(context: EventContext, rules: Sequence[ClusterRule], cluster: s
             concerned.setdefault(request.number, []).append(rule)
 
     kept = {
-        request.number: [kept_plan(context.project, rule.name, request.number) for rule in concerned[request.number]]
+        request.number: [kept_plan(context.repository, rule.name, request.number) for rule in concerned[request.number]]
         for request in requests
         if request.number in concerned
     }
@@ -156,10 +156,10 @@ def _plan_missed(context: EventContext, rules: Sequence[ClusterRule], cluster: s
 
 def take_in_revocations(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
     """Record the revocations of a cluster that no entry records yet; a line for each. A problem does not stop the event."""
-    tools = context.project.tools
+    repository = context.repository
     try:
-        target = context.project.target(rule, config=context.config)
-        into = RevocationContext(tools.ledger(rule), target, tools.clock, tools.ids, context.bot.actor)
+        target = context.repository.target(rule, config=context.config)
+        into = RevocationContext(repository.ledger(rule), target, repository.clock, repository.ids, context.bot.actor)
         recorded = record_under_lock(into)
     except GitopsError as error:
         if error.code == Code.STATE_LOCK_HELD:
@@ -196,7 +196,7 @@ def report_drift(context: EventContext, cluster: str | None = None) -> Iterator[
 
 
 def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
-    begin, head = f"drift of {rule.name}", context.project.head_of(rule.ref)
+    begin, head = f"drift of {rule.name}", context.repository.head_of(rule.ref)
     if head is None or context.position(rule).applied is None:
         yield LogLine(f"{begin}: nothing is applied yet")
         return
@@ -211,7 +211,7 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
     report = DriftReport(
         cluster=rule.name,
         environment=rule.environment,
-        at=timestamp(context.project.tools.clock.now()),
+        at=timestamp(context.repository.clock.now()),
         outcome=outcome,
         adopt=(shlex.join(["gitops", "bot", "drift", *option]),) if outcome.adoptable else (),
         reapply=(refresh, apply) if len(lost) < len(outcome.items) else (),
@@ -251,26 +251,26 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
 
 def _propose(context: EventContext, rule: ClusterRule, head: str, report: DriftReport) -> ChangeRequest | None:
     """The change request that adopts the drift; None if the folder would not be valid with it."""
-    store, tools, person, ref = context.store, context.project.tools, context.bot.person, drift_ref(rule.name)
+    store, repository, person, ref = context.store, context.repository, context.bot.person, drift_ref(rule.name)
     folder_path = "" if rule.path == "." else f"{rule.path}/"
     files = {f"{folder_path}{item.path}": item.source for item in report.outcome.items}
     tree = store.write_files(store.commit(head).tree, files)
     folder = store.subtree(tree, rule.path)
-    if person is None or folder is None or load_desired(tools.open_tree(store, folder, rule.path)).desired is None:
+    if person is None or folder is None or load_desired(repository.open_tree(store, folder, rule.path)).desired is None:
         return None
-    old = context.project.head_of(ref)
+    old = context.repository.head_of(ref)
     if old is None or store.commit(old).tree != tree or store.commit(old).parents != (head,):
-        author = replace(person, time=int(tools.clock.now().timestamp()))
+        author = replace(person, time=int(repository.clock.now().timestamp()))
         message = f"Adopt the drift of {rule.name}\n"
         new = store.write_commit(NewCommit(tree, (head,), author, message), signing_key=None)
-        tools.remote.push([RefUpdate(ref, old or ZERO, new)])
+        repository.remote.push([RefUpdate(ref, old or ZERO, new)])
     return context.forge.propose(ref, rule.ref, drift_title(report), drift_body(report))
 
 
 def _close_request(context: EventContext, rule: ClusterRule, comment: str) -> Iterator[LogLine]:
     """Close the change request that adopts the drift of a cluster. The forge is only asked if its branch exists."""
     ref = drift_ref(rule.name)
-    if context.project.head_of(ref) is None:
+    if context.repository.head_of(ref) is None:
         return
     try:
         for request in context.open_requests(rule.ref):

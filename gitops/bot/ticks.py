@@ -32,7 +32,7 @@ def tick_clusters(
 
 
 def _tick_cluster(context: EventContext, rule: ClusterRule, *, carries_out: bool, scheduled: bool) -> Iterator[LogLine]:
-    begin, head = f"tick of {rule.name}", context.project.head_of(rule.ref)
+    begin, head = f"tick of {rule.name}", context.repository.head_of(rule.ref)
     if head is None or context.position(rule).applied is None:
         yield LogLine(f"{begin}: nothing is applied yet")
         return

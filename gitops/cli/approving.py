@@ -19,14 +19,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gitops.cli.cluster import folder_of, project_of, selecting_words
+from gitops.cli.cluster import folder_of, repository_of, selecting_words
 from gitops.cli.shared import (
     FAILED,
     OK,
     USAGE,
     actor_of,
     complain,
-    open_project,
+    open_repository,
     say,
     say_coloured,
     show,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from gitops.cluster.approving.approve import ChosenChange
     from gitops.cluster.config.gitops_yaml import ClusterRule
     from gitops.cluster.session.workspace import Workspace
-    from gitops.repository.wiring.project import LocalProject
+    from gitops.repository.wiring.local import LocalRepository
 
 NOT_RECORDED = 3
 """The exit code of a revocation that counts, and that no entry of the ledger records yet."""
@@ -84,7 +84,7 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     if problem:
         raise UsageError(Code.USAGE_ERROR, problem, fix=fix)
     _check_yes(options, options.plan, "--plan")
-    local = project_of(options)
+    local = repository_of(options)
     if local is None:
         return _approve_in_folder(options)
     local.list_once()
@@ -107,7 +107,7 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
         if not _confirmed(options, seen, _approve_words(chosen, about, options), named=named, others=others):
             return FAILED if _on_terminal(options) else USAGE
         # A person took their time: what is signed is planned on what the remote has now.
-        local.project.tools.relist()
+        local.relist()
     return _show_outcomes(sign_approvals([each.change for each in chosen], emergency=options.reason), options, others)
 
 
@@ -144,10 +144,10 @@ def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
     return record_approval(workspace, address, plan_digest=digest)
 
 
-def _named(options: argparse.Namespace, local: LocalProject) -> list[_Chosen]:
+def _named(options: argparse.Namespace, local: LocalRepository) -> list[_Chosen]:
     """The changes that the command names, with the plans and rows that it binds them to."""
     found: dict[tuple[str, Address], _Chosen] = {}
-    known = {rule.name for rule in local.project.clusters()}
+    known = {rule.name for rule in local.clusters()}
     for word in options.resources:
         cluster, _, text = word.rpartition("/")
         address = Address(text)
@@ -171,17 +171,17 @@ def _named(options: argparse.Namespace, local: LocalProject) -> list[_Chosen]:
     ]
 
 
-def _missing(options: argparse.Namespace, local: LocalProject) -> tuple[list[_Chosen], tuple[Diagnostic, ...]]:
+def _missing(options: argparse.Namespace, local: LocalRepository) -> tuple[list[_Chosen], tuple[Diagnostic, ...]]:
     """The changes of all clusters that the person may approve, and why not the other ones; none where a cluster has errors."""
     from gitops.cluster.approving.approve import missing_approvals
     from gitops.repository.wiring.repository import read_public_key
 
     alone = options.cluster is not None or options.config is not None
-    rules = (local.rule(options.cluster, options.config),) if alone else local.project.clusters()
+    rules = (local.rule(options.cluster, options.config),) if alone else local.clusters()
     if options.request is not None and len({rule.ref for rule in rules}) > 1:
         fix = "name one cluster with --cluster NAME, or the changes"
         raise UsageError(Code.USAGE_ERROR, "the clusters follow several branches, and a request is for one", fix=fix)
-    key = local.signing_key()
+    key = local.git.signing_key()
     if key is None:
         raise UsageError(Code.SIGNING_KEY_MISSING, "git config user.signingKey is not set")
     try:
@@ -206,14 +206,16 @@ def _missing(options: argparse.Namespace, local: LocalProject) -> tuple[list[_Ch
     return [] if others.has_errors else found, tuple(others)
 
 
-def _change_of(options: argparse.Namespace, local: LocalProject, rule: ClusterRule, address: Address) -> ChosenChange:
+def _change_of(
+    options: argparse.Namespace, local: LocalRepository, rule: ClusterRule, address: Address
+) -> ChosenChange:
     from gitops.cluster.approving.approve import ChosenChange
 
     return ChosenChange(_workspace(options, local, rule), address, local.approval_publisher(rule))
 
 
-def _workspace(options: argparse.Namespace, local: LocalProject, rule: ClusterRule) -> Workspace:
-    return local.workspace(rule, actor_of(options) or local.person().email, options.request)
+def _workspace(options: argparse.Namespace, local: LocalRepository, rule: ClusterRule) -> Workspace:
+    return local.workspace(rule, actor_of(options) or local.git.person().email, options.request)
 
 
 def _bound(values: list[str] | None, option: str, names: list[str]) -> dict[str, str]:
@@ -303,11 +305,11 @@ def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome 
     from gitops.repository.wiring.system import RandomIds, SystemClock
 
     _check_yes(options, options.commit, "--commit")
-    local = open_project(options)
+    local = open_repository(options)
     local.list_once()
     rule, commit = local.rule(options.cluster, options.config), options.commit
-    project, ledger, publisher = local.project, local.ledger(rule), local.approval_publisher(rule)
-    target = project.recorded_target(rule, project.position(rule), project.config())
+    ledger, publisher = local.ledger(rule), local.approval_publisher(rule)
+    target = local.recorded_target(rule, local.position(rule), local.config())
     context = DecisionContext(ledger, target, publisher, SystemClock(), RandomIds(), NoFaults(), os.getpid())
     if commit is None or _on_terminal(options):
         seen = review(context, kind, options.approval)
@@ -317,7 +319,7 @@ def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome 
         words += ["--commit", seen.about.commit]
         if commit in (None, seen.about.commit) and not _confirmed(options, [seen], words, named=commit is not None):
             return FAILED if _on_terminal(options) else USAGE
-        local.project.tools.relist()
+        local.relist()
         commit = commit or seen.about.commit
     decide = revoke if kind is DecisionKind.REVOKE else countersign
     done = decide(context, options.approval, options.reason, commit=commit)

@@ -17,7 +17,7 @@ from gitops.cli.shared import (
     USAGE,
     actor_of,
     complain,
-    open_project,
+    open_repository,
     say,
     say_coloured,
     say_report,
@@ -61,8 +61,8 @@ from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.git.cached_remote import TrackingRemote
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 from gitops.render.characters import visible
-from gitops.repository.wiring.local import open_commit_tree
-from gitops.repository.wiring.project import LocalProject, repair_ledger
+from gitops.repository.wiring.git import open_commit_tree
+from gitops.repository.wiring.local import LocalRepository
 from gitops.repository.wiring.repository import sign_statement, verify_statement
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
@@ -77,7 +77,7 @@ def log(options: argparse.Namespace) -> int:
     local = _open_branch_ledgers(options)
     rule = local.rule(options.cluster)
     head = _head(local, rule)
-    found = read_trail(local.repository, head)
+    found = read_trail(local.git, head)
     records = tuple(islice(found, options.limit) if options.limit > 0 else found)
     if options.json:
         show_form(log_form(records))
@@ -132,10 +132,10 @@ def audit(options: argparse.Namespace) -> int:
     return OK if report.ok else FAILED
 
 
-def _open_branch_ledgers(options: argparse.Namespace) -> LocalProject:
+def _open_branch_ledgers(options: argparse.Namespace) -> LocalRepository:
     """The repository of the command. Raises UsageError, which says of a ledger folder that it has no entries."""
     try:
-        return open_project(options, offline=True)
+        return open_repository(options, offline=True)
     except UsageError as error:
         if error.code != Code.NOT_A_REPOSITORY or not Path(options.repo or ".", STATE).is_file():
             raise
@@ -143,7 +143,7 @@ def _open_branch_ledgers(options: argparse.Namespace) -> LocalProject:
         raise UsageError(error.code, detail, fix="show that state: gitops status") from error
 
 
-def _report(local: LocalProject, rule: ClusterRule, head: str, options: argparse.Namespace) -> AuditReport:
+def _report(local: LocalRepository, rule: ClusterRule, head: str, options: argparse.Namespace) -> AuditReport:
     """Verify the ledger; write the statement of each entry that holds if they were asked for, and remember the verified head."""
     if options.accept is not None:
         return _accept(local, rule, head, options.accept)
@@ -164,7 +164,7 @@ def _report(local: LocalProject, rule: ClusterRule, head: str, options: argparse
     since, text = None, options.since
     if text is not None:
         # The number of an entry, its commit, or a prefix of that.
-        chain = entry_ids(local.repository, head)
+        chain = entry_ids(local.git, head)
         found = [commit for commit in chain if len(text) >= _MIN_PREFIX and commit.startswith(text.lower())]
         if text.isascii() and text.isdigit() and 1 <= int(text) <= len(chain):
             found = [chain[int(text) - 1]]
@@ -178,7 +178,7 @@ def _report(local: LocalProject, rule: ClusterRule, head: str, options: argparse
             raise IntegrityError(Code.PIN_INVALID, f"it is the pin of cluster {pin.cluster}", path=options.pin)
         since = pin.commit
     witnesses = replace(_local_witnesses(local, rule), copies=_copies(local, rule, options.witness))
-    scope = AuditScope(since, witnesses, lambda first: local.project.anchor(rule, first), on_verified)
+    scope = AuditScope(since, witnesses, lambda first: local.anchor(rule, first), on_verified)
     report = _run(local, rule, head, scope)
     if report.ok:
         heads, problem = local.heads(rule), ""
@@ -195,25 +195,25 @@ def _report(local: LocalProject, rule: ClusterRule, head: str, options: argparse
     return report
 
 
-def _run(local: LocalProject, rule: ClusterRule, head: str, scope: AuditScope) -> AuditReport:
-    return run(local.repository, head, rule.name, lambda reader, tree: open_commit_tree(reader, tree, rule.path), scope)
+def _run(local: LocalRepository, rule: ClusterRule, head: str, scope: AuditScope) -> AuditReport:
+    return run(local.git, head, rule.name, lambda reader, tree: open_commit_tree(reader, tree, rule.path), scope)
 
 
 # -- known heads -----------------------------------------------------------------------------------------------------
 
 
-def _head(local: LocalProject, rule: ClusterRule) -> str:
+def _head(local: LocalRepository, rule: ClusterRule) -> str:
     """The head of the ledger branch. Raises IntegrityError `ledger_diverged` if it is gone, else `ledger_missing`."""
     heads = local.heads(rule)
     known = heads.known()
-    if local.project.head_of(heads.ref) is None and (known.pin or known.branch) is not None:
+    if local.head_of(heads.ref) is None and (known.pin or known.branch) is not None:
         raise IntegrityError(
             Code.LEDGER_DIVERGED, "the ledger branch is missing, although this repository has seen it", path=heads.ref
         )
-    return local.project.ledger_head(rule)
+    return local.ledger_head(rule)
 
 
-def _local_witnesses(local: LocalProject, rule: ClusterRule) -> AuditWitnesses:
+def _local_witnesses(local: LocalRepository, rule: ClusterRule) -> AuditWitnesses:
     """The heads that the clone saw before, and all approvals and decisions that it has."""
     heads = local.heads(rule)
     known = heads.known()
@@ -223,9 +223,9 @@ def _local_witnesses(local: LocalProject, rule: ClusterRule) -> AuditWitnesses:
     return AuditWitnesses({where: commit for where, commit in seen.items() if commit is not None}, signed)
 
 
-def _check_seen(local: LocalProject, rule: ClusterRule, head: str) -> None:
+def _check_seen(local: LocalRepository, rule: ClusterRule, head: str) -> None:
     """Raise IntegrityError `ledger_diverged` if a head that was seen here is not an entry of the ledger any more."""
-    entries = LedgerEntries(local.repository, head)
+    entries = LedgerEntries(local.git, head)
     _check_fetched(local, rule, head)
     for where, commit in _local_witnesses(local, rule).seen.items():
         if commit not in entries:
@@ -233,9 +233,9 @@ def _check_seen(local: LocalProject, rule: ClusterRule, head: str) -> None:
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
 
 
-def _check_fetched(local: LocalProject, rule: ClusterRule, head: str) -> None:
+def _check_fetched(local: LocalRepository, rule: ClusterRule, head: str) -> None:
     """Raise GitopsError `ledger_behind` if newer entries were seen here than this clone ever fetched."""
-    remote, repository, heads = local.remote, local.repository, local.heads(rule)
+    remote, repository, heads = local.remote, local.git, local.heads(rule)
     seen = heads.known().seen
     if not isinstance(remote, TrackingRemote) or seen in (None, head) or repository.resolve(seen) is None:
         return
@@ -246,7 +246,7 @@ def _check_fetched(local: LocalProject, rule: ClusterRule, head: str) -> None:
         raise GitopsError(Code.LEDGER_BEHIND, detail, path=rule.name)
 
 
-def _copies(local: LocalProject, rule: ClusterRule, names: list[str]) -> dict[str, str]:
+def _copies(local: LocalRepository, rule: ClusterRule, names: list[str]) -> dict[str, str]:
     """The heads that other copies have, and have seen; fetches them. Raises RemoteError, GitopsError `witness_unproven`."""
     heads, found = local.heads(rule), dict[str, str]()
     tracked = heads.ref.replace("refs/heads/", "refs/remotes/origin/", 1)
@@ -256,7 +256,7 @@ def _copies(local: LocalProject, rule: ClusterRule, names: list[str]) -> dict[st
             commit = remote.refs(ref).get(ref)
             if commit is None:
                 continue
-            if local.repository.resolve(commit) is None:
+            if local.git.resolve(commit) is None:
                 remote.fetch([ref])
             found[f"{remote.url} ({ref})"] = commit
         if len(found) == before:
@@ -264,7 +264,7 @@ def _copies(local: LocalProject, rule: ClusterRule, names: list[str]) -> dict[st
     return found
 
 
-def _accept(local: LocalProject, rule: ClusterRule, head: str, wanted: str) -> AuditReport:
+def _accept(local: LocalRepository, rule: ClusterRule, head: str, wanted: str) -> AuditReport:
     """Verify the ledger as if nothing had been seen before, and then replace the remembered head by its head.
 
     Raises UsageError when `wanted` is not the whole id of the head: an operator has to look at what they accept.
@@ -274,12 +274,12 @@ def _accept(local: LocalProject, rule: ClusterRule, head: str, wanted: str) -> A
     report = _run(local, rule, head, AuditScope())
     if not report.ok:
         return report
-    local.project.anchor(rule, first_entry(local.repository, head))
+    local.anchor(rule, first_entry(local.git, head))
     before = _local_witnesses(local, rule)
     local.heads(rule).accept(head)
-    chain = set(entry_ids(local.repository, head))
+    chain = set(entry_ids(local.git, head))
     notes = [f"no longer remembered: {c} ({w})" for w, c in before.seen.items() if c not in chain]
-    foreign = [ref for ref, commit in before.signed.items() if named_entry(local.repository, commit) not in chain]
+    foreign = [ref for ref, commit in before.signed.items() if named_entry(local.git, commit) not in chain]
     notes += [
         f"{ref.removeprefix('refs/heads/')} names an entry that the ledger does not have; delete that branch"
         for ref in foreign
@@ -290,12 +290,12 @@ def _accept(local: LocalProject, rule: ClusterRule, head: str, wanted: str) -> A
 # -- statements ------------------------------------------------------------------------------------------------------
 
 
-def _statement_writer(local: LocalProject, folder: str | None, *, sign: bool) -> Callable[[VerifiedEntry], None]:
+def _statement_writer(local: LocalRepository, folder: str | None, *, sign: bool) -> Callable[[VerifiedEntry], None]:
     """A function that writes the statement of a verified entry: signed or not, into a folder or on standard output.
 
     Raises UsageError `signing_key_missing`, OSError; the function raises GitopsError `signing_failed`, OSError.
     """
-    key = local.signing_key() if sign else None
+    key = local.git.signing_key() if sign else None
     if sign and key is None:
         raise UsageError(Code.SIGNING_KEY_MISSING, "git config user.signingKey is not set")
     place = None if folder is None else Path(folder)
@@ -303,7 +303,7 @@ def _statement_writer(local: LocalProject, folder: str | None, *, sign: bool) ->
         place.mkdir(parents=True, exist_ok=True)
 
     def write_statement(found: VerifiedEntry) -> None:
-        payload = statement_of(local.repository, found)
+        payload = statement_of(local.git, found)
         if key is None:
             kind, data = "statement", payload + b"\n"
         else:
@@ -318,17 +318,15 @@ def _statement_writer(local: LocalProject, folder: str | None, *, sign: bool) ->
     return write_statement
 
 
-def _verify_envelopes(local: LocalProject, head: str, options: argparse.Namespace) -> int:
+def _verify_envelopes(local: LocalRepository, head: str, options: argparse.Namespace) -> int:
     """Print whether each envelope of a file (one, or one on each line) is good; exit code 1 if any is not."""
-    entries = LedgerEntries(local.repository, head)
-    trust, newest = entry_trust(local.repository, head), read_verified_entry(local.repository, head).entry
-    now = ledger_time(local.project.tools.clock.now(), newest)
+    entries = LedgerEntries(local.git, head)
+    trust, newest = entry_trust(local.git, head), read_verified_entry(local.git, head).entry
+    now = ledger_time(local.clock.now(), newest)
     forms: list[dict[str, Any]] = []
     for data in _envelopes(_file_bytes(options.verify_envelope)):
         try:
-            found = check_envelope(
-                local.repository, data, entries=entries, trust=trust, now=now, verify=verify_statement
-            )
+            found = check_envelope(local.git, data, entries=entries, trust=trust, now=now, verify=verify_statement)
         except GitopsError as error:
             forms.append({"ok": False, "code": error.code, "detail": error.detail})
         else:
@@ -394,14 +392,14 @@ def repair(options: argparse.Namespace) -> int:
     if (options.old is None) != (options.new is None):
         fix = "without both it shows the damage and the command that repairs it: gitops ledger repair"
         raise UsageError(Code.USAGE_ERROR, "--from and --to must be used together", fix=fix)
-    local = open_project(options)
+    local = open_repository(options)
     rule = local.rule(options.cluster)
-    ledger = repair_ledger(local, rule)
+    ledger = local.repair_ledger(rule)
     if options.old is None:
         damage = ledger.damage()
         _show(damage, rule.name, options)
         return OK if damage is None else FAILED
-    actor, ids, now = actor_of(options) or local.person().email, RandomIds(), timestamp(SystemClock().now())
+    actor, ids, now = actor_of(options) or local.git.person().email, RandomIds(), timestamp(SystemClock().now())
     info = LockInfo(ids.ulid(), "repair", now, os.getpid())
     ledger.acquire(info)
     try:

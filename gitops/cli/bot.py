@@ -21,7 +21,7 @@ from gitops.bot.context import Bot, ClusterReport
 from gitops.bot.dispatch import run_verb
 from gitops.bot.silent_forge import SilentForge
 from gitops.cli.progress import heeding_signals, watching
-from gitops.cli.shared import USAGE, bot_of, complain, lasting, open_project, show_form, shows_progress
+from gitops.cli.shared import USAGE, bot_of, complain, lasting, open_repository, show_form, shows_progress
 from gitops.core.cancel import Cancellation
 from gitops.core.codes import Code, remedy
 from gitops.core.errors import GitopsError, UsageError
@@ -149,12 +149,12 @@ def _bot(
     Raises GitopsError if the repository or the forge cannot be used.
     """
     login = partial(remote_login, kind, environ)
-    local = open_project(options, login=login, forge=options.forge or job_kind(environ))
+    local = open_repository(options, login=login, forge=options.forge or job_kind(environ))
     local.complete()
-    rule = local.project.config().forge
+    rule = local.config().forge
     kind = options.forge or rule.kind or kind
-    remote = local.setting(f"remote.{options.remote or 'origin'}.url")
-    found = choose_forge(kind, environ, local.setting, rule, remote)
+    remote = local.git.setting(f"remote.{options.remote or 'origin'}.url")
+    found = choose_forge(kind, environ, local.git.setting, rule, remote)
     if found.silent and verb in _NEED_TOKEN:
         detail = f"gitops bot {verb} has no token for the forge"
         raise UsageError(Code.USAGE_ERROR, detail, fix=UNAUTHENTICATED)
@@ -163,11 +163,11 @@ def _bot(
     if found.kind == LOCAL:
         forge = local.forge()
     elif found.silent:
-        forge = SilentForge(_request_of_job(environ, found.kind, event, local.project.default_ref))
+        forge = SilentForge(_request_of_job(environ, found.kind, event, local.default_ref))
     else:
-        forge, traffic = open_forge(found, time.sleep, local.project.tools.clock)
+        forge, traffic = open_forge(found, time.sleep, local.clock)
     # Entries of the ledger need a real name and key; kept plans may carry any name.
-    person = local.person() if verb in _WRITE_LEDGER else local.person_or_none() or _ANONYMOUS
+    person = local.git.person() if verb in _WRITE_LEDGER else local.git.person_or_none() or _ANONYMOUS
     bot = bot_of(local, forge, kind, person, reports.append, run_url=run_address(environ), silent=found.silent)
     return bot, traffic
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops.cli.cluster import apply, folder_of, project_of
+from gitops.cli.cluster import apply, folder_of, repository_of
 from gitops.cli.shared import (
     FAILED,
     OK,
@@ -289,18 +289,18 @@ def _open(options: argparse.Namespace, *, writes: bool = False) -> _OpenedLedger
 
     To one who `writes` to a branch ledger an entry has to have an author: UsageError `actor_required`.
     """
-    local = project_of(options)
+    local = repository_of(options)
     if local is not None:
         if writes:
-            local.person()
-        rule, project = local.rule(options.cluster, options.config), local.project
+            local.git.person()
+        rule = local.rule(options.cluster, options.config)
 
         def moved_on(commit: str) -> bool:
-            head, store = project.head_of(rule.ref), project.tools.store
-            return head is not None and trees_differ(project, rule, store.commit(head).tree, store.commit(commit).tree)
+            head, store = local.head_of(rule.ref), local.git
+            return head is not None and trees_differ(local, rule, store.commit(head).tree, store.commit(commit).tree)
 
         return _OpenedLedger(
-            rule.name, local.ledger(rule), lambda commit: brings_nothing(project, rule, commit), moved_on
+            rule.name, local.ledger(rule), lambda commit: brings_nothing(local, rule, commit), moved_on
         )
     workspace = folder_of(options, None)
     header, problems = load_header(workspace.tree)

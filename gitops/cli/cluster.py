@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, actor_of, cluster_folder, open_project, say, say_report, show, show_form
+from gitops.cli.shared import FAILED, OK, actor_of, cluster_folder, open_repository, say, say_report, show, show_form
 from gitops.cluster.session.workspace import Workspace, next_attempt
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome, StatusOutcome, VerbOutcome
     from gitops.cluster.model.plan import Observer
     from gitops.core.cancel import Cancellation
-    from gitops.repository.project import Project
-    from gitops.repository.wiring.project import LocalProject
+    from gitops.repository.repository import Repository
+    from gitops.repository.wiring.local import LocalRepository
 
 # -- what the table of commands passes to a verb -----------------------------------------------------------------------
 
 
 def to_read(options: argparse.Namespace) -> tuple[Workspace]:
     """The workspace on a branch ledger if one governs the cluster, else on the folder."""
-    project = project_of(options)
-    if project is None:
+    local = repository_of(options)
+    if local is None:
         return (folder_of(options, None),)
-    return (project.workspace(project.rule(options.cluster, options.config), None, in_place=True),)
+    return (local.workspace(local.rule(options.cluster, options.config), None, in_place=True),)
 
 
 def to_write(options: argparse.Namespace) -> tuple[Workspace]:
     """The same with the actor that a ledger entry needs. Raises UsageError `actor_required`."""
-    actor, project = actor_of(options), project_of(options)
-    if project is None:
+    actor, local = actor_of(options), repository_of(options)
+    if local is None:
         return (folder_of(options, actor),)
-    project.person()
-    return (project.workspace(project.rule(options.cluster, options.config), actor, in_place=True),)
+    local.git.person()
+    return (local.workspace(local.rule(options.cluster, options.config), actor, in_place=True),)
 
 
 def to_validate(options: argparse.Namespace) -> tuple[Workspace]:
@@ -123,12 +123,12 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
     """`gitops status`: one cluster, or all of a repository that has several, one line each."""
     from gitops.cluster.session.status import status as run
 
-    local = project_of(options)
+    local = repository_of(options)
     if local is None:
         return run(_with_compile_cache(folder_of(options, None), options), serving=options.serving)
     local.list_once()
     chosen = options.cluster is not None or options.config is not None
-    rules = (local.rule(options.cluster, options.config),) if chosen else local.project.clusters() or (local.rule(),)
+    rules = (local.rule(options.cluster, options.config),) if chosen else local.clusters() or (local.rule(),)
     found = {f"{rule.environment}/{rule.name}": status_of(local, rule, serving=options.serving) for rule in rules}
     if len(found) == 1:
         return next(iter(found.values()))
@@ -145,7 +145,7 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
     return OK if all(each.ok for each in found.values()) else FAILED
 
 
-def status_of(local: LocalProject, rule: ClusterRule, *, serving: bool = False) -> StatusOutcome:
+def status_of(local: LocalRepository, rule: ClusterRule, *, serving: bool = False) -> StatusOutcome:
     """The status of a cluster, `serving` as there; what keeps its ledger from being read is a problem of this cluster alone."""
     from gitops.cluster.model.outcome import StatusOutcome
     from gitops.cluster.session.status import status as run
@@ -194,7 +194,7 @@ def _applied(
     else:
         from gitops.cluster.apply.apply import apply as run
 
-    actor, local = actor_of(options), project_of(options)
+    actor, local = actor_of(options), repository_of(options)
 
     def prepared(workspace: Workspace) -> Workspace:
         watched = replace(as_chosen(workspace, options), on_event=on_event, cancel=cancel)
@@ -213,10 +213,10 @@ def _applied(
     from gitops.repository.apply import governed_apply, move_cluster
 
     if not dry_run:
-        local.person()
-    rule, project = local.rule(options.cluster, options.config), local.project
-    position, config = project.position(rule), project.config()
-    moved = move_cluster(project, rule, position, config, lambda: local.workspace(rule, actor), dry_run=dry_run)
+        local.git.person()
+    rule = local.rule(options.cluster, options.config)
+    position, config = local.position(rule), local.config()
+    moved = move_cluster(local, rule, position, config, lambda: local.workspace(rule, actor), dry_run=dry_run)
     return governed_apply(moved, lambda here: carried_out(prepared(local.workspace(here, actor, in_place=True))))
 
 
@@ -236,15 +236,15 @@ def import_cluster(options: argparse.Namespace) -> VerbOutcome:
     """`gitops import`. Raises UsageError `usage_error` for a folder that is to be adopted."""
     from gitops.cluster.apply.refresh import import_cluster as run
 
-    actor, project = actor_of(options), project_of(options)
-    if project is None:
+    actor, local = actor_of(options), repository_of(options)
+    if local is None:
         if options.adopt:
             detail = "--adopt is for ledger branches: the ledger of a folder is in its storage"
             raise UsageError(Code.USAGE_ERROR, detail, fix="leave out --adopt: gitops import")
         return run(folder_of(options, actor))
-    project.person()
-    project.adopting = options.adopt
-    workspace = project.workspace(project.rule(options.cluster, options.config), actor, in_place=True)
+    local.git.person()
+    local.adopting = options.adopt
+    workspace = local.workspace(local.rule(options.cluster, options.config), actor, in_place=True)
     return run(workspace, adopt=options.adopt)
 
 
@@ -258,14 +258,14 @@ def _planned(options: argparse.Namespace) -> tuple[Workspace, bool]:
 
     A change request is planned for the run by which the bot will apply it.
     """
-    project = project_of(options)
-    if project is None:
+    local = repository_of(options)
+    if local is None:
         return folder_of(options, None), True
-    project.list_once()
+    local.list_once()
     if options.config is not None and options.cluster is None and options.request is None:
-        return project.working_folder(options.config), False
-    workspace = project.workspace(project.rule(options.cluster, options.config), None, options.request)
-    atomic = options.request is not None and project.project.config().apply.atomicity == "atomic"
+        return local.working_folder(options.config), False
+    workspace = local.workspace(local.rule(options.cluster, options.config), None, options.request)
+    atomic = options.request is not None and local.config().apply.atomicity == "atomic"
     return replace(workspace, atomic=atomic), True
 
 
@@ -275,22 +275,22 @@ def selecting_words(options: argparse.Namespace) -> list[str]:
     return [word for name, value in given if value is not None for word in (name, str(value))]
 
 
-def project_of(options: argparse.Namespace) -> LocalProject | None:
-    """The project that governs the cluster: selected by an option, or by the `gitops.yaml` of the repository around it."""
+def repository_of(options: argparse.Namespace) -> LocalRepository | None:
+    """The repository that governs the cluster: selected by an option, or by the `gitops.yaml` of the repository around it."""
     selected = options.repo or options.cluster or options.remote or getattr(options, "request", None)
     if not selected and not _has_gitops_yaml(options.config or "."):
         return None
 
-    local = open_project(options)
-    return local if selected or keeps_branch_ledgers(local.project) else None
+    local = open_repository(options)
+    return local if selected or keeps_branch_ledgers(local) else None
 
 
-def keeps_branch_ledgers(project: Project) -> bool:
+def keeps_branch_ledgers(repository: Repository) -> bool:
     """Whether ledgers are branches: `gitops.yaml` declares it, or the rules in force of a ledger that is one."""
-    config = project.config()
+    config = repository.config()
     if config.ledger.store == "branch":
         return True
-    positions = map(project.position, project.clusters(config))
+    positions = map(repository.position, repository.clusters(config))
     return any(each.trust is not None and each.trust.ledger_store == "branch" for each in positions)
 
 

@@ -7,14 +7,14 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from gitops.cli.shared import FAILED, OK, complain, open_project, say_report, show_form, shows_progress
+from gitops.cli.shared import FAILED, OK, complain, open_repository, say_report, show_form, shows_progress
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.redact import Redactor
 from gitops.doctor.examine import examine
 from gitops.doctor.findings import Health, attack_form, attack_text, findings_form, findings_text, sort_findings
 from gitops.repository.wiring.forge import LOCAL, job_kind, remote_login, token_of
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 
 _PROGRESS = 10  # attacks
 
@@ -24,7 +24,7 @@ def doctor(options: argparse.Namespace) -> int:
     if options.only and not options.attack:
         raise UsageError(Code.USAGE_ERROR, "--only names attacks", fix="gitops doctor --attack --only NAME")
     kind = options.forge or job_kind(os.environ) or LOCAL
-    local = open_project(options, login=partial(remote_login, kind, os.environ))
+    local = open_repository(options, login=partial(remote_login, kind, os.environ))
     if options.attack:
         return _attack(local, options)
     secret = token_of(kind, os.environ)
@@ -48,7 +48,7 @@ def doctor(options: argparse.Namespace) -> int:
     return OK if ok else FAILED
 
 
-def _attack(local: LocalProject, options: argparse.Namespace) -> int:
+def _attack(local: LocalRepository, options: argparse.Namespace) -> int:
     from gitops.doctor.attack.run import ATTACKS, attack
 
     names = {each.name for each in ATTACKS}
@@ -56,7 +56,7 @@ def _attack(local: LocalProject, options: argparse.Namespace) -> int:
     if unknown:
         known = ", ".join(each.name for each in ATTACKS)
         raise UsageError(Code.USAGE_ERROR, f"unknown attack {', '.join(unknown)}; known: {known}")
-    config = local.project.config()
+    config = local.config()
     if config.ledger.store == "directory":
         detail = "the ledger is a folder, which has no signed approvals or entries to attack"
         raise UsageError(Code.USAGE_ERROR, detail, fix="examine the setup without attacks: gitops doctor")

@@ -20,8 +20,8 @@ from gitops.git.port import ZERO, RefUpdate
 from gitops.render.characters import visible
 
 if TYPE_CHECKING:
+    from gitops.repository.wiring.git import IncomingPush
     from gitops.repository.wiring.local import LocalRepository
-    from gitops.repository.wiring.project import LocalProject
 
 _MAX_REFS = 10_000
 _OWN_NONCE = ("OK", "SLOP")
@@ -100,42 +100,42 @@ def run(options: argparse.Namespace) -> int:
 def _pre_receive(_: list[str]) -> int:
     """Refuse what breaks a rule of the repository."""
     from gitops.repository.guard import PushGuard
-    from gitops.repository.wiring.local import LocalRepository, open_commit_tree
+    from gitops.repository.wiring.git import IncomingPush, default_ref, open_commit_tree, open_git
     from gitops.repository.wiring.system import SystemClock
 
     updates = [RefUpdate(ref, old, new) for old, new, ref in _lines(_FIELDS)]
-    local = LocalRepository(_git_dir())
-    guard = PushGuard(local.incoming(os.environ), local.default_ref(), open_commit_tree, SystemClock())
+    push = IncomingPush(open_git(_git_dir()), os.environ)
+    guard = PushGuard(push.objects(), default_ref(push.git), open_commit_tree, SystemClock())
     reasons = list(guard.refusals(updates))
     for reason in reasons:
         complain(visible(f"gitops: {reason}"))
     if reasons:
         return FAILED
-    _record(local, updates)
+    _record(push, updates)
     return OK
 
 
-def _record(local: LocalRepository, updates: list[RefUpdate]) -> None:
+def _record(push: IncomingPush, updates: list[RefUpdate]) -> None:
     """Write down who pushes, outside of the quarantine. Without the record authors are unknown: that refuses no push."""
     from gitops.cluster.approvals.pushes import identity_of
     from gitops.repository.guard import MOST_COMMITS, brought_by_people, is_governed, record_of, record_push
-    from gitops.repository.wiring.local import IncomingPush
+    from gitops.repository.wiring.git import default_ref
     from gitops.repository.wiring.system import SystemClock
 
     moved = brought_by_people(updates)
-    if not moved or not is_governed(local.repository, local.default_ref()):
+    if not moved or not is_governed(push.git, default_ref(push.git)):
         return
-    certificate, incoming = None, IncomingPush(local.repository.git_dir, os.environ)
+    certificate = None
     try:
         # The value of git says whether the nonce is its own; whether the signature counts is decided when it is used.
         if os.environ.get("GIT_PUSH_CERT_NONCE_STATUS") in _OWN_NONCE:
-            certificate = incoming.blob(os.environ.get("GIT_PUSH_CERT", ""))
+            certificate = push.blob(os.environ.get("GIT_PUSH_CERT", ""))
         key, account = identity_of(os.environ, _login())
         clock = SystemClock()
         record = record_of(moved, clock, certificate=certificate, key=key, account=account)
         # What a refused push left behind is not reachable, so this is asked for again at the next one.
-        commits = incoming.new_commits([update.new for update in moved], most=MOST_COMMITS)
-        record_push(local.repository, record, commits, local.person(), local.signing_key(), clock)
+        commits = push.new_commits([update.new for update in moved], most=MOST_COMMITS)
+        record_push(push.git, record, commits, push.git.person(), push.git.signing_key(), clock)
     except (GitopsError, OSError, ValueError) as error:
         complain(visible(f"gitops: this push is not recorded, so its authors stay unknown: {error}"))
 
@@ -145,7 +145,7 @@ def _login() -> str:
     return Path(os.environ["SSH_USER_AUTH"]).read_text(encoding="utf-8") if os.environ.get("SSH_USER_AUTH") else ""
 
 
-def _pusher(local: LocalProject) -> str | None:
+def _pusher(local: LocalRepository) -> str | None:
     """The person whose key logged in, as the keys of the target branch name them, else the account that the server checked."""
     from gitops.cluster.approvals.origins import person_of_key
     from gitops.cluster.approvals.pushes import identity_of
@@ -154,11 +154,11 @@ def _pusher(local: LocalProject) -> str | None:
 
     try:
         key, account = identity_of(os.environ, _login())
-        head = local.project.head_of(local.project.default_ref)
+        head = local.head_of(local.default_ref)
         if key is None or head is None:
             return account
-        trust = trust_root(trust_at(local.repository, local.repository.commit(head).tree))
-        return person_of_key(trust, key, local.project.tools.clock.now()) or account
+        trust = trust_root(trust_at(local.git, local.git.commit(head).tree))
+        return person_of_key(trust, key, local.clock.now()) or account
     except (GitopsError, OSError, ValueError):
         return None
 
@@ -172,7 +172,7 @@ def _post_receive(_: list[str]) -> int:
     from gitops.cli.progress import PATIENCE, LineLog
     from gitops.forge.people import COMMENTS
     from gitops.repository.guard import is_governed
-    from gitops.repository.wiring.project import LocalProject
+    from gitops.repository.wiring.local import LocalRepository
 
     updates = [
         RefUpdate(ref, old, new)
@@ -181,20 +181,18 @@ def _post_receive(_: list[str]) -> int:
     ]
     if not updates:
         return OK
-    local = LocalProject(_git_dir())
-    if not is_governed(local.repository, local.default_ref()):
+    local = LocalRepository(_git_dir())
+    if not is_governed(local.git, local.default_ref):
         return OK
-    bot = local.person()
-    actor = local.setting("gitops.actor") or bot.email
+    bot = local.git.person()
+    actor = local.git.setting("gitops.actor") or bot.email
     pusher = _pusher(local)
     # Lines reach the pusher while the work goes on, and it goes on if the pusher hangs up.
     write = lasting(sys.stdout)
-    patience = {"true": timedelta(), "false": timedelta.max}.get(local.setting("gitops.progress") or "", PATIENCE)
+    patience = {"true": timedelta(), "false": timedelta.max}.get(local.git.setting("gitops.progress") or "", PATIENCE)
     progress = LineLog(lambda line: write(f"gitops: {line}"), patience)
     try:
-        for line in receive_push(
-            local.project, local.forge(), updates, pusher, actor=actor, person=bot, on_event=progress
-        ):
+        for line in receive_push(local, local.forge(), updates, pusher, actor=actor, person=bot, on_event=progress):
             write(f"gitops: {line.text}")
     except GitopsError as error:
         write(f"gitops: {error.code}: {error.detail}")
@@ -211,7 +209,7 @@ def _pre_commit(_: list[str]) -> int:
     from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
     from gitops.cluster.config.load import load_desired
     from gitops.render.text import diagnostic_lines
-    from gitops.repository.wiring.local import open_commit_tree
+    from gitops.repository.wiring.git import open_commit_tree
     from gitops.repository.wiring.repository import open_staged
 
     repository, tree, checks_format = open_staged(os.environ)
@@ -268,27 +266,27 @@ def _pre_push(rest: list[str]) -> int:
     """Plan the clusters of every branch that is pushed against the ledger; errors refuse the push."""
     from gitops.cluster.plan.plan import plan
     from gitops.render.text import count, diagnostic_lines
-    from gitops.repository.wiring.project import LocalProject
+    from gitops.repository.repository import Candidate
+    from gitops.repository.wiring.local import LocalRepository
 
     branches = [(ref, new) for _, new, ref, _ in _lines(_FIELDS + 1) if new != ZERO and ref.startswith("refs/heads/")]
     pushed = [new for ref, new in branches if not ref.startswith("refs/heads/gitops/")]
     if not pushed:
         return OK
     try:
-        local = LocalProject(".", rest[0] if rest and "/" not in rest[0] else None)
-        config = local.project.config()
+        local = LocalRepository(".", rest[0] if rest and "/" not in rest[0] else None)
+        config = local.config()
     except GitopsError:
         # The remote has no configuration: it does not use gitops, or not yet.
         return OK
     failed = False
     for commit in pushed:
-        tree = local.repository.commit(commit).tree
+        tree = local.git.commit(commit).tree
         for rule in config.clusters:
-            if local.repository.subtree(tree, rule.path) is None:
+            if local.git.subtree(tree, rule.path) is None:
                 continue
-            position = local.project.position(rule)
-            workspace = local.project.workspace(rule, commit, position, config=config, actor=None)
-            outcome = plan(workspace)
+            position = local.position(rule)
+            outcome = plan(local.at(rule, position, Candidate(commit), config=config).workspace(None))
             errors = [d for d in outcome.diagnostics if d.severity == "error"]
             if errors:
                 complain("\n".join([f"gitops: {rule.name}: refused", *diagnostic_lines(errors)]))

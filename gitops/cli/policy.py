@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gitops.cli.cluster import folder_of, planning_workspace, project_of, to_read
+from gitops.cli.cluster import folder_of, planning_workspace, repository_of, to_read
 from gitops.cli.shared import FAILED, OK, say, say_report, show_form
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.config.load import case_files, load_desired, read_policy
@@ -43,7 +43,7 @@ from gitops.render.characters import visible
 from gitops.render.json import access_form
 from gitops.render.markdown import block
 from gitops.render.text import access_lines, count, diagnostic_lines
-from gitops.repository.wiring.local import LocalRepository, open_commit_tree
+from gitops.repository.wiring.git import open_commit_tree, open_git
 
 
 def diff(options: argparse.Namespace) -> int:
@@ -144,12 +144,12 @@ def _tree(options: argparse.Namespace, name: str) -> SourceTree:
     """The cluster folder at a folder, or at a branch, tag or commit. Raises UsageError where it is none of these."""
     if Path(name).is_dir():
         return folder_of(argparse.Namespace(**{**vars(options), "config": name}), None).tree
-    local = project_of(options)
+    local = repository_of(options)
     if local is not None:
-        repository, path = local.repository, local.rule(options.cluster, options.config).path
+        repository, path = local.git, local.rule(options.cluster, options.config).path
     else:
         folder = Path(options.config or ".").resolve()
-        repository = LocalRepository(str(folder)).repository
+        repository = open_git(str(folder))
         path = folder.relative_to(Path(repository.work_tree or folder).resolve()).as_posix()
     names = (name, *(f"refs/{kind}/{name}" for kind in ("heads", "tags", "remotes")))
     commit = next((found for each in names if (found := repository.resolve(each)) is not None), None)

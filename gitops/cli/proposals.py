@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gitops.cli.cluster import folder_of, project_of, status_of
+from gitops.cli.cluster import folder_of, repository_of, status_of
 from gitops.cli.requests import foreign_forge, request_form, status_form, status_lines
-from gitops.cli.shared import FAILED, OK, open_project, say, say_lines, say_report, show, show_form
+from gitops.cli.shared import FAILED, OK, open_repository, say, say_lines, say_report, show, show_form
 from gitops.cluster.plan.plan import plan
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
@@ -22,29 +22,30 @@ from gitops.git.port import ZERO, RefUpdate
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines, status_line, to_text
 from gitops.repository.proposals import Proposal, earlier_folder, promotion, proposed_commit, reversal, way_back
-from gitops.repository.wiring.local import LocalRepository, open_commit_tree
+from gitops.repository.repository import Candidate
+from gitops.repository.wiring.git import open_commit_tree, open_git
 from gitops.repository.wiring.repository import diff_text
 
 if TYPE_CHECKING:
     from gitops.cluster.session.workspace import Workspace
-    from gitops.repository.wiring.project import LocalProject
+    from gitops.repository.wiring.local import LocalRepository
 
 _HEADS = "refs/heads/"
 
 
-def file_lines(local: LocalProject, found: Proposal) -> list[str]:
+def file_lines(local: LocalRepository, found: Proposal) -> list[str]:
     """The files that a proposal changes, as git counts their lines."""
-    return diff_text(local.repository.git_dir, found.old, found.new, stat=True).splitlines()
+    return diff_text(local.git.git_dir, found.old, found.new, stat=True).splitlines()
 
 
 def propose(
-    local: LocalProject, found: Proposal, branch: str, *, undoes: bool = False
+    local: LocalRepository, found: Proposal, branch: str, *, undoes: bool = False
 ) -> tuple[list[str], dict[str, Any]]:
     """Make the branch with its commit, plan it, and open its change request where it is in refs; the lines, and their form.
 
     Raises UsageError `usage_error`, ConflictError `git_ref_conflict` for a branch that is not free.
     """
-    store, ref = local.repository, f"{_HEADS}{branch}"
+    store, ref = local.git, f"{_HEADS}{branch}"
     old = store.resolve(ref)
     if branch.startswith("gitops/") or ref == found.ref:
         raise UsageError(Code.USAGE_ERROR, f"branch {branch} cannot be proposed", fix="choose a name: --branch NAME")
@@ -53,11 +54,11 @@ def propose(
         raise ConflictError(
             Code.GIT_REF_CONFLICT, f"branch {branch} already exists here, with other commits", path=ref, fix=fix
         )
-    commit = proposed_commit(local.project, found, local.person(), local.signing_key())
-    position = local.project.position(found.rule)
-    workspace = local.project.workspace(found.rule, commit, position, target=found.base, ref=found.ref, actor=None)
-    workspace = local.with_plans(workspace, found.rule)
-    lines = to_text(plan(replace(workspace, undoes=undoes))).splitlines()
+    commit = proposed_commit(local, found, local.git.person(), local.git.signing_key())
+    position = local.position(found.rule)
+    made = Candidate(commit, target=found.base, ref=found.ref, undoes=undoes)
+    workspace = local.with_plans(local.at(found.rule, position, made)).workspace(None)
+    lines = to_text(plan(workspace)).splitlines()
     store.update_refs([RefUpdate(ref, old or ZERO, commit)])
     form = {"branch": branch, "commit": commit}
     if foreign_forge(local) is not None:
@@ -67,7 +68,7 @@ def propose(
             "request": None,
         }
     forge = local.forge()
-    request = open_request(store, local.pushed_to(), forge, branch, found.ref, local.person())
+    request = open_request(store, local.pushed_to(), forge, branch, found.ref, local.git.person())
     statuses = forge.statuses(request.head)
     lines.append(f"request {request.number}: open for {branch}, head {request.head[:12]}")
     shown = {**request_form(request), "statuses": [status_form(each) for each in statuses]}
@@ -81,9 +82,9 @@ _SHOWN = 10
 
 def promote(options: argparse.Namespace) -> int:
     """`gitops promote FROM TO`: a commit on a new branch, and its change request; `--dry-run` shows only what would change."""
-    local = open_project(options)
+    local = open_repository(options)
     source, target = local.rule(options.source), local.rule(options.target)
-    found = promotion(local.project, source, local.project.position(source), target)
+    found = promotion(local, source, local.position(source), target)
     problems, seen = Diagnostics(), status_of(local, source)
     if seen.in_sync is not True or seen.drifted:
         # What waits or differs is not known to be good.
@@ -91,7 +92,7 @@ def promote(options: argparse.Namespace) -> int:
         fix = f"gitops status --cluster {source.name}"
         problems.add(Code.PROMOTION_INCOMPLETE, source.name, detail, severity=Severity.WARNING, fix=fix)
     form: dict[str, Any] = {"applied": found.applied, "stays": list(found.stays)}
-    form["files"] = list(local.repository.changed_paths(found.old, found.new))
+    form["files"] = list(local.git.changed_paths(found.old, found.new))
     applied = f"what {source.name} has applied of commit {found.applied[:12]}"
     summary = applied if form["files"] else f"nothing differs from {applied}"
     lines = [f"promote {source.name} to {found.rule.name}: {summary}", *file_lines(local, found)]
@@ -114,10 +115,10 @@ def promote(options: argparse.Namespace) -> int:
 
 def revert(options: argparse.Namespace) -> int:
     """`gitops revert ENTRY`: a commit on a new branch, and its change request; `--dry-run` shows only what would change."""
-    local = open_project(options)
+    local = open_repository(options)
     rule = local.rule(options.cluster)
-    found, entry = reversal(local.project, rule, options.entry, local.person())
-    files = list(local.repository.changed_paths(found.old, found.new))
+    found, entry = reversal(local, rule, options.entry, local.git.person())
+    files = list(local.git.changed_paths(found.old, found.new))
     form: dict[str, Any] = {"entry": entry.number, "changeset": entry.changeset, "files": files}
     number = len(entry.moved)
     summary = (
@@ -145,15 +146,15 @@ def down_to(options: argparse.Namespace) -> int:
     """`gitops down --to ENTRY|COMMIT`: the plan back; it writes no ref, no ledger and no graph."""
     if options.request is not None:
         raise UsageError(Code.USAGE_ERROR, "--to goes back to what was applied or committed; leave --request out")
-    local = project_of(options)
+    local = repository_of(options)
     if local is None:
         outcome = plan(_folder_at(options))
     else:
         rule = local.rule(options.cluster, options.config)
-        found = way_back(local.project, rule, earlier_folder(local.project, rule, options.new))
-        position = local.project.position(rule)
-        workspace = local.project.workspace(rule, found.base, position, tree=found.new, ref=found.ref, actor=None)
-        outcome = plan(replace(local.with_plans(workspace, rule), undoes=True))
+        found = way_back(local, rule, earlier_folder(local, rule, options.new))
+        position = local.position(rule)
+        back = Candidate(found.base, tree=found.new, ref=found.ref, undoes=True)
+        outcome = plan(local.with_plans(local.at(rule, position, back)).workspace(None))
     if not options.show_graph or outcome.plan is None:
         return show(outcome, options)
     from gitops.render.graph import to_json, to_text
@@ -178,7 +179,7 @@ def _folder_at(options: argparse.Namespace) -> Workspace:
     Raises UsageError `not_a_repository`, `usage_error`.
     """
     workspace = folder_of(options, None)
-    repository = LocalRepository(workspace.config_dir).repository
+    repository = open_git(workspace.config_dir)
     commit, folder = repository.resolve(options.new), Path(workspace.config_dir).resolve()
     path = folder.relative_to(Path(repository.work_tree or folder).resolve()).as_posix()
     tree = None if commit is None else repository.subtree(repository.commit(commit).tree, path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from gitops.cli.shared import FAILED, OK, open_project, say, say_lines, say_report, show_form
+from gitops.cli.shared import FAILED, OK, open_repository, say, say_lines, say_report, show_form
 from gitops.cluster.changesets.stream import ChangesetAnswer
 from gitops.cluster.model.change import Reason
 from gitops.cluster.session.changesets import WatchedChangeset, WatchRules, answer_now, find_changesets, watch_changeset
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from gitops.cluster.changesets.stream import StreamItem
     from gitops.cluster.config.gitops_yaml import ClusterRule
     from gitops.forge.port import ForgeReader
-    from gitops.repository.wiring.project import LocalProject
+    from gitops.repository.wiring.local import LocalRepository
 
 _APPLIES, _PLANS = "gitops/apply/", "gitops/plan/"
 
 
 def request_list(options: argparse.Namespace) -> int:
     """`gitops request list`."""
-    forge = open_project(options).forge()
+    forge = open_repository(options).forge()
     requests = forge.requests()
     statuses = forge.statuses_of({commit for request in requests for commit in _commits(request)})
     if options.json:
@@ -58,7 +58,7 @@ def request_list(options: argparse.Namespace) -> int:
 
 def request_show(options: argparse.Namespace) -> int:
     """`gitops request show N`."""
-    forge = open_project(options).forge()
+    forge = open_repository(options).forge()
     request = forge.request(options.number)
     comments = forge.comments(request.number)
     commits = _commits(request)
@@ -98,13 +98,13 @@ def request_show(options: argparse.Namespace) -> int:
 def request_open(options: argparse.Namespace) -> int:
     """`gitops request open [BRANCH]`."""
     local = _own(options)
-    store, target = local.repository, local.project.default_ref
+    store, target = local.git, local.default_ref
     branch = options.branch or (None if store.work_tree is None else store.symbolic_target("HEAD"))
     if branch is None:
         fix = "name the branch: gitops request open BRANCH"
         raise UsageError(Code.USAGE_ERROR, "no branch is checked out here", fix=fix)
     forge = local.forge()
-    request = open_request(store, local.pushed_to(), forge, _branch(branch), target, local.person())
+    request = open_request(store, local.pushed_to(), forge, _branch(branch), target, local.git.person())
     return _show_act(options, forge, request, f"open for {_branch(request.source)}, head {request.head[:12]}")
 
 
@@ -120,8 +120,8 @@ def request_close(options: argparse.Namespace) -> int:
 def request_comment(options: argparse.Namespace) -> int:
     """`gitops request comment N TEXT`."""
     local = _own(options)
-    forge, clock = local.forge(), local.project.tools.clock
-    comment_on(local.repository, local.pushed_to(), forge, options.number, options.text, local.person(), clock)
+    forge, clock = local.forge(), local.clock
+    comment_on(local.git, local.pushed_to(), forge, options.number, options.text, local.git.person(), clock)
     if options.json:
         show_form({"ok": True, "request": options.number, "diagnostics": []})
     else:
@@ -131,9 +131,9 @@ def request_comment(options: argparse.Namespace) -> int:
 
 def request_diff(options: argparse.Namespace) -> int:
     """`gitops request diff N`: from where the request left its target; for a merged one, what its merge changed."""
-    local = open_project(options)
+    local = open_repository(options)
     forge = local.forge()
-    text = diff_text(local.repository.git_dir, forge.base(options.number), forge.request(options.number).head)
+    text = diff_text(local.git.git_dir, forge.base(options.number), forge.request(options.number).head)
     if options.json:
         show_form({"ok": True, "request": options.number, "diff": text, "diagnostics": []})
     else:
@@ -153,12 +153,12 @@ def request_merge(options: argparse.Namespace) -> int:
         _force(local, request, failing)
     # What is merged is the head whose checks were read.
     commit = merge_request(
-        local.repository,
+        local.git,
         remote,
         request,
         MergeMethod(options.method),
-        local.project.tools.clock,
-        merger=local.person(),
+        local.clock,
+        merger=local.git.person(),
         expected_head=options.head,
     )
     shown = not (options.json or options.quiet)
@@ -194,12 +194,12 @@ _WORST = (_Outcome.APPLIED, _Outcome.WAITS, _Outcome.FAILED)
 _EXIT = {_Outcome.APPLIED: OK, _Outcome.WAITS: 3, _Outcome.FAILED: FAILED}
 
 
-def _clusters(local: LocalProject, target: str) -> list[ClusterRule]:
+def _clusters(local: LocalRepository, target: str) -> list[ClusterRule]:
     """The clusters that follow a branch (full ref name)."""
-    return [rule for rule in local.project.clusters() if rule.ref == target]
+    return [rule for rule in local.clusters() if rule.ref == target]
 
 
-def _failing_checks(local: LocalProject, request: ChangeRequest) -> dict[str, str]:
+def _failing_checks(local: LocalRepository, request: ChangeRequest) -> dict[str, str]:
     """The checks of the head of a request that do not succeed, by their context: the plan of each cluster.
 
     Every cluster of the target has one, also if the request does not touch it. That of an earlier head does not count.
@@ -210,12 +210,12 @@ def _failing_checks(local: LocalProject, request: ChangeRequest) -> dict[str, st
     return bad | {name: f"missing {name}: no run planned head {request.head[:12]} yet" for name in sorted(missing)}
 
 
-def _not_merged(local: LocalProject, request: ChangeRequest, failing: Mapping[str, str]) -> GitopsError:
+def _not_merged(local: LocalRepository, request: ChangeRequest, failing: Mapping[str, str]) -> GitopsError:
     """Why a request is not merged, with the commands that lead on."""
     fix, number = f"show the plan: gitops request show {request.number}", request.number
     for context, line in failing.items():
         cluster = context.removeprefix(_PLANS)
-        kept = kept_plan(local.project, cluster, number)
+        kept = kept_plan(local, cluster, number)
         if line.startswith("missing "):
             fix = "wait for the hook of the server; if it was interrupted, on the server: gitops bot sweep"
         elif kept is not None and kept.head == request.head:
@@ -226,25 +226,25 @@ def _not_merged(local: LocalProject, request: ChangeRequest, failing: Mapping[st
     return GitopsError(Code.REQUEST_CHECKS_FAILED, detail, path=next(iter(failing)), fix=fix)
 
 
-def _force(local: LocalProject, request: ChangeRequest, failing: Mapping[str, str]) -> None:
+def _force(local: LocalRepository, request: ChangeRequest, failing: Mapping[str, str]) -> None:
     """Record on a request that a person merges it in spite of failing checks. Raises GitopsError `request_force_refused`.
 
     The server names the author of the comment. It takes any merge from those who may push, so this holds up mistakes alone.
     """
-    person = local.person()
+    person = local.git.person()
     for rule in _clusters(local, request.target):
-        trust = local.project.position(rule).trust
+        trust = local.position(rule).trust
         names = frozenset() if trust is None else trust.known_as({person.email})
         known = () if trust is None else {name for signer in trust.signers for name in signer.principals}
         if trust is None or not any(name.casefold() in names and trust.may_approve(name) for name in known):
             detail, path = f"{person.email} is not an approver of {rule.name}", f"{_PLANS}{rule.name}"
             raise GitopsError(Code.REQUEST_FORCE_REFUSED, detail, path=path)
     text = "\n".join(["Merging with `--force`, in spite of:", "", *(f"- {line}" for line in failing.values())])
-    clock = local.project.tools.clock
-    comment_on(local.repository, local.pushed_to(), local.forge(), request.number, text, person, clock)
+    clock = local.clock
+    comment_on(local.git, local.pushed_to(), local.forge(), request.number, text, person, clock)
 
 
-def _outcome(options: argparse.Namespace, local: LocalProject, rule: ClusterRule, commit: str) -> _Outcome:
+def _outcome(options: argparse.Namespace, local: LocalRepository, rule: ClusterRule, commit: str) -> _Outcome:
     """What became of a merge in a cluster. Where another run holds the lock, the changeset of the merge is watched."""
     from gitops.cli.changeset import usual_pacing
 
@@ -255,7 +255,7 @@ def _outcome(options: argparse.Namespace, local: LocalProject, rule: ClusterRule
             say_lines(f"  {line}" for line in item_lines(item))
 
     def answered(merge: str) -> bool:
-        return _applied(local, rule, commit) is not None or brings_nothing(local.project, rule, merge)
+        return _applied(local, rule, commit) is not None or brings_nothing(local, rule, merge)
 
     if answered(commit):
         found = answer_now(wanted, find_changesets(ledger, wanted, lambda _: True), rules)
@@ -273,12 +273,12 @@ def _outcome(options: argparse.Namespace, local: LocalProject, rule: ClusterRule
     return _Outcome.WAITS if found is ChangesetAnswer.WAITING or _waiting(local, rule) else _Outcome.FAILED
 
 
-def _applied(local: LocalProject, rule: ClusterRule, commit: str) -> CheckStatus | None:
+def _applied(local: LocalRepository, rule: ClusterRule, commit: str) -> CheckStatus | None:
     """The status of the apply of a merge, None while there is none."""
     return next((s for s in local.forge().statuses(commit) if s.context == f"{_APPLIES}{rule.name}"), None)
 
 
-def _waiting(local: LocalProject, rule: ClusterRule) -> list[str]:
+def _waiting(local: LocalRepository, rule: ClusterRule) -> list[str]:
     """The changes of a cluster that the newest entry of its ledger leaves to an approval."""
     entry = local.ledger(rule).view().entry
     waits = (c for c in (() if entry is None else entry.changes) if c.reason == Reason.APPROVAL_REQUIRED.value)
@@ -286,7 +286,7 @@ def _waiting(local: LocalProject, rule: ClusterRule) -> list[str]:
 
 
 def _next_steps(
-    local: LocalProject, request: ChangeRequest, commit: str, found: Mapping[str, _Outcome]
+    local: LocalRepository, request: ChangeRequest, commit: str, found: Mapping[str, _Outcome]
 ) -> Iterator[str]:
     """What leads on from a merge that is not applied."""
     for rule in _clusters(local, request.target):
@@ -301,15 +301,15 @@ def _next_steps(
             yield f"  nothing is applied to {rule.name}: no hook answered; the next `gitops bot sweep` applies it"
 
 
-def foreign_forge(local: LocalProject) -> str | None:
-    """The kind of forge that has the change requests of a project, None if they are in refs of its repository."""
-    kind = local.project.config().forge.kind
+def foreign_forge(local: LocalRepository) -> str | None:
+    """The kind of forge that has the change requests of a repository, None if they are in refs of its repository."""
+    kind = local.config().forge.kind
     return None if kind in (None, LOCAL) else kind
 
 
-def _own(options: argparse.Namespace) -> LocalProject:
-    """The project, whose requests are in refs of its repository. Raises UsageError `usage_error` if they are on a forge."""
-    local = open_project(options)
+def _own(options: argparse.Namespace) -> LocalRepository:
+    """The repository, whose requests are in refs of its repository. Raises UsageError `usage_error` if they are on a forge."""
+    local = open_repository(options)
     kind = foreign_forge(local)
     if kind is not None:
         fix = f"use the pages of {kind} or its own program"

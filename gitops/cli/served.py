@@ -25,7 +25,7 @@ from gitops.forge.registry import FORGES
 from gitops.repository.changes import brings_nothing
 from gitops.repository.results import LogLine
 from gitops.repository.wiring.forge import LOCAL, UNAUTHENTICATED, ForgeChoice, choose_forge, open_forge, remote_login
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 from gitops.server.api import ApiToken, ServedCluster
 from gitops.server.deliveries import WebhookFormat, repository_key
 
@@ -75,7 +75,7 @@ class ServedRepository:
         # Child processes get neither token nor secret: the login is put into the address of the remote, for git alone.
         self._child_environ = {k: v for k, v in environ.items() if k not in _SECRETS}
         if kind is None:
-            kind = LocalProject(path, remote, environ=self._child_environ).project.config().forge.kind
+            kind = LocalRepository(path, remote, environ=self._child_environ).config().forge.kind
         self.kind = kind or LOCAL
         if self.kind not in FORGES:
             fix = f"name it: --forge {'|'.join(FORGES)}"
@@ -83,17 +83,17 @@ class ServedRepository:
         local, found = self._open()
         if found.token is None:
             raise UsageError(Code.USAGE_ERROR, "the server has no token for the forge", fix=UNAUTHENTICATED)
-        local.person()
+        local.git.person()
         self.token = found.token
         self.name = repository_key(self.kind, found.project)
 
     def handle(self, event: Event) -> Iterator[LogLine]:
         """Handle an event. Raises RemoteError at the end if a call of the forge failed for a temporary reason."""
         local, found = self._open()
-        forge, _ = open_forge(found, self._pause, local.project.tools.clock)
+        forge, _ = open_forge(found, self._pause, local.clock)
         watched = WatchedForge(forge)
         # Reports go to the forge; a server has no job page.
-        bot = bot_of(local, cast(Forge, watched), self.kind, local.person())
+        bot = bot_of(local, cast(Forge, watched), self.kind, local.git.person())
         yield from handle_event(replace(bot, cancel=self._cancel), event)
         if watched.failure is not None:
             raise watched.failure
@@ -102,38 +102,37 @@ class ServedRepository:
         """The cluster of this name, as it is now; None if this repository has none. Raises GitopsError, RemoteError."""
         local = self._local()
         local.complete()
-        project = local.project
-        rule = next((each for each in project.clusters() if each.name == name), None)
+        rule = next((each for each in local.clusters() if each.name == name), None)
         if rule is None:
             return None
         ledger = local.ledger(rule)
 
         def merged(commit: str) -> bool:
-            head = project.head_of(rule.ref)
+            head = local.head_of(rule.ref)
             if head is None:
                 return False
-            return project.tools.store.resolve(commit) is not None and project.tools.store.is_ancestor(commit, head)
+            return local.git.resolve(commit) is not None and local.git.is_ancestor(commit, head)
 
         def brings(commit: str) -> bool:
-            return brings_nothing(project, rule, commit)
+            return brings_nothing(local, rule, commit)
 
         def steering(actor: str) -> Steering:
-            local.person()
-            return Steering(ledger, project.tools.clock, project.tools.ids, actor)
+            local.git.person()
+            return Steering(ledger, local.clock, local.ids, actor)
 
-        return ServedCluster(name, self.name, rule.ref, ledger, merged, brings, steering, project.tools.relist)
+        return ServedCluster(name, self.name, rule.ref, ledger, merged, brings, steering, local.relist)
 
-    def _open(self) -> tuple[LocalProject, ForgeChoice]:
+    def _open(self) -> tuple[LocalRepository, ForgeChoice]:
         """The repository as it is now, and its forge."""
         local = self._local()
         local.complete()
-        rule = local.project.config().forge
-        remote = local.setting(f"remote.{self._remote}.url")
-        return local, choose_forge(self.kind, self._environ, local.setting, rule, remote)
+        rule = local.config().forge
+        remote = local.git.setting(f"remote.{self._remote}.url")
+        return local, choose_forge(self.kind, self._environ, local.git.setting, rule, remote)
 
-    def _local(self) -> LocalProject:
+    def _local(self) -> LocalRepository:
         login = partial(remote_login, self.kind, self._environ)
-        return LocalProject(self._path, self._remote, environ=self._child_environ, login=login, faults=self._faults)
+        return LocalRepository(self._path, self._remote, environ=self._child_environ, login=login, faults=self._faults)
 
 
 def open_cluster(served: Mapping[str, ServedRepository], name: str, repository: str | None) -> ServedCluster:

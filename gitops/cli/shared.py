@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from gitops.database.graph.results import GraphOutcome
     from gitops.forge.port import Forge
     from gitops.git.port import Person
-    from gitops.repository.wiring.project import LocalProject
+    from gitops.repository.wiring.local import LocalRepository
     from gitops.repository.wiring.system import Setting
 
 OK, FAILED, USAGE = 0, 1, 2
@@ -47,35 +46,35 @@ def actor_of(options: argparse.Namespace) -> str | None:
     return given or git_setting("gitops.actor", getattr(options, "config", None) or ".")
 
 
-def open_project(
+def open_repository(
     options: argparse.Namespace,
     *,
     offline: bool = False,
     login: Callable[[Setting], Callable[[str], str]] | None = None,
     forge: str | None = None,
-) -> LocalProject:
-    """The project in the repository of `--repo`, else around `--config` or the current folder, at the remote of `--remote`.
+) -> LocalRepository:
+    """The repository of `--repo`, else around `--config` or the current folder, at the remote of `--remote`.
 
     `forge` is the kind of forge, where the caller knows it.
     """
-    from gitops.repository.wiring.project import LocalProject
+    from gitops.repository.wiring.local import LocalRepository
 
     path = options.repo or getattr(options, "config", None) or "."
-    local = LocalProject(path, options.remote, offline=offline, login=login)
+    local = LocalRepository(path, options.remote, offline=offline, login=login)
     if options.remote is not None or offline:
         return local
-    if local.repository.work_tree is not None or local.setting("remote.origin.url") is None:
+    if local.git.work_tree is not None or local.git.setting("remote.origin.url") is None:
         return local
     # A bare repository that is a clone of one on a forge has only a copy of the ledger.
     try:
-        kind = forge or local.project.config().forge.kind
+        kind = forge or local.config().forge.kind
     except GitopsError:
         return local  # gitops.yaml may be broken or missing
-    return local if kind in (None, "local") else LocalProject(path, "origin", login=login)
+    return local if kind in (None, "local") else LocalRepository(path, "origin", login=login)
 
 
 def bot_of(
-    local: LocalProject,
+    local: LocalRepository,
     forge: Forge,
     forge_kind: str,
     person: Person,
@@ -87,11 +86,11 @@ def bot_of(
     """The bot of a repository. It signs attestations if there is a key; a `silent` one writes nothing, and signs nothing."""
     from gitops.bot.context import Bot
 
-    local.project.tools = replace(local.project.tools, forge_kind=forge_kind)
+    local.forge_kind = forge_kind
     return Bot(
-        project=local.project,
+        repository=local,
         forge=forge,
-        actor=local.setting("gitops.actor") or person.email,
+        actor=local.git.setting("gitops.actor") or person.email,
         person=None if silent else person,
         approval_publisher=None if silent else local.attestation_publishers(person),
         run_url=run_url,
@@ -107,14 +106,14 @@ def cluster_folder(options: argparse.Namespace) -> str:
     folder: str = options.config or "."
     if Path(folder, "cluster.yaml").exists() or not (Path(folder, "HEAD").is_file() and Path(folder, "refs").is_dir()):
         return folder
-    from gitops.repository.wiring.project import LocalProject
+    from gitops.repository.wiring.local import LocalRepository
 
     try:
-        local = LocalProject(folder)
-        names = [rule.name for rule in local.project.clusters()]
+        local = LocalRepository(folder)
+        names = [rule.name for rule in local.clusters()]
     except GitopsError:
         return folder
-    if local.repository.work_tree is not None or not names:
+    if local.git.work_tree is not None or not names:
         return folder
     if not hasattr(options, "cluster"):
         fix = f"work in a clone of it: git clone {folder} FOLDER"

@@ -35,8 +35,8 @@ from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
 from gitops.init.install import running_wheel
 from gitops.repository.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
-from gitops.repository.wiring.local import open_commit_tree
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.git import open_commit_tree
+from gitops.repository.wiring.local import LocalRepository
 from gitops.repository.wiring.stores import open_bucket, open_target
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
@@ -48,7 +48,13 @@ _NOT_PROBED = ("not tried", "gitops doctor without --no-probe")
 
 
 def examine(
-    local: LocalProject, environ: Mapping[str, str], *, forge: str | None, cluster: str | None, remote: str, probe: bool
+    local: LocalRepository,
+    environ: Mapping[str, str],
+    *,
+    forge: str | None,
+    cluster: str | None,
+    remote: str,
+    probe: bool,
 ) -> Iterator[DoctorFinding]:
     """Make all checks, in their fixed order. A check that depends on something broken is left out.
 
@@ -57,16 +63,16 @@ def examine(
     """
     machine = read_machine(local, probe=probe)
     yield from machine_findings(machine)
-    branch = local.project.default_ref
-    head, gaps = attempt("config.branch", lambda: local.project.head_of(branch))
+    branch = local.default_ref
+    head, gaps = attempt("config.branch", lambda: local.head_of(branch))
     yield from gaps
     if head is None:
         if not gaps:
             detail = f"branch {branch} does not exist"
             yield error("config.branch", detail, "push it, or git config gitops.targetBranch NAME")
         return
-    tree = local.repository.commit(head).tree
-    content = local.repository.read(tree, CONFIG_FILE)
+    tree = local.git.commit(head).tree
+    content = local.git.read(tree, CONFIG_FILE)
     if content is None:
         yield error("config.file", f"{CONFIG_FILE} is not on the target branch", "gitops init, then commit and push")
         return
@@ -81,7 +87,7 @@ def examine(
         yield good("config.ledger", "ledgers are folders: no branch, no signed approvals (docs/ledger.md)")
     else:
         try:
-            trust = trust_root(trust_at(local.repository, tree))
+            trust = trust_root(trust_at(local.git, tree))
         except GitopsError as problem:
             yield error("trust.readable", f"{problem.code}: {problem.detail}", "see docs/gitops-yaml.md")
     rules = [rule for rule in config.clusters if cluster in (None, rule.name)]
@@ -97,20 +103,20 @@ def examine(
     for rule in rules:
         strategies[rule.name] = yield from _cluster(local, rule, probe=probe)
     if any(strategies.values()):
-        placed = {} if config.ledger.store == "directory" else {rule.name: local.project.target(rule) for rule in rules}
+        placed = {} if config.ledger.store == "directory" else {rule.name: local.target(rule) for rule in rules}
         owners = {name: owner_name(target.cluster, target.repository) for name, target in placed.items()}
         yield from target_findings(strategies, Examination(environ, _open_target, SystemClock().now(), probe, owners))
-    files = read_workflows(local.repository, kind, tree)
+    files = read_workflows(local.git, kind, tree)
     yield from job_findings(kind, files)
     yield from tick_findings(kind, files, strategies)
-    yield from install_findings(kind, files, lambda path: local.repository.read(tree, path), running_wheel)
+    yield from install_findings(kind, files, lambda path: local.git.read(tree, path), running_wheel)
     if config.ledger.store != "directory":
-        url = local.setting(f"remote.{remote}.url")
+        url = local.git.setting(f"remote.{remote}.url")
         yield from _forge(local, environ, kind, config.forge, url, rules, queue=answers_queue(files))
 
 
 def _trust(
-    local: LocalProject, config: BotConfig, trust: TrustRoot, machine: MachineFacts, head: str, kind: str
+    local: LocalRepository, config: BotConfig, trust: TrustRoot, machine: MachineFacts, head: str, kind: str
 ) -> Iterator[DoctorFinding]:
     """Keys and rules at the head of the target branch, and what makes authors and approvers known."""
     serves, now = machine.bare and isinstance(local.remote, SelfRemote), SystemClock().now()
@@ -121,20 +127,20 @@ def _trust(
         yield server_finding(
             trust,
             now,
-            local.repository.signature(head),
-            certificates=bool(local.setting("receive.certNonceSeed")),
-            recorded=local.repository.resolve(PUSHES) is not None,
+            local.git.signature(head),
+            certificates=bool(local.git.setting("receive.certNonceSeed")),
+            recorded=local.git.resolve(PUSHES) is not None,
         )
 
 
-def _locks(local: LocalProject, *, probe: bool) -> Iterator[DoctorFinding]:
+def _locks(local: LocalRepository, *, probe: bool) -> Iterator[DoctorFinding]:
     """Whether the bot's refs can be written."""
     if not probe:
         yield unknown("ledger.writable", *_NOT_PROBED)
         return
-    person = local.person_or_none() or Person("gitops doctor", "doctor@localhost")
+    person = local.git.person_or_none() or Person("gitops doctor", "doctor@localhost")
     found, gaps = attempt(
-        "ledger.writable", lambda: tuple(probe_locks(local.repository, local.pushed_to(), RandomIds(), person))
+        "ledger.writable", lambda: tuple(probe_locks(local.git, local.pushed_to(), RandomIds(), person))
     )
     yield from gaps + (found or ())
 
@@ -144,17 +150,17 @@ def _open_target(target: ComputeTarget, url: Secret) -> StrategyTarget:
 
 
 def _cluster(
-    local: LocalProject, rule: ClusterRule, *, probe: bool
+    local: LocalRepository, rule: ClusterRule, *, probe: bool
 ) -> Generator[DoctorFinding, None, Sequence[ComputeRules]]:
     """The folder of a cluster at the head of its branch, and the storage of its graphs. Returns its strategies."""
-    head, gaps = attempt("cluster.branch", lambda: local.project.head_of(rule.ref), rule.name)
+    head, gaps = attempt("cluster.branch", lambda: local.head_of(rule.ref), rule.name)
     yield from gaps
-    folder = None if head is None else local.repository.subtree(local.repository.commit(head).tree, rule.path)
+    folder = None if head is None else local.git.subtree(local.git.commit(head).tree, rule.path)
     if folder is None:
         detail = f"branch {rule.branch} has no folder {rule.path}"
         yield error("cluster.folder", detail, f"{CONFIG_FILE}: path and branch of {rule.name}", rule.name)
         return ()
-    desired = load_desired(open_commit_tree(local.repository, folder, rule.path))
+    desired = load_desired(open_commit_tree(local.git, folder, rule.path))
     if desired.diagnostics.has_errors:
         count = sum(d.severity == "error" for d in desired.diagnostics)
         yield error("cluster.valid", f"{count} error(s)", f"gitops validate --config {rule.path}", rule.name)
@@ -166,7 +172,7 @@ def _cluster(
     )
 
 
-def _storage(local: LocalProject, rule: ClusterRule, storage: str | None, *, probe: bool) -> Iterator[DoctorFinding]:
+def _storage(local: LocalRepository, rule: ClusterRule, storage: str | None, *, probe: bool) -> Iterator[DoctorFinding]:
     check = "storage.writable"
     try:
         base = local.storage_base(rule, storage)
@@ -248,7 +254,7 @@ def _remote_hooks(url: str | None) -> DoctorFinding:
 
 
 def _forge(
-    local: LocalProject,
+    local: LocalRepository,
     environ: Mapping[str, str],
     kind: str,
     rule: ForgeRule,
@@ -262,7 +268,7 @@ def _forge(
         yield from forge_findings(local.forge(), kind, clusters, queue=queue)
         return
     try:
-        choice = choose_forge(kind, environ, local.setting, rule, url)
+        choice = choose_forge(kind, environ, local.git.setting, rule, url)
     except GitopsError as problem:
         yield from unreachable_forge_findings(problem.detail)
         return

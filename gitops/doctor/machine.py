@@ -16,7 +16,7 @@ from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.git.command import GitProgram
 from gitops.git.hooks import HookKind, expected_hooks, hooks_folder, installed_hooks, stale_hooks
 from gitops.git.signatures import sign, verify_detached
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 from gitops.repository.wiring.system import own_command
 
 _LEAST_GIT = (2, 31)
@@ -64,9 +64,9 @@ class MachineFacts:
     hook_folder: str = ""
 
 
-def read_machine(local: LocalProject, *, probe: bool) -> MachineFacts:
+def read_machine(local: LocalRepository, *, probe: bool) -> MachineFacts:
     """Read this machine. With `probe` the key signs a text that no verification accepts."""
-    repository = local.repository
+    repository = local.git
     git = GitProgram(repository.git_dir, as_user=True)
     bare = repository.work_tree is None
     kind: HookKind = "server" if bare else "client"
@@ -78,7 +78,7 @@ def read_machine(local: LocalProject, *, probe: bool) -> MachineFacts:
         stale = stale_hooks(repository.git_dir, kind, own_command())
     except GitopsError as refused:
         problem = refused.detail
-    fsck = (local.setting(f"{section}.fsckObjects") for section in ("receive", "transfer"))
+    fsck = (local.git.setting(f"{section}.fsckObjects") for section in ("receive", "transfer"))
     with_password = []
     addresses = git.run("config", "-z", "--get-regexp", r"^remote\..*\.(push)?url$").stdout.decode("utf-8", "replace")
     for row in addresses.split("\0"):
@@ -92,8 +92,8 @@ def read_machine(local: LocalProject, *, probe: bool) -> MachineFacts:
         bare=bare,
         shallow=repository.is_shallow,
         replaced=len(repository.refs("refs/replace")),
-        named=local.person_or_none() is not None,
-        key=_read_key(local.signing_key(), probe=probe),
+        named=local.git.person_or_none() is not None,
+        key=_read_key(local.git.signing_key(), probe=probe),
         remotes_with_password=tuple(with_password),
         fsck=next((value for value in fsck if value is not None), "false").lower() in ("true", "yes", "on", "1"),
         hooks=hooks,

@@ -16,7 +16,7 @@ from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
 from gitops.git.port import ZERO, CommitSignature, GitReader, GitRemote, GitStore, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 
 _SOON = timedelta(days=30)
 
@@ -216,11 +216,11 @@ _LOCKS = (
 )
 
 
-def ledger_findings(local: LocalProject, rule: ClusterRule, trust: str) -> Iterator[DoctorFinding]:
+def ledger_findings(local: LocalRepository, rule: ClusterRule, trust: str) -> Iterator[DoctorFinding]:
     """Make the checks that only read. `trust` is the digest of keys and rules of the target branch."""
     name, ref = rule.name, ledger_ref(rule.name)
     branch = ref.removeprefix("refs/heads/")
-    known, gaps = attempt("ledger.present", lambda: (local.heads(rule).known(), local.project.head_of(ref)), name)
+    known, gaps = attempt("ledger.present", lambda: (local.heads(rule).known(), local.head_of(ref)), name)
     yield from gaps
     if known is None:
         return
@@ -238,7 +238,7 @@ def ledger_findings(local: LocalProject, rule: ClusterRule, trust: str) -> Itera
         )
         return
     yield good("ledger.present", f"{branch} is at {head[:12]}", name)
-    yield from _chain(local.repository, name, head, pins, trust)
+    yield from _chain(local.git, name, head, pins, trust)
     if pins:
         yield good("ledger.pin", f"this clone has pinned {pins[0][:12]}", name)
     else:

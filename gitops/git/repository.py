@@ -28,7 +28,7 @@ from pygit2.enums import ConfigLevel, MergeFavor, ObjectType, RepositoryOpenFlag
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
-from gitops.git.command import GitProgram, Output, Quarantine
+from gitops.git.command import GitProgram, Output, Quarantine, config_key
 from gitops.git.objects import (
     check_updates,
     format_commit,
@@ -40,7 +40,17 @@ from gitops.git.objects import (
     transaction,
     with_signature,
 )
-from gitops.git.port import ZERO, Commit, CommitSignature, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
+from gitops.git.port import (
+    ZERO,
+    Commit,
+    CommitSignature,
+    EntryType,
+    MergeResult,
+    NewCommit,
+    Person,
+    RefUpdate,
+    TreeEntry,
+)
 from gitops.git.signatures import sign, verify_commit, verify_detached
 from gitops.git.trees import (
     RecentTrees,
@@ -81,6 +91,7 @@ class GitRepository:
         self._local = threading.local()
         self._git_dir = self._repo.path
         self._git = GitProgram(self._git_dir, environ=environ, quarantine=quarantine)
+        self._settings: dict[str, str] | None = None
         grafts = self.common_dir / "info" / "grafts"
         if grafts.is_file() and grafts.stat().st_size:
             raise GitopsError(Code.GIT_FAILED, f"the repository has grafts, which rewrite history; remove {grafts}")
@@ -112,6 +123,40 @@ class GitRepository:
     def reopen(self) -> None:
         """Drop what was read. An open handle does not see that a shallow history has been completed by a fetch since."""
         self._local = threading.local()
+
+    def setting(self, key: str, *, path: bool = False) -> str | None:
+        """A value of the git configuration of who runs this, which is read only once."""
+        if self._settings is None:
+            self._settings = self._as_user.settings()
+        found = self._settings.get(config_key(key))
+        # Only these need git to be read as a path: `~/x`, `~user/x`, `%(prefix)/x`, `:(optional)x` (git-config(1), pathname).
+        return self._as_user.config(key, path=True) if path and found and found.startswith(("~", "%", ":")) else found
+
+    def configure(self, values: Mapping[str, str]) -> None:
+        """Set values in the configuration of the repository."""
+        for key, value in values.items():
+            self._as_user.run("config", "--local", "--", key, value)
+        self._settings = None
+
+    @property
+    def _as_user(self) -> GitProgram:
+        return GitProgram(self._git_dir, environ=self._environ, as_user=True)
+
+    def person(self) -> Person:
+        """The author of commits from here; checked before anything is written. Raises UsageError `actor_required`."""
+        person = self.person_or_none()
+        if person is None:
+            raise UsageError(Code.ACTOR_REQUIRED, "git has no user.name or user.email for your commits")
+        return person
+
+    def person_or_none(self) -> Person | None:
+        """The author of commits from here, None if git has no name and address."""
+        name, email = self.setting("user.name"), self.setting("user.email")
+        return Person(name, email) if name and email else None
+
+    def signing_key(self) -> str | None:
+        """Path of the SSH key that signs what is committed here."""
+        return self.setting("user.signingKey", path=True)
 
     @property
     def _repo(self) -> pygit2.Repository:

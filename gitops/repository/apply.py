@@ -20,7 +20,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.repository.cluster import LedgerPosition, rule_at
-from gitops.repository.project import Project
+from gitops.repository.repository import Repository
 from gitops.repository.results import diagnostics_of
 
 
@@ -38,7 +38,7 @@ class ClusterMove:
 
 
 def move_cluster(
-    project: Project,
+    repository: Repository,
     rule: ClusterRule,
     position: LedgerPosition,
     config: BotConfig,
@@ -52,14 +52,14 @@ def move_cluster(
     warning that says so.
     """
     try:
-        if not project.scope_waits(rule, position, config):
+        if not repository.scope_waits(rule, position, config):
             return ClusterMove(rule)
         outcome = apply_scope(declared(), dry_run=dry_run)
     except GitopsError as error:
         # A declaration that cannot be used is not approved either: the cluster stays where it is.
         return ClusterMove(rule, waits=diagnostics_of(error))
     if outcome.state_written:
-        entry = project.tools.ledger(rule).view().entry
+        entry = repository.ledger(rule).view().entry
         scope = None if entry is None else entry.scope
         return ClusterMove(None if scope is None or scope.closed else rule_at(scope.target), outcome)
     if any(change.disposition is Disposition.APPLIED for change in outcome.changes):

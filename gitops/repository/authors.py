@@ -33,7 +33,7 @@ from gitops.forge.port import ChangeRequest, Forge, MergedRequests, Push
 from gitops.git.port import ZERO, Commit, GitReader
 from gitops.repository.changes import commit_changes
 from gitops.repository.cluster import LedgerPosition
-from gitops.repository.project import Project
+from gitops.repository.repository import Repository
 
 MOST_ASKED = 200
 """About how many commits of a branch the forge is asked which requests they merged."""
@@ -93,7 +93,7 @@ class OriginSources:
     the requests that the plan is about. `announced` is the push to the target that an event is about.
     """
 
-    project: Project
+    repository: Repository
     forge: Forge
     rule: ClusterRule
     position: LedgerPosition
@@ -109,27 +109,27 @@ class OriginSources:
 
     @property
     def _store(self) -> GitReader:
-        return self.project.tools.store
+        return self.repository.git
 
     def collect(self) -> KnownOrigins:
         """Everything that is known. Raises RemoteError; `pushers_pending` while the forge does not know."""
-        self.project.fetch_heads([*self.merged, *self.opened])
+        self.repository.fetch_heads([*self.merged, *self.opened])
         # Rule 1.
         stands_for: dict[str, str] = {}
         before = {request.number: self.head for request in self.opened}
         for request in self.merged:
-            span = merge_commits(self.project, self.line, request)
+            span = merge_commits(self.repository, self.line, request)
             stands_for.update({commit.id: request.head for commit in span})
             first = span[-1] if span else next((c for c in self.line if c.id == request.merged_as), None)
             parent = first.parents[0] if first is not None and first.parents and first.id != request.head else None
             before[request.number] = parent or self.applied
-        if self.project.tools.forge_kind not in HOSTED:
+        if self.repository.forge_kind not in HOSTED:
             # Rule 4 replaces the other two.
             return KnownOrigins(
-                recorded_pushes(self._store, self.project.head_of(PUSHES), self.trust), stands_for, NOT_RECORDED
+                recorded_pushes(self._store, self.repository.head_of(PUSHES), self.trust), stands_for, NOT_RECORDED
             )
         for request in sorted((*self.merged, *self.opened), key=lambda request: request.number):
-            if self.project.has_head(request):
+            if self.repository.has_head(request):
                 self._add_request(request, before[request.number])
         self._add_target(frozenset(stands_for))
         return KnownOrigins(
@@ -169,7 +169,7 @@ class OriginSources:
                 self._take(found, left)
             return
         asked = {commit.id for commit in self.line[:MOST_ASKED]}
-        if not any(c.id in left and commit_changes(self.project, self.rule, c) for c in self.line):
+        if not any(c.id in left and commit_changes(self.repository, self.rule, c) for c in self.line):
             return
         history = self._history(self.rule.ref, "", self.head)
         if history.pending:
@@ -192,7 +192,7 @@ class OriginSources:
             commits: tuple[Commit, ...] = ()
             # What was forced away may be gone; what is left of it is in no other push, and stays unknown.
             with suppress(GitopsError):
-                self.project.fetch_commits(*({move.old, move.new} - {ZERO}))
+                self.repository.fetch_commits(*({move.old, move.new} - {ZERO}))
                 old = fork if move.old == ZERO else move.old
                 commits = self._store.commits_between(old, move.new, most=MOST_COMMITS)
             ids = [commit.id for commit in commits if commit.id not in found]
@@ -218,11 +218,11 @@ class OriginSources:
     @property
     def forge_name(self) -> str:
         """The forge, for messages."""
-        return self.project.tools.forge_kind or "the forge"
+        return self.repository.forge_kind or "the forge"
 
 
 def known_origins(
-    project: Project,
+    repository: Repository,
     forge: Forge,
     rule: ClusterRule,
     position: LedgerPosition,
@@ -238,14 +238,14 @@ def known_origins(
     `merged` are the requests that commits of the target merged; the forge is asked for them if they are not given. `queued` are
     requests that are merged in a group of a merge queue, whose head is `head`.
     """
-    head = head or project.head_of(rule.ref)
+    head = head or repository.head_of(rule.ref)
     if position.applied is None or position.trust is None or head is None:
         return KnownOrigins()
-    line = project.tools.store.commits_between(position.applied, head, first_parent=True, most=MOST_COMMITS)
+    line = repository.git.commits_between(position.applied, head, first_parent=True, most=MOST_COMMITS)
     if merged is None:
         merged = requests_merged_by(forge, rule, [commit.id for commit in line[:MOST_ASKED]])
     sources = OriginSources(
-        project=project,
+        repository=repository,
         forge=forge,
         rule=rule,
         position=position,
@@ -294,14 +294,14 @@ def unlisted(account: str) -> str:
     )
 
 
-def merge_commits(project: Project, line: Sequence[Commit], request: ChangeRequest) -> tuple[Commit, ...]:
+def merge_commits(repository: Repository, line: Sequence[Commit], request: ChangeRequest) -> tuple[Commit, ...]:
     """The commits that merging a request put on the branch: one for a merge or a squash, several for a rebase.
 
     A request of a merge queue is not merged yet: any commit of the group may be what merging it gives.
     """
     ends = {request.merged_as, request.head}
     found = (
-        merged_series(project.tools.store, line, last, request.head)
+        merged_series(repository.git, line, last, request.head)
         for last, commit in enumerate(line)
         if request.merged_as is None or commit.id in ends
     )

@@ -8,28 +8,28 @@ from gitops.cluster.ledger.sources import trust_at, trust_waits
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO, Commit, RefUpdate
-from gitops.repository.project import Project
+from gitops.repository.repository import Repository
 
 
-def changes_cluster(project: Project, rule: ClusterRule, target: str | None, head: str) -> bool:
+def changes_cluster(repository: Repository, rule: ClusterRule, target: str | None, head: str) -> bool:
     """Whether a head changed the cluster folder, or a trust file, since it left `target`, the head of a branch.
 
     True as well if the two have no common history: then anything may have changed.
     """
-    store = project.tools.store
+    store = repository.git
     base = None if target is None else store.merge_base(target, head)
-    return base is None or trees_differ(project, rule, store.commit(head).tree, store.commit(base).tree)
+    return base is None or trees_differ(repository, rule, store.commit(head).tree, store.commit(base).tree)
 
 
-def commit_changes(project: Project, rule: ClusterRule, commit: Commit) -> bool:
+def commit_changes(repository: Repository, rule: ClusterRule, commit: Commit) -> bool:
     """Whether a commit of a branch changed the cluster folder or a trust file, compared with its first parent."""
-    store = project.tools.store
-    return not commit.parents or trees_differ(project, rule, commit.tree, store.commit(commit.parents[0]).tree)
+    store = repository.git
+    return not commit.parents or trees_differ(repository, rule, commit.tree, store.commit(commit.parents[0]).tree)
 
 
-def trees_differ(project: Project, rule: ClusterRule, ours: str, theirs: str) -> bool:
+def trees_differ(repository: Repository, rule: ClusterRule, ours: str, theirs: str) -> bool:
     """Whether two root trees differ in the cluster folder or in a trust file."""
-    store = project.tools.store
+    store = repository.git
     if store.subtree(ours, rule.path) != store.subtree(theirs, rule.path):
         return True
     try:
@@ -38,15 +38,15 @@ def trees_differ(project: Project, rule: ClusterRule, ours: str, theirs: str) ->
         return True
 
 
-def brings_nothing(project: Project, rule: ClusterRule, commit: str) -> bool:
+def brings_nothing(repository: Repository, rule: ClusterRule, commit: str) -> bool:
     """Whether a commit of the cluster's branch has nothing that a changeset would bring in, if none is recorded for it.
 
     1. Its folder, keys and rules are those that were applied last, or those of the merge that was tried last: another merge made
     them so. 2. It is part of what is applied, and changed none of them, or nothing of the cluster waits. Raises GitopsError.
     """
-    store, position = project.tools.store, project.position(rule)
+    store, position = repository.git, repository.position(rule)
     if store.resolve(commit) is None:
-        project.head_of(rule.ref)
+        repository.head_of(rule.ref)
     if store.resolve(commit) is None or position.applied is None or position.trust is None:
         return False
     found = store.commit(commit)
@@ -54,19 +54,19 @@ def brings_nothing(project: Project, rule: ClusterRule, commit: str) -> bool:
     same = store.subtree(found.tree, rule.path) == position.tree
     if commit != position.applied and same and not trust_waits(store, commit, position.trust.digest):
         return True
-    covered = project.tools.ledger(rule).changesets().index.covered or commit
+    covered = repository.ledger(rule).changesets().index.covered or commit
     tried = None if covered == commit or store.resolve(covered) is None else store.commit(covered)
-    if tried is not None and not trees_differ(project, rule, found.tree, tried.tree):
+    if tried is not None and not trees_differ(repository, rule, found.tree, tried.tree):
         return True
     if store.resolve(position.applied) is None or not store.is_ancestor(commit, position.applied):
         return False
-    return position.converged or not commit_changes(project, rule, found)
+    return position.converged or not commit_changes(repository, rule, found)
 
 
-def is_merged_by(project: Project, request: ChangeRequest, update: RefUpdate) -> bool:
+def is_merged_by(repository: Repository, request: ChangeRequest, update: RefUpdate) -> bool:
     """Whether a push merged a request: its head is in the branch, or merging it would change nothing (squash, rebase)."""
-    store = project.tools.store
-    if not project.has_head(request):
+    store = repository.git
+    if not repository.has_head(request):
         return False
     if store.is_ancestor(request.head, update.new):
         return True

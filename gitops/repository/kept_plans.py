@@ -37,7 +37,7 @@ from gitops.core.documents.forms import (
     record,
 )
 from gitops.core.errors import GitopsError
-from gitops.repository.project import Project
+from gitops.repository.repository import Repository
 
 PLANS = "refs/gitops/plans"
 RECORD = "plan.json"
@@ -120,11 +120,11 @@ def plan_ref(cluster: str, number: int) -> str:
     return f"{PLANS}/{cluster}/{number}"
 
 
-def kept_plan(project: Project, cluster: str, number: int) -> PlanRecord | None:
+def kept_plan(repository: Repository, cluster: str, number: int) -> PlanRecord | None:
     """The plan of a request that was reported last; None if there is none, or if it cannot be read."""
-    store = project.tools.store
+    store = repository.git
     try:
-        commit = project.head_of(plan_ref(cluster, number))
+        commit = repository.head_of(plan_ref(cluster, number))
         content = None if commit is None else store.read(store.commit(commit).tree, RECORD)
         kept = None if content is None else PLAN_RECORD.read(content)
     except GitopsError:
@@ -132,7 +132,9 @@ def kept_plan(project: Project, cluster: str, number: int) -> PlanRecord | None:
     return kept if kept is not None and (kept.cluster, kept.request) == (cluster, number) else None
 
 
-def seen_in_plans(project: Project, cluster: str, number: int | None) -> Callable[[Change, Seen | None], Seen | None]:
+def seen_in_plans(
+    repository: Repository, cluster: str, number: int | None
+) -> Callable[[Change, Seen | None], Seen | None]:
     """What the kept plan of a request says of the graph of a change; without one, that of the newest request with this change.
 
     A plan of an earlier head counts as well. What the ledger recorded does not: rows may have been loaded since.
@@ -145,14 +147,14 @@ def seen_in_plans(project: Project, cluster: str, number: int | None) -> Callabl
     @cache
     def plans() -> tuple[PlanRecord, ...]:
         with suppress(GitopsError):
-            names = () if number is not None else project.tools.remote.refs(f"{PLANS}/{cluster}")
+            names = () if number is not None else repository.remote.refs(f"{PLANS}/{cluster}")
             texts = (name.rpartition("/")[2] for name in names)
             newest = sorted((int(text) for text in texts if text.isdecimal()), reverse=True)[:_MOST_READ]
             numbers = newest if number is None else [number]
             if numbers:
                 # One conversation for all.
-                project.fetch_refs(*(plan_ref(cluster, each) for each in numbers))
-            return tuple(filter(None, (kept_plan(project, cluster, each) for each in numbers)))
+                repository.fetch_refs(*(plan_ref(cluster, each) for each in numbers))
+            return tuple(filter(None, (kept_plan(repository, cluster, each) for each in numbers)))
         return ()
 
     return find

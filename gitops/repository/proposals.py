@@ -47,7 +47,7 @@ from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.database.language.yaml import YamlError
 from gitops.git.port import NewCommit, Person
 from gitops.repository.cluster import LedgerPosition, declared_rule, rule_at
-from gitops.repository.project import Project
+from gitops.repository.repository import Repository
 from gitops.repository.revert_message import revert_message
 
 if TYPE_CHECKING:
@@ -71,52 +71,52 @@ class EarlierFolder:
         return f"commit {self.commit[:12]}" if self.entry is None else f"entry {self.entry.number}, {self.commit[:12]}"
 
 
-def earlier_folder(project: Project, rule: ClusterRule, place: str) -> EarlierFolder:
+def earlier_folder(repository: Repository, rule: ClusterRule, place: str) -> EarlierFolder:
     """The folder that a cluster had after a ledger entry (its number or commit), or has at a commit of the repository.
 
     Raises UsageError `usage_error` for a place that is neither; GitopsError `ledger_missing`, `cluster_not_found`; IntegrityError
     `ledger_diverged`, and those of an entry that does not verify.
     """
-    store = project.tools.store
-    chain = _chain(project, rule)
+    store = repository.git
+    chain = _chain(repository, rule)
     number = _number(chain, place)
     if number is not None:
-        return _applied_after(project, chain, number)
+        return _applied_after(repository, chain, number)
     commit = store.resolve(place)
     if commit is None:
         detail = f"{place[:80]} is neither one of the {len(chain)} entries of {rule.name} nor the whole id of a commit"
         fix = f"list the entries: gitops log --cluster {rule.name}; or find the commit: git rev-parse NAME"
         raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
-    return EarlierFolder(commit, cluster_folder(project, store.commit(commit).tree, rule))
+    return EarlierFolder(commit, cluster_folder(repository, store.commit(commit).tree, rule))
 
 
-def way_back(project: Project, rule: ClusterRule, earlier: EarlierFolder) -> Proposal:
+def way_back(repository: Repository, rule: ClusterRule, earlier: EarlierFolder) -> Proposal:
     """The head of a cluster's branch with what the cluster declared earlier: step 2.
 
     Raises GitopsError `cluster_not_found`, `revert_refused` for a folder that this release cannot read.
     """
-    base = _head(project, rule)
-    old = project.tools.store.commit(base).tree
-    new = _with_folder(project, rule, old, earlier)
-    was, now = _schemas(project, rule, new), _schemas(project, rule, old)
+    base = _head(repository, rule)
+    old = repository.git.commit(base).tree
+    new = _with_folder(repository, rule, old, earlier)
+    was, now = _schemas(repository, rule, new), _schemas(repository, rule, old)
     changed = {graph: file for graph, file in was.items() if graph in now and file[1] != now[graph][1]}
     if earlier.entry is None:
         # Of a commit it is not known what was applied of it: its own hints may still count.
         applied = {graph: _compiled((text, now[graph][1])) for graph, (_, text) in changed.items()}
         pending = changed
     else:
-        applied, pending = _applied_since(project, _chain(project, rule), earlier.entry, changed), {}
-    new = _with_hints(project, rule, new, {graph: applied[graph] for graph in changed}, pending)
+        applied, pending = _applied_since(repository, _chain(repository, rule), earlier.entry, changed), {}
+    new = _with_hints(repository, rule, new, {graph: applied[graph] for graph in changed}, pending)
     message = f"Bring {rule.name} back to {earlier.words}\n"
     return Proposal(rule=rule, base=base, old=old, new=new, message=message)
 
 
-def reversal(project: Project, rule: ClusterRule, entry: str, person: Person) -> tuple[Proposal, LedgerEntry]:
+def reversal(repository: Repository, rule: ClusterRule, entry: str, person: Person) -> tuple[Proposal, LedgerEntry]:
     """What reverting an entry changes on the cluster's branch, and that entry: step 3.
 
     Raises UsageError `usage_error` for an entry that does not exist; GitopsError `revert_refused`, and as `earlier_folder`.
     """
-    store, chain = project.tools.store, _chain(project, rule)
+    store, chain = repository.git, _chain(repository, rule)
     number = _number(chain, entry)
     if number is None:
         detail = f"{entry[:80]} is not one of the {len(chain)} entries of {rule.name}"
@@ -128,15 +128,15 @@ def reversal(project: Project, rule: ClusterRule, entry: str, person: Person) ->
     if found.target.path != rule.path:
         detail = f"entry {number} applied folder {found.target.path}, and the cluster is in {rule.path} now"
         raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name)
-    earlier = _applied_after(project, chain, number, other_than=source.commit)
-    base = _head(project, rule)
-    project.fetch_commits(source.commit)
+    earlier = _applied_after(repository, chain, number, other_than=source.commit)
+    base = _head(repository, rule)
+    repository.fetch_commits(source.commit)
     before, head = store.commit(source.commit).tree, store.commit(base).tree
-    undone = _with_folder(project, rule, before, earlier)
-    was, now = _schemas(project, rule, undone), _schemas(project, rule, before)
+    undone = _with_folder(repository, rule, before, earlier)
+    was, now = _schemas(repository, rule, undone), _schemas(repository, rule, before)
     changed = {graph: was[graph] for graph in was.keys() & now.keys() if was[graph][1] != now[graph][1]}
     hinted = {graph: file for graph, file in changed.items() if _has_hints(file[1], now[graph][1])}
-    sides = [_without_hints(project, rule, root, hinted) if hinted else root for root in (before, head, undone)]
+    sides = [_without_hints(repository, rule, root, hinted) if hinted else root for root in (before, head, undone)]
     # Only sides of the merge: no ref ever names these commits.
     start = store.write_commit(NewCommit(sides[0], (), person, f"Entry {number}\n"), signing_key=None)
     ours, theirs = (
@@ -147,16 +147,16 @@ def reversal(project: Project, rule: ClusterRule, entry: str, person: Person) ->
     if merged.tree is None:
         detail = f"later changes touch what entry {number} applied, in {', '.join(merged.conflicts[:5])}"
         raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name)
-    applied = _applied_since(project, chain, earlier.entry, hinted) if earlier.entry is not None else {}
-    new = _with_hints(project, rule, merged.tree, applied, _schemas(project, rule, head))
+    applied = _applied_since(repository, chain, earlier.entry, hinted) if earlier.entry is not None else {}
+    new = _with_hints(repository, rule, merged.tree, applied, _schemas(repository, rule, head))
     message = revert_message(rule.name, found)
     return Proposal(rule=rule, base=base, old=head, new=new, message=message), found
 
 
-def _chain(project: Project, rule: ClusterRule) -> tuple[str, ...]:
+def _chain(repository: Repository, rule: ClusterRule) -> tuple[str, ...]:
     """The commits of a ledger, the first entry first, after the chain was verified."""
-    project.position(rule)
-    return entry_ids(project.tools.store, project.ledger_head(rule))
+    repository.position(rule)
+    return entry_ids(repository.git, repository.ledger_head(rule))
 
 
 def _number(chain: tuple[str, ...], text: str) -> int | None:
@@ -170,21 +170,21 @@ def _number(chain: tuple[str, ...], text: str) -> int | None:
 
 
 def _applied_after(
-    project: Project, chain: tuple[str, ...], number: int, *, other_than: str | None = None
+    repository: Repository, chain: tuple[str, ...], number: int, *, other_than: str | None = None
 ) -> EarlierFolder:
     """The folder that was applied after an entry, or the one before that of a commit: step 1.
 
     What an entry only announces or observes is not applied by it. Raises GitopsError `revert_refused` where nothing was applied.
     """
-    store = project.tools.store
+    store = repository.git
     for commit_id in reversed(chain[:number]):
         entry = read_verified_entry(store, commit_id).entry
         if entry.kind not in _APPLIES or entry.source is None or entry.source.commit == other_than:
             continue
         source = entry.source
-        project.fetch_commits(source.commit)
+        repository.fetch_commits(source.commit)
         target = entry.target if entry.scope is None else entry.scope.target
-        tree = cluster_folder(project, store.commit(source.commit).tree, rule_at(target))
+        tree = cluster_folder(repository, store.commit(source.commit).tree, rule_at(target))
         if store.subtree(store.commit(source.commit).tree, target.path) != source.tree:
             detail = f"folder {target.path} of {source.commit[:12]} is not the one that entry {entry.number} records"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=commit_id)
@@ -193,22 +193,22 @@ def _applied_after(
     raise GitopsError(Code.REVERT_REFUSED, f"nothing was applied{before} up to entry {number}")
 
 
-def _head(project: Project, rule: ClusterRule) -> str:
-    base = project.head_of(rule.ref)
+def _head(repository: Repository, rule: ClusterRule) -> str:
+    base = repository.head_of(rule.ref)
     if base is None:
         raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
     return base
 
 
-def _with_folder(project: Project, rule: ClusterRule, root: str, earlier: EarlierFolder) -> str:
+def _with_folder(repository: Repository, rule: ClusterRule, root: str, earlier: EarlierFolder) -> str:
     """A root tree in which the cluster declares what it declared earlier."""
-    was, now = load_desired(earlier.tree, applied=True), load_desired(cluster_folder(project, root, rule))
+    was, now = load_desired(earlier.tree, applied=True), load_desired(cluster_folder(repository, root, rule))
     if was.desired is None:
         detail = f"the folder of {earlier.words} cannot be read by this release"
         raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name)
     files: dict[str, bytes | None] = {**declared_files(was), CONFIG_FILE: earlier.tree.reopened().read(CONFIG_FILE)}
     gone = dict.fromkeys(declared_files(now).keys() - files.keys())
-    return project.tools.store.write_files(root, below(rule.path, {**gone, **files}))
+    return repository.git.write_files(root, below(rule.path, {**gone, **files}))
 
 
 # -- schemas with the hints of the way back ----------------------------------------------------------------------------
@@ -217,8 +217,8 @@ _Files = Mapping[str, tuple[str, bytes]]
 """The path and the text of the schema of each graph."""
 
 
-def _schemas(project: Project, rule: ClusterRule, root: str) -> _Files:
-    loaded = load_desired(cluster_folder(project, root, rule), applied=True)
+def _schemas(repository: Repository, rule: ClusterRule, root: str) -> _Files:
+    loaded = load_desired(cluster_folder(repository, root, rule), applied=True)
     schemas = (each for each in loaded.resources.values() if each.address.kind is Kind.SCHEMA)
     return {
         each.address.name: (normalize(each.path, confined=True), each.content)
@@ -239,20 +239,20 @@ def _has_hints(*texts: bytes) -> bool:
     return found
 
 
-def _without_hints(project: Project, rule: ClusterRule, root: str, graphs: Collection[str]) -> str:
+def _without_hints(repository: Repository, rule: ClusterRule, root: str, graphs: Collection[str]) -> str:
     """A root tree whose schemas of these graphs have no hints."""
     from gitops.database.language.schema.reversal import without_hints
     from gitops.database.language.text import LanguageError
 
     files: dict[str, bytes | None] = {}
-    for graph, (path, text) in _schemas(project, rule, root).items():
+    for graph, (path, text) in _schemas(repository, rule, root).items():
         with suppress(LanguageError):
             files |= {path: without_hints(text)} if graph in graphs else {}
-    return project.tools.store.write_files(root, below(rule.path, files))
+    return repository.git.write_files(root, below(rule.path, files))
 
 
 def _with_hints(
-    project: Project, rule: ClusterRule, root: str, applied: Mapping[str, Sequence[Schema]], pending: _Files
+    repository: Repository, rule: ClusterRule, root: str, applied: Mapping[str, Sequence[Schema]], pending: _Files
 ) -> str:
     """A root tree whose schemas have the hints of the way back from those that were `applied`, and those that are `pending`.
 
@@ -265,7 +265,7 @@ def _with_hints(
     from gitops.database.language.text import LanguageError
 
     files: dict[str, bytes | None] = {}
-    for graph, (path, text) in _schemas(project, rule, root).items():
+    for graph, (path, text) in _schemas(repository, rule, root).items():
         if not applied.get(graph):
             continue
         try:
@@ -274,14 +274,14 @@ def _with_hints(
         except LanguageError as error:
             detail = f"later changes need what it takes back: {path} would not compile: {error}"
             raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name) from error
-    return project.tools.store.write_files(root, below(rule.path, files))
+    return repository.git.write_files(root, below(rule.path, files))
 
 
 def _applied_since(
-    project: Project, chain: tuple[str, ...], earlier: LedgerEntry, graphs: _Files
+    repository: Repository, chain: tuple[str, ...], earlier: LedgerEntry, graphs: _Files
 ) -> dict[str, tuple[Schema, ...]]:
     """For each of these graphs the schema at an entry, and those that were applied after it, as far as git has their texts."""
-    store, texts = project.tools.store, {graph: [text] for graph, (_, text) in graphs.items()}
+    store, texts = repository.git, {graph: [text] for graph, (_, text) in graphs.items()}
     for commit_id in chain[earlier.number :] if texts else ():
         entry = read_verified_entry(store, commit_id).entry
         changes = {c.resource: c.after for c in entry.changes if c.disposition == Disposition.APPLIED}
@@ -289,8 +289,8 @@ def _applied_since(
             after = changes.get(schema_address(graph)) if entry.kind is EntryKind.APPLY else None
             if after is None or entry.source is None:
                 continue
-            project.fetch_commits(entry.source.commit)
-            if (text := recorded_schema(store, commit_id, graph, after, project.tools.open_tree)) is not None:
+            repository.fetch_commits(entry.source.commit)
+            if (text := recorded_schema(store, commit_id, graph, after, repository.open_tree)) is not None:
                 found.append(text)
     return {graph: _compiled(found) for graph, found in texts.items()}
 
@@ -326,19 +326,19 @@ class Proposal:
         return self.rule.ref
 
 
-def proposed_commit(project: Project, proposal: Proposal, person: Person, signing_key: str | None) -> str:
+def proposed_commit(repository: Repository, proposal: Proposal, person: Person, signing_key: str | None) -> str:
     """Write the commit of a proposal, on top of its base. Raises GitopsError `signing_failed`."""
-    author = replace(person, time=int(project.tools.clock.now().timestamp()))
+    author = replace(person, time=int(repository.clock.now().timestamp()))
     new = NewCommit(proposal.new, (proposal.base,), author, proposal.message)
-    return project.tools.store.write_commit(new, signing_key=signing_key)
+    return repository.git.write_commit(new, signing_key=signing_key)
 
 
-def cluster_folder(project: Project, root: str, rule: ClusterRule) -> ContentTree:
+def cluster_folder(repository: Repository, root: str, rule: ClusterRule) -> ContentTree:
     """The folder of a cluster in a root tree. Raises GitopsError `cluster_not_found`."""
-    tree = project.tools.store.subtree(root, rule.path)
+    tree = repository.git.subtree(root, rule.path)
     if tree is None:
         raise GitopsError(Code.CLUSTER_NOT_FOUND, f"folder {rule.path} does not exist", path=rule.name)
-    return project.tools.open_tree(project.tools.store, tree, rule.path)
+    return repository.open_tree(repository.git, tree, rule.path)
 
 
 def declared_files(loaded: Loaded) -> dict[str, bytes]:
@@ -365,7 +365,7 @@ class Promotion(Proposal):
     stays: tuple[str, ...]
 
 
-def promotion(project: Project, source: ClusterRule, position: LedgerPosition, target: ClusterRule) -> Promotion:
+def promotion(repository: Repository, source: ClusterRule, position: LedgerPosition, target: ClusterRule) -> Promotion:
     """What a promotion from `source`, whose ledger is at `position`, to `target` changes.
 
     Raises UsageError `usage_error` for a cluster and itself, GitopsError `ledger_missing`, `cluster_not_found`,
@@ -374,8 +374,8 @@ def promotion(project: Project, source: ClusterRule, position: LedgerPosition, t
     if source.name == target.name:
         fix = f"name two clusters: gitops promote {source.name} CLUSTER"
         raise UsageError(Code.USAGE_ERROR, f"{source.name} cannot be promoted to itself", fix=fix)
-    declared = declared_rule(project.config(), target.name)
-    base = None if declared is None else project.head_of(declared.ref)
+    declared = declared_rule(repository.config(), target.name)
+    base = None if declared is None else repository.head_of(declared.ref)
     if declared is None or base is None:
         where = "gitops.yaml does not declare it" if declared is None else f"branch {declared.branch} does not exist"
         raise GitopsError(Code.CLUSTER_NOT_FOUND, f"{target.name}: {where}", path=target.name)
@@ -383,12 +383,12 @@ def promotion(project: Project, source: ClusterRule, position: LedgerPosition, t
         fix = f"apply it first: merge to branch {source.branch}, or: gitops import --cluster {source.name}"
         detail = f"{source.name} has no ledger, so nothing of it is applied"
         raise GitopsError(Code.LEDGER_MISSING, detail, path=source.name, fix=fix)
-    project.fetch_commits(position.applied)
+    repository.fetch_commits(position.applied)
 
     # 1
-    store = project.tools.store
+    store = repository.git
     old, applied = store.commit(base).tree, store.commit(position.applied).tree
-    origin, place = cluster_folder(project, applied, source), cluster_folder(project, old, declared)
+    origin, place = cluster_folder(repository, applied, source), cluster_folder(repository, old, declared)
     meant = load_desired(origin, applied=True)
     if meant.desired is None:
         detail = f"what {source.name} has applied cannot be read by this release"
@@ -406,19 +406,19 @@ def promotion(project: Project, source: ClusterRule, position: LedgerPosition, t
     gone = dict.fromkeys(declared_files(load_desired(place)).keys() - files.keys())
     new = store.write_files(old, below(declared.path, {**gone, **files, CONFIG_FILE: config}))
     # 3
-    declares = load_desired(cluster_folder(project, new, declared))
+    declares = load_desired(cluster_folder(repository, new, declared))
     if declares.digests() != meant.digests() or declares.diagnostics.has_errors:
         # Only its problem names a file that cannot be read.
         broken = {each.source.file for each in declares.diagnostics if each.source is not None}
         left = dict.fromkeys({*declared_files(declares), *broken} - {CONFIG_FILE, *files})
         new = store.write_files(new, below(declared.path, left))
-    known = {CONFIG_FILE, *files, *_paths(project, applied, source)}
-    stays = tuple(path for path in _paths(project, new, declared) if path not in known)
+    known = {CONFIG_FILE, *files, *_paths(repository, applied, source)}
+    stays = tuple(path for path in _paths(repository, new, declared) if path not in known)
     message = f"Promote {source.name} to {declared.name}\n\n"
     message += f"This is what {source.name} has applied of commit {position.applied}.\n"
     return Promotion(rule=declared, base=base, old=old, new=new, message=message, applied=position.applied, stays=stays)
 
 
-def _paths(project: Project, root: str, rule: ClusterRule) -> tuple[str, ...]:
-    tree = project.tools.store.subtree(root, rule.path)
-    return () if tree is None else project.tools.store.changed_paths(None, tree)
+def _paths(repository: Repository, root: str, rule: ClusterRule) -> tuple[str, ...]:
+    tree = repository.git.subtree(root, rule.path)
+    return () if tree is None else repository.git.changed_paths(None, tree)

@@ -47,13 +47,13 @@ def _search(repository: GitRepository, root: str, head: str) -> None:
     from gitops.cluster.approvals.origins import Origins, Unapplied
     from gitops.cluster.config.trust_root import trust_root
     from gitops.cluster.model.address import graph_address
-    from gitops.repository.wiring.project import open_commit_tree
+    from gitops.repository.wiring.git import open_commit_tree
 
-    counted = CountedCommits(repository, [_FOLDER], _FILES, partial(open_commit_tree, repository))
+    counted = CountedCommits(repository, [_FOLDER], _FILES, open_commit_tree)
     unapplied = Unapplied(
         root, (head,), trust_root(_FILES), datetime(2026, 1, 1, tzinfo=UTC), repository.commit(head).tree
     )
-    if not Origins(repository, unapplied, counted).authors_of(graph_address("a")).unknown:
+    if not Origins(counted, unapplied).authors_of(graph_address("a")).unknown:
         raise RuntimeError("unsigned commits without a push have no known author")
 
 

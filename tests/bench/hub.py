@@ -20,6 +20,7 @@ from gitops.cluster.model.ledger import AppliedResource, EntryKind, LedgerState,
 from gitops.cluster.session.session import Session
 from gitops.core.diagnostics import Diagnostics
 from gitops.repository.cluster import LedgerPosition
+from gitops.repository.repository import Candidate
 from gitops.repository.wiring.stores import graph_uri
 from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Program, Usage
@@ -203,9 +204,8 @@ def _files(written: Path) -> Iterator[tuple[str, bytes]]:
 def _seed_ledger(loop: Loop, commit: str) -> None:
     """The one entry, which says that everything at a commit is applied."""
     local = loop.local()
-    project = local.project
-    rule = project.config().cluster(None)
-    workspace = project.workspace(rule, commit, LedgerPosition(), actor=email("bot"))
+    rule = local.config().cluster(None)
+    workspace = local.at(rule, LedgerPosition(), Candidate(commit)).workspace(email("bot"))
     loaded = load_desired(workspace.tree, workspace.vouched)
     desired = loaded.desired
     if desired is None or workspace.governance is None:

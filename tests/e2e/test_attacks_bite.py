@@ -13,7 +13,7 @@ from gitops.doctor.attack import copy, run
 from gitops.doctor.attack.run import ATTACKS, attack
 from gitops.doctor.findings import AttackReport, Defence
 from gitops.git.hooks import remove_hooks
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 from tests.support.cases import read_yaml
 from tests.support.defences import DEFENCES
 from tests.support.loop import CLUSTER, Loop, with_two_people
@@ -65,9 +65,9 @@ def _attack_without(loop: Loop, monkeypatch: pytest.MonkeyPatch, case: _Case) ->
         monkeypatch.setattr(run, "build_states", build)
     else:
         _take_away(monkeypatch, case)
-    local = LocalProject(str(loop.server), environ=loop.environment("bot"))
+    local = LocalRepository(str(loop.server), environ=loop.environment("bot"))
     names = [*case.fell, *case.held]
-    return attack(local, local.project.config().cluster(CLUSTER), names, hosted=hosted, limit_s=600.0)
+    return attack(local, local.config().cluster(CLUSTER), names, hosted=hosted, limit_s=600.0)
 
 
 def _take_away(monkeypatch: pytest.MonkeyPatch, case: _Case) -> None:

@@ -15,7 +15,7 @@ from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
 from gitops.repository.kept_plans import kept_plan
 from gitops.repository.results import RunResult
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 from tests.support.bot_stage import LATE, QUERY, Stage, said, verdict
 from tests.support.loop import APPROVALS, CLUSTER, CLUSTER_YAML, DELETE_LEGACY, MAIN, Loop, email
 
@@ -35,7 +35,7 @@ def stage(known: Loop) -> Stage:
 
 
 def _approve(stage: Stage) -> str:
-    record = kept_plan(stage.local.project, CLUSTER, 1)
+    record = kept_plan(stage.local, CLUSTER, 1)
     assert record is not None
     return f"/gitops approve graph.legacy {record.plan_digest}"
 
@@ -96,13 +96,12 @@ def test_a_review_of_somebody_who_has_left_is_not_attested(stage: Stage) -> None
 
 
 def _revoke(stage: Stage, who: str) -> bool:
-    local: LocalProject = stage.local
+    local: LocalRepository = stage.local
     (ref,) = stage.loop.approvals()
     store = stage.loop.store
-    rule = local.project.config().cluster(CLUSTER)
-    tools = local.project.tools
+    rule = local.config().cluster(CLUSTER)
     by = ApprovalPublisher(store, SelfRemote(store), Person(who, email(who)), str(stage.loop.key(who)), APPROVALS)
-    office = DecisionContext(local.ledger(rule), local.project.target(rule), by, tools.clock, tools.ids, tools.faults)
+    office = DecisionContext(local.ledger(rule), local.target(rule), by, local.clock, local.ids, local.faults)
     return revoke(office, ref.removeprefix(APPROVALS), "I looked again").ok
 
 

@@ -31,7 +31,7 @@ def _planned(stage: Stage) -> str:
 
 
 def _digest(stage: Stage, number: int = 1) -> str:
-    record = kept_plan(stage.local.project, CLUSTER, number)
+    record = kept_plan(stage.local, CLUSTER, number)
     assert record is not None
     assert record.plan_digest is not None
     return record.plan_digest

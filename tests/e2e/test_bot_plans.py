@@ -36,7 +36,7 @@ def test_a_plan_is_kept_then_told_and_says_so_once(stage: Stage) -> None:
     notes = stage.handle(_event(stage))
     assert verdict(notes) is RunResult.WAITS
     assert stage.loop.status(head, "plan") == "failure: 2 changes; needs approval: graph.legacy"
-    record = kept_plan(stage.local.project, CLUSTER, 1)
+    record = kept_plan(stage.local, CLUSTER, 1)
     assert record is not None
     assert (record.head, record.base) == (head, stage.loop.tip())
     assert record.plan_digest is not None
@@ -137,7 +137,7 @@ def test_a_head_that_moves_meanwhile_gets_no_word_of_the_old_plan(stage: Stage) 
     assert "moved during the run" in said(notes)
     assert stage.loop.book.statuses(head) == ()
     assert stage.loop.book.comments(1) == ()
-    assert kept_plan(stage.local.project, CLUSTER, 1) is None
+    assert kept_plan(stage.local, CLUSTER, 1) is None
 
 
 def test_a_request_that_leaves_the_cluster_alone_again_loses_its_plan(stage: Stage) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 
 import pytest
 
@@ -53,7 +52,7 @@ def stage(known: Loop) -> Stage:
 
 def _ticked(stage: Stage, world: TargetWorld, event: Event, cluster: str | None = None) -> list[LogLine]:
     bot = stage.bot()
-    bot.project.tools = replace(bot.project.tools, open_target=lambda _: MemoryTarget(world))
+    bot.repository.open_target = lambda _: MemoryTarget(world)
     return list(run_verb(bot, "tick", event, cluster))
 
 

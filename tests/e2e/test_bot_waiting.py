@@ -74,7 +74,7 @@ def test_18_with_coalesce_one_changeset_brings_in_three_merges_and_each_finds_it
     stage.pushed(one, three)
     (found,) = [each for each in stage.changesets() if three in each.covers]
     assert {one, two, three} <= set(found.covers)
-    ledger = stage.local.ledger(stage.local.project.config().cluster("brain"))
+    ledger = stage.local.ledger(stage.local.config().cluster("brain"))
     assert {ledger.changeset_of(commit) for commit in (one, two, three)} == {(found.key,)}
 
 
@@ -216,7 +216,7 @@ def test_a_retry_needs_the_permission_of_every_command(stage: Stage) -> None:
 
 def _nothing(stage: Stage, commit: str) -> bool:
     """Whether a job that waits for a commit has nothing to wait for."""
-    project = stage.local.project
+    project = stage.local
     return brings_nothing(project, project.config().cluster("brain"), commit)
 
 

@@ -23,7 +23,7 @@ from gitops.doctor.attack.run import ATTACKS, attack
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.hooks import remove_hooks
 from gitops.git.port import ZERO, RefUpdate
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 from tests.support.loop import CLUSTER, CONFIG, MAIN, Loop, email, with_two_people
 
 pytestmark = pytest.mark.e2e
@@ -50,8 +50,8 @@ def other(loop: Loop) -> Loop:
 
 
 def _attacked(loop: Loop, *names: str, cluster: str = CLUSTER, hosted: bool = False, **limits: float) -> AttackReport:
-    local = LocalProject(str(loop.server), environ=loop.environment("bot"))
-    return attack(local, local.project.config().cluster(cluster), names, hosted=hosted, **limits)
+    local = LocalRepository(str(loop.server), environ=loop.environment("bot"))
+    return attack(local, local.config().cluster(cluster), names, hosted=hosted, **limits)
 
 
 def _ended(report: AttackReport, how: Defence) -> set[str]:

@@ -311,7 +311,7 @@ def test_unreadable_push_does_not_end_in_a_crash(loop: Loop) -> None:
     for object_id in (tree, "1" * 40):
         update = RefUpdate("refs/heads/x", ZERO, object_id)
         with pytest.raises(GitopsError, match=r"."):
-            list(receive_push(local.project, loop.book, [update], actor=email("bot")))
+            list(receive_push(local, loop.book, [update], actor=email("bot")))
 
 
 def test_hooks_and_configuration_in_the_tree_are_not_run(loop: Loop) -> None:

@@ -16,7 +16,7 @@ from gitops.cluster.ledger.documents import read_entry, write_entry
 from gitops.cluster.ledger.trailers import commit_message
 from gitops.cluster.model.outcome import VerbOutcome
 from gitops.git.port import ZERO, NewCommit, RefUpdate
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, LEDGER, MAIN, Done, Loop
 from tests.support.prefork import PROGRAM
 
@@ -72,12 +72,12 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Loop:
     return Loop.build(tmp_path_factory.mktemp("anchored"))
 
 
-def fresh(loop: Loop, name: str = "fresh") -> LocalProject:
+def fresh(loop: Loop, name: str = "fresh") -> LocalRepository:
     """A clone of the bot that never saw the ledger, on the machine with the graphs."""
     place = loop.home("bot") / name
     loop.program("bot", "git", "clone", "-q", str(loop.server), str(place), at=loop.home("bot"))
     loop.program("bot", "git", "-C", str(place), "config", "gitops.root", str(loop.folder / "data"))
-    return LocalProject(str(place), environ=loop.environment("bot"))
+    return LocalRepository(str(place), environ=loop.environment("bot"))
 
 
 def codes(outcome: VerbOutcome) -> list[str]:
@@ -228,9 +228,9 @@ def test_a_document_of_another_copy_stops_nothing_and_is_named(applied: Loop) ->
 # -- repair ------------------------------------------------------------------------------------------------------------
 
 
-def bot_gitops(loop: Loop, local: LocalProject, *arguments: str, check: bool = True) -> Done:
+def bot_gitops(loop: Loop, local: LocalRepository, *arguments: str, check: bool = True) -> Done:
     """This program in a clone of the bot."""
-    return loop.program("bot", *PROGRAM, *arguments, at=Path(local.repository.work_tree or ""), check=check)
+    return loop.program("bot", *PROGRAM, *arguments, at=Path(local.git.work_tree or ""), check=check)
 
 
 def printed_command(text: str) -> list[str]:
@@ -318,7 +318,7 @@ def test_a_repair_is_refused_for_other_ids_other_keys_and_two_ledgers(applied: L
 # -- adoption ----------------------------------------------------------------------------------------------------------
 
 
-def lost(loop: Loop) -> LocalProject:
+def lost(loop: Loop) -> LocalRepository:
     """Every copy of the ledger is gone; a fresh clone of the bot."""
     loop.drop(LEDGER)
     loop.drop("refs/gitops/seen/brain")

@@ -100,7 +100,7 @@ def test_a_hook_that_never_ran_is_not_needed(loop: Loop) -> None:
     given = loop.sign_approval("bob", "graph.legacy", blind=True)
     assert given.ok
     local = loop.local()
-    bot = bot_of(local, local.forge(), "local", local.person())
+    bot = bot_of(local, local.forge(), "local", local.git.person())
     list(run_verb(bot, "sweep", ManualEvent()))
     assert newest_origins(loop) == {head: (How.CERTIFICATE, email("bob"))}
     assert loop.graph("legacy").exists()

@@ -284,7 +284,7 @@ def _chosen(loop: Loop, settings: dict[str, str], declared: str, cluster: str = 
         loop.program("bot", "git", "config", "--", key, value, at=loop.server)
     local = loop.local()
     try:
-        rule = local.project.config().cluster(cluster)
+        rule = local.config().cluster(cluster)
         stores = local._stores(rule, declared, rule.name)
     except GitopsError as error:
         return error.code

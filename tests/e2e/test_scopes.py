@@ -386,7 +386,7 @@ def test_a_ledger_branch_governs_until_another_store_is_approved(loop: Loop) -> 
     lax = CONFIG.replace("ledger:\n", "ledger:\n  store: directory\n")
     said = text_of(loop.move(MAIN, loop.commit("carol", {"gitops.yaml": lax.encode()})))
     assert "trust_change_pending" in said
-    assert keeps_branch_ledgers(loop.local().project)
+    assert keeps_branch_ledgers(loop.local())
     assert "5 resource(s)" in loop.gitops("carol", "status", "--config", "cluster").text
 
 

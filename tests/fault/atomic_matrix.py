@@ -96,7 +96,7 @@ def _bot(scene: Scene, faults: Faults | None) -> VerbOutcome:
     """The job of the bot after a merge, which applies as `gitops.yaml` says."""
     assert isinstance(scene, BranchScene)
     local = scene.bots_project(faults)
-    bot = bot_of(local, local.forge(), "local", local.person())
+    bot = bot_of(local, local.forge(), "local", local.git.person())
     lines = list(run_verb(bot, "apply", ManualEvent()))
     assert combined_result(line.result for line in lines) is RunResult.DONE, [line.text for line in lines]
     return VerbOutcome(config_dir="")

@@ -21,7 +21,7 @@ from gitops.cluster.model.ledger import EntryKind
 from gitops.cluster.model.outcome import ApproveOutcome
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.faults import Faults
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 from gitops.repository.wiring.stores import folder_workspace
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.fault.matrix_world import BEFORE, DECLARED, Files, Scene
@@ -244,7 +244,7 @@ class BranchScene(Scene):
         local = self.bots_project(faults)
         return local.workspace(local.rule(CLUSTER), "bot@example.org")
 
-    def bots_project(self, faults: Faults | None = None) -> LocalProject:
+    def bots_project(self, faults: Faults | None = None) -> LocalRepository:
         """The repository that the bot works in."""
         return self._local(self._bots, faults)
 
@@ -265,7 +265,7 @@ class BranchScene(Scene):
 
     def approvals(self) -> int:
         """The approval branches."""
-        return len(self.life.repository.refs(approvals_prefix(CLUSTER)))
+        return len(self.life.git.refs(approvals_prefix(CLUSTER)))
 
     def graphs(self) -> set[str]:
         """The roots where the operator keeps graphs."""
@@ -278,7 +278,7 @@ class BranchScene(Scene):
         left += [str(p) for place in (self._bare, *self._clones) for p in place.rglob("*.lock")]
         told = ("refs/gitops/statuses/", "refs/gitops/deployments/")
         known = (MAIN, LEDGER, approvals_prefix(CLUSTER), f"refs/gitops/seen/{CLUSTER}", *told)
-        return left + [ref for ref in self.life.repository.refs("refs/") if not ref.startswith(known)]
+        return left + [ref for ref in self.life.git.refs("refs/") if not ref.startswith(known)]
 
     def require_sound_ledger(self) -> None:
         """One line of entries, which an auditor believes, and in which no approval is used by two."""
@@ -322,8 +322,8 @@ class BranchScene(Scene):
     def _declared(self, files: Files) -> Files:
         return files
 
-    def _local(self, place: Path, faults: Faults | None) -> LocalProject:
-        return LocalProject(str(place), environ=environment(self.home), faults=faults)
+    def _local(self, place: Path, faults: Faults | None) -> LocalRepository:
+        return LocalRepository(str(place), environ=environment(self.home), faults=faults)
 
     def _signers(self) -> dict[str, bytes]:
         return {".gitops/allowed_signers": self.life.signers("bot", "ada", "ben", "dora")}

@@ -33,7 +33,7 @@ ROW = {"title": "keep me"}
 NEW = ("one", "two", "three")
 APPLY_TO_THE_POINT = """
 import os, sys
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 from gitops.cluster.apply.apply import apply
 
 class DieAt:
@@ -41,7 +41,7 @@ class DieAt:
         if point == sys.argv[2]:
             os._exit(137)
 
-local = LocalProject(sys.argv[1], faults=DieAt())
+local = LocalRepository(sys.argv[1], faults=DieAt())
 apply(local.workspace(local.rule("brain"), "bot"))
 """
 POINTS = [
@@ -179,7 +179,7 @@ def recover(scene: Scene, before: tuple[str, ...]) -> None:
     assert [row["title"] for row in rows] == [ROW["title"]]
     assert "text" in rows[0]
     assert {path.stem for path in scene.graph("notes").parent.iterdir() if path.suffix == ".omni"} == graphs
-    assert life.repository.subtree(life.repository.commit(chain[-1]).tree, "__cluster/recoveries") is None
+    assert life.git.subtree(life.git.commit(chain[-1]).tree, "__cluster/recoveries") is None
     again = scene.gitops("apply")
     assert (again["converged"], again["state_written"], scene.life.chain()) == (True, False, chain)
 

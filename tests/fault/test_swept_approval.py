@@ -32,8 +32,8 @@ def life(tmp_path) -> Life:
 def approvals(life: Life, number: int) -> dict[str, str | None]:
     """Id to the operation that used it, for every approval document of an entry."""
     folder = "__cluster/approvals"
-    tree = life.repository.commit(life.chain()[number - 1]).tree
-    names = [e.name for e in life.repository.entries(life.repository.subtree(tree, folder) or "")]
+    tree = life.git.commit(life.chain()[number - 1]).tree
+    names = [e.name for e in life.git.entries(life.git.subtree(tree, folder) or "")]
     found = [read_approval(life.file(number, f"{folder}/{name}")) for name in names]
     return {a.approval_id: a.consumed_by_operation for a in found}
 
@@ -57,7 +57,7 @@ def test_the_document_of_an_announced_approval_permits_nothing(tmp_path):
     commit = life.approve("ada", "graph.legacy")
     life.apply(dying_at="cluster_apply.before_graph_delete")
     assert set(approvals(life, len(life.chain())).values()) == {None}
-    (ref,) = [ref for ref, at in life.repository.refs("refs/heads/").items() if at == commit]
-    life.repository.update_refs([RefUpdate(ref, commit, ZERO)])
+    (ref,) = [ref for ref, at in life.git.refs("refs/heads/").items() if at == commit]
+    life.git.update_refs([RefUpdate(ref, commit, ZERO)])
     outcome = life.apply()
     assert [c.reason for c in outcome.changes if c.address == "graph.legacy"] == ["approval_required"]

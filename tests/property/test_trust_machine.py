@@ -67,7 +67,7 @@ class TrustMachine(RuleBasedStateMachine):
         self.config = f"{CONFIG}  required: {needed}\n  accounts: {{{named}}}\n"
         self.life = Life(folder, config=self.config)
         self.life.begin()
-        tip = self.life.project.head_of(MAIN) or ""
+        tip = self.life.repository.head_of(MAIN) or ""
         content: dict[str, object] = {GRAPH: True, RULES: 0, NAME: 0}
         approvers, trusted = frozenset({"ada", "ben"}), frozenset(LISTED)
         self.model = Trust(approvers, needed, trusted, ACCOUNTS, FILES, NAME, dict(content))
@@ -121,7 +121,7 @@ class TrustMachine(RuleBasedStateMachine):
     def join(self, who: str, signer: str, evil: bool, aside: bool, by: Push) -> None:
         """Merge one branch into the other; `evil` decides anew about the graph."""
         ours, theirs = (self.side, self.main) if aside else (self.main, self.side)
-        merged = self.life.repository.merge(self.ids[ours], self.ids[theirs])
+        merged = self.life.git.merge(self.ids[ours], self.ids[theirs])
         if merged.tree is None or ours in self.model.reachable(theirs) or theirs in self.model.reachable(ours):
             return
         merging, query = self._read(merged.tree)
@@ -145,7 +145,7 @@ class TrustMachine(RuleBasedStateMachine):
         def add(by: str, declares: dict[str, object], *parents: int, aside: bool = True) -> int:
             merged = None
             if len(parents) > 1:
-                tree = self.life.repository.merge(*(self.ids[parent] for parent in parents)).tree
+                tree = self.life.git.merge(*(self.ids[parent] for parent in parents)).tree
                 merged = None if tree is None else self._read(tree)[0]
             self._add(parents, by, "own", declares, query, aside=aside, by=UNKNOWN, merged=merged)
             return len(self.ids) - 1
@@ -237,17 +237,17 @@ class TrustMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.commits_of)
     def hide_revocations(self) -> None:
         """Delete the branches of revocations that a run has seen."""
-        for ref, commit in self.life.repository.refs("refs/heads/gitops/revocations").items():
-            self.life.repository.update_refs([RefUpdate(ref, commit, ZERO)])
+        for ref, commit in self.life.git.refs("refs/heads/gitops/revocations").items():
+            self.life.git.update_refs([RefUpdate(ref, commit, ZERO)])
 
     @rule()
     @precondition(lambda self: self._name())
     def copy_approvals(self) -> None:
         """Somebody pushes every approval under the name that the cluster has now."""
         there = approvals_prefix(self.life.rule().name)
-        found = {there + ref.rpartition("/")[2]: at for ref, at in self.life.repository.refs(OLD).items()}
-        self.life.repository.update_refs(
-            [RefUpdate(ref, ZERO, at) for ref, at in found.items() if self.life.repository.resolve(ref) is None]
+        found = {there + ref.rpartition("/")[2]: at for ref, at in self.life.git.refs(OLD).items()}
+        self.life.git.update_refs(
+            [RefUpdate(ref, ZERO, at) for ref, at in found.items() if self.life.git.resolve(ref) is None]
         )
 
     @rule(rows=st.sampled_from((0, 5, 900, 1100, 5000)))
@@ -320,7 +320,7 @@ class TrustMachine(RuleBasedStateMachine):
         merged: dict[str, object] | None = None,
     ) -> None:
         key = {"own": who, "none": None}.get(signer, signer)
-        store = self.life.repository
+        store = self.life.git
         base = store.commit(self.ids[parents[0]]).tree
         if len(parents) > 1:
             base = store.merge(self.ids[parents[0]], self.ids[parents[1]]).tree or base
@@ -392,7 +392,7 @@ class TrustMachine(RuleBasedStateMachine):
 
     def _ran(self) -> None:
         """An entry may have been written: remember which commit it came from."""
-        source = self.life.project.position(self.life.rule()).applied
+        source = self.life.repository.position(self.life.rule()).applied
         number = None if source is None else self.ids.index(source)
         if number is not None and number not in self.model.sources:
             self.model.sources.append(number)
@@ -404,7 +404,7 @@ class TrustMachine(RuleBasedStateMachine):
         return bool(self.model.commits[self.main].declares[address])
 
     def _read(self, tree: str) -> tuple[dict[str, object], int]:
-        store = self.life.repository
+        store = self.life.git
         texts = [
             (store.read(tree, p) or b"").decode() for p in ("cluster/cluster.yaml", "cluster/notes.gq", "gitops.yaml")
         ]

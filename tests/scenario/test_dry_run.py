@@ -182,7 +182,7 @@ def test_nothing_is_read_while_another_command_holds_the_lock(cluster: Cluster) 
 
 
 def refs(life: Life) -> object:
-    return life.repository.refs("refs/"), life.engine.dump()
+    return life.git.refs("refs/"), life.engine.dump()
 
 
 def governed(life: Life, act: Callable[[], object] = lambda: None) -> tuple[ApplyOutcome, ApplyOutcome]:

@@ -37,8 +37,8 @@ from gitops.git.port import ZERO, GitRemote, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import GitRepository
 from gitops.repository.apply import ClusterMove, move_cluster
-from gitops.repository.project import Project, ProjectTools
-from gitops.repository.wiring.project import open_commit_tree
+from gitops.repository.repository import Candidate, Repository
+from gitops.repository.wiring.git import open_commit_tree
 from tests.support.clock import FixedClock
 from tests.support.git_fixture import bare, environment, opened, public_key, ssh_key
 from tests.support.ids import SequentialIds
@@ -99,6 +99,22 @@ class Switch:
             raise GitopsError("injected_failpoint", point)
 
 
+class LifeRepository(Repository):
+    """The repository of a life, whose graphs are in memory."""
+
+    def __init__(self, life: Life) -> None:
+        super().__init__(
+            life.git, life.remote, MAIN, open_commit_tree, ClusterProvider, life.clock, life.ids, life.faults
+        )
+        self.life = life
+
+    def stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:
+        return self.life.stores(rule)
+
+    def ledger(self, rule: ClusterRule) -> BranchLedger:
+        return self.life.ledger(rule)
+
+
 @dataclass
 class Life:
     """The cluster. Each entry is a minute after the one before; `keys` are those of `PEOPLE`.
@@ -122,23 +138,12 @@ class Life:
         keys = {who: self.home / who for who in PEOPLE}
         self.keys = {who: key if key.exists() else ssh_key(self.home, who) for who, key in keys.items()}
         place = self.home / f"{self.name}.git"
-        self.repository: GitRepository = opened(place if place.exists() else bare(place))
-        self.remote: GitRemote = SelfRemote(self.repository)
+        self.git: GitRepository = opened(place if place.exists() else bare(place))
+        self.remote: GitRemote = SelfRemote(self.git)
         if self.url is not None:
-            self.remote = ProgramRemote(self.repository.git_dir, self.url, environ=environment(self.home))
+            self.remote = ProgramRemote(self.git.git_dir, self.url, environ=environment(self.home))
         self.engine = MemoryEngine()
-        tools = ProjectTools(
-            store=self.repository,
-            remote=self.remote,
-            stores=lambda rule, _, __: Stores(self.ledger(rule), self.engine, lambda graph: f"memory/{graph}"),
-            ledger=self.ledger,
-            open_tree=open_commit_tree,
-            provider=ClusterProvider,
-            clock=self.clock,
-            ids=self.ids,
-            faults=self.faults,
-        )
-        self.project = Project(tools, MAIN)
+        self.repository = LifeRepository(self)
 
     def copied(self, folder: Path) -> Life:
         """The same in another folder, with the same keys; each goes its own way from here."""
@@ -147,12 +152,16 @@ class Life:
         copy.engine = deepcopy(self.engine)
         return copy
 
+    def stores(self, rule: ClusterRule) -> Stores:
+        """Another handle, and the graphs."""
+        return Stores(self.ledger(rule), self.engine, lambda graph: f"memory/{graph}")
+
     def ledger(self, rule: ClusterRule) -> BranchLedger:
         """Another handle."""
         place = BranchSettings(
             rule.name, person("bot"), str(self.keys["bot"]), "refs/gitops/locks/brain", "refs/heads/l"
         )
-        return self.ledger_type(self.repository, self.remote, place, self.clock)
+        return self.ledger_type(self.git, self.remote, place, self.clock)
 
     def signers(self, *people: str) -> bytes:
         """An allowed-signers file; `options` go before the keys of those they name."""
@@ -163,27 +172,26 @@ class Life:
 
     def change(self, who: str, files: Mapping[str, bytes | None]) -> str:
         """A commit on main, signed by its author."""
-        tip = self.project.head_of(MAIN)
-        base = None if tip is None else self.repository.commit(tip).tree
-        new = NewCommit(self.repository.write_files(base, files), (tip,) if tip else (), person(who), "change\n")
-        commit = self.repository.write_commit(new, signing_key=str(self.keys[who]))
+        tip = self.repository.head_of(MAIN)
+        base = None if tip is None else self.git.commit(tip).tree
+        new = NewCommit(self.git.write_files(base, files), (tip,) if tip else (), person(who), "change\n")
+        commit = self.git.write_commit(new, signing_key=str(self.keys[who]))
         self.remote.push([RefUpdate(MAIN, tip or ZERO, commit)])
         return commit
 
     def rule(self) -> ClusterRule:
         """Where the cluster is."""
-        (rule,) = self.project.clusters()
+        (rule,) = self.repository.clusters()
         return rule
 
     def workspace(self, rule: ClusterRule | None = None, *, in_place: bool = False) -> Workspace:
         """Main as it is now, on top of the ledger; with `in_place` without the change of where the cluster is."""
         rule = rule or self.rule()
-        tip = self.project.head_of(MAIN)
+        tip = self.repository.head_of(MAIN)
         if tip is None:
             raise AssertionError("nothing is on main")
-        position = self.project.position(rule)
-        made = self.project.workspace(rule, tip, position, in_place=in_place, actor="bot@example.org")
-        return replace(made, atomic=self.atomic)
+        here = self.repository.at(rule, self.repository.position(rule), Candidate(tip), in_place=in_place)
+        return replace(here.workspace("bot@example.org"), atomic=self.atomic)
 
     def begin(self) -> None:
         """The first commit, the import and the first apply."""
@@ -208,8 +216,8 @@ class Life:
             self.clock.advance(timedelta(minutes=1))
         self.faults.point = dying_at
         rule = self.rule()
-        position = self.project.position(rule)
-        moved = move_cluster(self.project, rule, position, self.project.config(), lambda: self.workspace(rule))
+        position = self.repository.position(rule)
+        moved = move_cluster(self.repository, rule, position, self.repository.config(), lambda: self.workspace(rule))
         outcome = apply(self.workspace(moved.rule, in_place=True))
         self.faults.point = ""
         return moved, outcome
@@ -217,7 +225,7 @@ class Life:
     def approve(self, who: str, address: str) -> str:
         """An approval commit, already where the bot looks for it."""
         prefix = approvals_prefix(self.rule().name)
-        by = ApprovalPublisher(self.repository, self.remote, person(who), str(self.keys[who]), prefix)
+        by = ApprovalPublisher(self.git, self.remote, person(who), str(self.keys[who]), prefix)
         outcome = sign_approval(self.workspace(), Address(address), by)
         if outcome.commit is None:
             raise AssertionError(outcome.diagnostics)
@@ -249,12 +257,12 @@ class Life:
 
     def chain(self) -> tuple[str, ...]:
         """All entries, the first one first."""
-        head = self.repository.resolve(LEDGER)
-        return tuple(c.id for c in reversed(self.repository.commits_between(None, head or "", first_parent=True)))
+        head = self.git.resolve(LEDGER)
+        return tuple(c.id for c in reversed(self.git.commits_between(None, head or "", first_parent=True)))
 
     def audit(self, head: str, reader: GitRepository | None = None, *, scope: AuditScope | None = None) -> AuditReport:
         """The verdict on a ledger that ends in `head`."""
-        reader = reader or self.repository
+        reader = reader or self.git
         return audit(reader, head, CLUSTER, lambda r, tree: open_commit_tree(r, tree, "cluster"), scope)
 
     def entry(self, number: int) -> LedgerEntry:
@@ -267,40 +275,40 @@ class Life:
 
     def file(self, number: int, path: str) -> bytes:
         """A file of an entry."""
-        content = self.repository.read(self.repository.commit(self.chain()[number - 1]).tree, path)
+        content = self.git.read(self.git.commit(self.chain()[number - 1]).tree, path)
         if content is None:
             raise AssertionError(f"entry {number} has no {path}")
         return content
 
     def approval(self, commit: str) -> tuple[Approval, ApprovalStatement]:
         """Document and statement of an approval commit."""
-        found = self.repository.commit(commit)
+        found = self.git.commit(commit)
         statement = read_statement(found.message)
-        content = self.repository.read(found.tree, f"__cluster/approvals/{statement.approval_id}.json")
+        content = self.git.read(found.tree, f"__cluster/approvals/{statement.approval_id}.json")
         return read_approval(content or b""), statement
 
     def forge_approval(self, approval: Approval, statement: ApprovalStatement, who: str) -> str:
         """An approval commit that says anything, signed by anybody."""
-        base = self.repository.commit(statement.ledger_head).tree
+        base = self.git.commit(statement.ledger_head).tree
         path = f"__cluster/approvals/{approval.approval_id}.json"
-        tree = self.repository.write_files(base, {path: write_approval(approval)})
-        message = statement_message(statement, "delete it", sign=signer(self.repository, self.keys[who]))
+        tree = self.git.write_files(base, {path: write_approval(approval)})
+        message = statement_message(statement, "delete it", sign=signer(self.git, self.keys[who]))
         new = NewCommit(tree, (statement.ledger_head,), person(who), message)
-        return self.repository.write_commit(new, signing_key=str(self.keys[who]))
+        return self.git.write_commit(new, signing_key=str(self.keys[who]))
 
     def forge(self, number: int, lie: Lie) -> str:
         """Entry `number` again, with a lie in it, signed with the bot's own key unless the lie says otherwise."""
-        old = self.repository.commit(self.chain()[number - 1])
+        old = self.git.commit(self.chain()[number - 1])
         entry = lie.entry(self.entry(number))
         files: dict[str, bytes | None] = {ENTRY: write_entry(entry), **lie.files}
         if lie.state is not None:
             files[STATE] = write_state(lie.state(self.state(number)))
         uses = entry.carried
         parents = lie.parents if lie.parents is not None else ((entry.previous, *uses) if entry.previous else uses)
-        before = None if entry.previous is None else self.repository.commit(old.parents[0]).tree
-        message = lie.message or commit_message(entry, check_records(self.repository, before, old.tree))
-        new = NewCommit(self.repository.write_files(old.tree, files), parents, old.author, message)
-        return self.repository.write_commit(new, signing_key=str(self.keys[lie.signer]))
+        before = None if entry.previous is None else self.git.commit(old.parents[0]).tree
+        message = lie.message or commit_message(entry, check_records(self.git, before, old.tree))
+        new = NewCommit(self.git.write_files(old.tree, files), parents, old.author, message)
+        return self.git.write_commit(new, signing_key=str(self.keys[lie.signer]))
 
 
 def unchanged(entry: LedgerEntry) -> LedgerEntry:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from gitops.cluster.approvals.counting import CountedCommits
@@ -16,7 +15,7 @@ from gitops.cluster.model.address import Address, graph_address
 from gitops.cluster.model.ledger import Authors, Origin
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import GitRepository
-from gitops.repository.wiring.local import open_commit_tree
+from gitops.repository.wiring.git import open_commit_tree
 
 FOLDER = "cluster"
 NOW = datetime(2026, 7, 2, tzinfo=UTC)
@@ -76,10 +75,10 @@ class History:
         """The rules over the commits since `base`, under the trust rules at `base`."""
         reader = self.repository
         files = trust_at(reader, reader.commit(base).tree)
-        counted = CountedCommits(reader, [FOLDER], files, partial(open_commit_tree, reader))
+        counted = CountedCommits(reader, [FOLDER], files, open_commit_tree)
         known = KnownOrigins(lambda commit: self.pushed.get(commit, ()), self.merged)
         unapplied = Unapplied(base, heads, trust_root(files), self.at, reader.commit(heads[-1]).tree)
-        return Origins(reader, unapplied, counted, lambda: known, carried)
+        return Origins(counted, unapplied, lambda: known, carried)
 
     def authors(self, base: str, *heads: str, of: Address = A) -> Authors:
         """The authors of one change."""

@@ -22,7 +22,7 @@ from gitops.forge.port import Account, Comment, Features, Permission, Review, Re
 from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.repository.results import LogLine, RunResult, combined_result
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 from tests.support.loop import APPROVALS, CLUSTER, MAIN, Loop, email
 
 BOT = Person("bot", email("bot"))
@@ -107,7 +107,7 @@ class Stage:
     spoken: dict[tuple[int, str], tuple[str, str]] = field(default_factory=dict)
 
     @property
-    def local(self) -> LocalProject:
+    def local(self) -> LocalRepository:
         return self.loop.local()
 
     def forge(self) -> StageForge:
@@ -120,12 +120,12 @@ class Stage:
         local = self.local
 
         def approval_publisher(cluster: str) -> ApprovalPublisher:
-            return ApprovalPublisher(local.repository, local.remote, BOT, str(self.loop.key("bot")), APPROVALS)
+            return ApprovalPublisher(local.git, local.remote, BOT, str(self.loop.key("bot")), APPROVALS)
 
         means = approval_publisher if self.keys else None
         forge: Any = self.forge()
-        local.project.tools = replace(local.project.tools, forge_kind="github")
-        return Bot(local.project, forge, email("bot"), BOT, means, on_report=self.told.append)
+        local.forge_kind = "github"
+        return Bot(local, forge, email("bot"), BOT, means, on_report=self.told.append)
 
     def handle(self, event: Event) -> list[LogLine]:
         return list(handle_event(self.bot(), event))
@@ -155,7 +155,7 @@ class Stage:
 
     def changesets(self) -> list[Changeset]:
         """Those of the cluster, the newest first."""
-        ledger = self.local.ledger(self.local.project.config().cluster(CLUSTER))
+        ledger = self.local.ledger(self.local.config().cluster(CLUSTER))
         return [record for key in ledger.changeset_keys() if (record := ledger.changeset(key)) is not None]
 
     def configure(self, text: str) -> str:
@@ -198,7 +198,7 @@ class Stage:
 def take_lock(loop: Loop, lock_id: str = "01JZ0000000000000000000001") -> None:
     """A run that holds the lock, and is not heard of any more."""
     local = loop.local()
-    rule = local.project.config().cluster(CLUSTER)
+    rule = local.config().cluster(CLUSTER)
     local.ledger(rule).acquire(LockInfo(lock_id, "apply", "2026-01-01T00:00:00Z", 1))
 
 

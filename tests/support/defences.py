@@ -54,7 +54,7 @@ from gitops.render import markdown
 from gitops.repository import guard
 from gitops.repository import project as bot_project
 from gitops.repository.guard import PushGuard
-from gitops.repository.project import ClusterAt
+from gitops.repository.repository import ClusterAt
 from gitops.repository.wiring import project as wiring
 
 _NO_ONE = Quorum(dict.fromkeys(GateName, 0))

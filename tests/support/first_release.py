@@ -8,14 +8,14 @@ folder       a ledger folder: one document was used, the delete of older has one
 from __future__ import annotations
 
 import tarfile
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.ledger.layout import graph_root
 from gitops.cluster.session.workspace import Stores
 from gitops.database.graph import LanceEngine
-from tests.support.audited import CLUSTER, MAIN, START, Life
+from tests.support.audited import CLUSTER, START, Life
 from tests.support.clock import FixedClock
 from tests.support.git_fixture import run
 from tests.support.ids import SequentialIds
@@ -30,13 +30,11 @@ class OldLife(Life):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        engine = LanceEngine(self.clock, self.ids)
+        self.lance = LanceEngine(self.clock, self.ids)
+
+    def stores(self, rule: ClusterRule) -> Stores:
         root = f"{self.home}/data/{CLUSTER}"
-        tools = replace(
-            self.project.tools,
-            stores=lambda rule, _, __: Stores(self.ledger(rule), engine, lambda graph: f"{root}/{graph_root(graph)}"),
-        )
-        self.project = type(self.project)(tools, MAIN)
+        return Stores(self.ledger(rule), self.lance, lambda graph: f"{root}/{graph_root(graph)}")
 
 
 def unpack(name: str, folder: Path) -> Path:

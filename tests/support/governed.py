@@ -56,13 +56,13 @@ def _waiting(config: str, author: str) -> Life:
 def means(life: Life, who: str) -> ApprovalPublisher:
     """Whose key signs, and where approvals go."""
     prefix = approvals_prefix(life.rule().name)
-    return ApprovalPublisher(life.repository, life.remote, person(who), str(life.keys[who]), prefix)
+    return ApprovalPublisher(life.git, life.remote, person(who), str(life.keys[who]), prefix)
 
 
 def office(life: Life, who: str) -> DecisionContext:
     """Where somebody takes back and countersigns."""
-    rule, project = life.rule(), life.project
-    target = project.recorded_target(rule, project.position(rule), project.config())
+    rule, repository = life.rule(), life.repository
+    target = repository.recorded_target(rule, repository.position(rule), repository.config())
     return DecisionContext(life.ledger(rule), target, means(life, who), life.clock, life.ids, life.faults, pid=1)
 
 
@@ -79,7 +79,7 @@ def grant(life: Life, who: str, source: GrantSource = GrantSource.REVIEW, **valu
         "request": 7,
         "source": source,
         "reference": f"{source}-{who}",
-        "commit": life.project.head_of(MAIN),
+        "commit": life.repository.head_of(MAIN),
         "at": timestamp(life.clock.now()),
         "url": "",
     }
@@ -110,18 +110,18 @@ def made(outcome: ApproveOutcome) -> str:
 
 def branches(life: Life) -> Sequence[str]:
     """The branches with what people signed."""
-    return [ref for folder in SIGNED for ref in life.repository.refs(folder.rstrip("/"))]
+    return [ref for folder in SIGNED for ref in life.git.refs(folder.rstrip("/"))]
 
 
 def pushed_again(life: Life, ref: str, commit: str) -> None:
     """A branch that is gone is pushed again, as anybody can who has its commit."""
-    life.repository.update_refs([RefUpdate(ref, ZERO, commit)])
+    life.git.update_refs([RefUpdate(ref, ZERO, commit)])
 
 
 def newest(life: Life) -> LedgerEntry:
     """The newest entry."""
-    head = life.repository.resolve(LEDGER) or ""
-    return read_entry(life.repository.read(life.repository.commit(head).tree, "entry.json") or b"")
+    head = life.git.resolve(LEDGER) or ""
+    return read_entry(life.git.read(life.git.commit(head).tree, "entry.json") or b"")
 
 
 @dataclass

@@ -29,7 +29,7 @@ from gitops.cluster.plan.draft import StateDraft
 from gitops.core.clock import timestamp
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import NewCommit, RefUpdate
-from gitops.repository.wiring.local import open_commit_tree
+from gitops.repository.wiring.git import open_commit_tree
 from tests.support.audited import CLUSTER, LEDGER, MAIN, START, STATE, Life, person
 from tests.support.git_fixture import run
 from tests.support.pen import Pen
@@ -54,7 +54,7 @@ def long_life(home: Path, entries: int) -> Life:
     """A cluster whose ledger has that many entries, at least 3, in a packed bare repository."""
     life = Life(home)
     life.begin()
-    store = life.repository
+    store = life.git
     head, source = store.resolve(LEDGER) or "", store.resolve(MAIN) or ""
     tree = store.commit(head).tree
     entry = read_entry(store.read(tree, ENTRY) or b"")
@@ -70,7 +70,7 @@ def long_life(home: Path, entries: int) -> Life:
 
 def _publish(at: _Writer) -> None:
     """One more commit on main, one more entry."""
-    store, number = at.life.repository, at.entry.number + 1
+    store, number = at.life.git, at.entry.number + 1
     when = START + timedelta(hours=1, minutes=number)
     limit = number % _VERSIONS + 1
     text = f"query titles() {{\n    match {{ $n: Note }}\n    return {{ $n.title }}\n    limit {limit}\n}}\n".encode()

@@ -42,9 +42,9 @@ from gitops.git.remote import SelfRemote
 from gitops.git.repository import GitRepository
 from gitops.repository.authors import known_origins
 from gitops.repository.guard import record_of, record_push
-from gitops.repository.project import Project
-from gitops.repository.wiring.local import IncomingPush
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.repository import Candidate, Repository
+from gitops.repository.wiring.git import IncomingPush
+from gitops.repository.wiring.local import LocalRepository
 from tests.support.clock import FixedClock
 from tests.support.git_http import GitServer
 from tests.support.hosts import Host, HostKind, Hosts
@@ -370,21 +370,19 @@ class Loop:
         update = RefUpdate(ref, old, new)
         local = self.local(at)
         if pusher is not None:
-            clock, tools = local.project.tools.clock, (local.person(), local.signing_key())
-            record = record_of([update], clock, certificate=None, key=None, account=pusher)
-            record_push(
-                local.repository, record, IncomingPush(str(self.server), {}).new_commits([new], most=100), *tools, clock
-            )
+            record = record_of([update], local.clock, certificate=None, key=None, account=pusher)
+            commits = IncomingPush(local.git, {}).new_commits([new], most=100)
+            record_push(local.git, record, commits, local.git.person(), local.git.signing_key(), local.clock)
         self.store.update_refs([update])
-        return self._received(local.project, [update], pusher)
+        return self._received(local, [update], pusher)
 
     # -- the product, in this process ------------------------------------------------------------------------------
 
-    def local(self, at: datetime | None = None) -> LocalProject:
-        """The project on the server, by the clock of the machine or one that stands at `at`."""
-        local = LocalProject(str(self.server), environ=self.environment("bot"))
+    def local(self, at: datetime | None = None) -> LocalRepository:
+        """The repository on the server, by the clock of the machine or one that stands at `at`."""
+        local = LocalRepository(str(self.server), environ=self.environment("bot"))
         if at is not None:
-            local.project.tools = replace(local.project.tools, clock=FixedClock(at))
+            local.clock = FixedClock(at)
         return local
 
     @property
@@ -410,9 +408,9 @@ class Loop:
         """Merge a request without a hook asking, and do what post-receive does: the new tip, the lines."""
         before = self.tip()
         local = self.local()
-        clock, merger = local.project.tools.clock, Person(who, email(who))
+        clock, merger = local.clock, Person(who, email(who))
         new = merge_request(self.store, SelfRemote(self.store), self.request(number), method, clock, merger=merger)
-        return new, self._received(local.project, [RefUpdate(MAIN, before, new)], email(who))
+        return new, self._received(local, [RefUpdate(MAIN, before, new)], email(who))
 
     def sign_approval(
         self,
@@ -429,17 +427,17 @@ class Loop:
         A `blind` one is made without the check of the authors, as a person could who writes it without this program.
         """
         local = self.local(at)
-        project = local.project
         rule = local.rule(cluster)
-        position = project.position(rule)
+        position = local.position(rule)
         if request is None:
             head = self.tip(rule.ref)
-            known = partial(known_origins, project, local.forge(), rule, position, head=head)
-            workspace = project.workspace(rule, head, position, known=known, actor=email(who))
+            known = partial(known_origins, local, local.forge(), rule, position, head=head)
+            here = local.at(rule, position, Candidate(head), known=known)
         else:
-            workspace = project.workspace_of_request(rule, self.request(request), position, actor=email(who))
-        if blind and workspace.governance is not None:
-            workspace = replace(workspace, governance=replace(workspace.governance, origins=None, forge=""))
+            here = local.at(rule, position, local.merging(self.request(request)))
+        if blind:
+            here = replace(here, origins=None, forge="")
+        workspace = here.workspace(email(who))
         by = ApprovalPublisher(
             self.store, SelfRemote(self.store), Person(who, email(who)), str(self.key(who)), approvals_prefix(rule.name)
         )
@@ -447,12 +445,12 @@ class Loop:
 
     def arrived(self, ref: str, *, at: datetime | None = None) -> list[str]:
         """What post-receive does when `ref` was just created."""
-        return self._received(self.local(at).project, [RefUpdate(ref, ZERO, self.tip(ref))])
+        return self._received(self.local(at), [RefUpdate(ref, ZERO, self.tip(ref))])
 
-    def _received(self, project: Project, updates: Sequence[RefUpdate], pusher: str | None = None) -> list[str]:
+    def _received(self, repository: Repository, updates: Sequence[RefUpdate], pusher: str | None = None) -> list[str]:
         """What post-receive prints."""
         bot = Person("bot", email("bot"))
-        return [line.text for line in receive_push(project, self.book, updates, pusher, actor=bot.email, person=bot)]
+        return [line.text for line in receive_push(repository, self.book, updates, pusher, actor=bot.email, person=bot)]
 
     def drop(self, ref: str) -> None:
         """Delete a ref of the server, without anybody noticing."""

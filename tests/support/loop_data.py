@@ -13,7 +13,8 @@ from gitops.cluster.session.workspace import Workspace
 from gitops.core.faults import NoFaults
 from gitops.database.graph.load import LoadMode, LoadRequest, load_records
 from gitops.database.graph.staged import WriteContext
-from gitops.repository.wiring.project import open_commit_tree
+from gitops.repository.repository import Candidate
+from gitops.repository.wiring.git import open_commit_tree
 from gitops.repository.wiring.stores import graph_engine
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.support.loop import APPROVALS, LEDGER, Loop
@@ -53,10 +54,9 @@ def schema(loop: Loop, graph: str) -> bytes:
 
 def workspace(loop: Loop) -> Workspace:
     """The cluster at the tip of the target branch."""
-    project = loop.local().project
-    rule = project.config().cluster(None)
-    position = project.position(rule)
-    return project.workspace(rule, loop.tip(), position, actor="bot@people.example")
+    local = loop.local()
+    rule = local.config().cluster(None)
+    return local.at(rule, local.position(rule), Candidate(loop.tip())).workspace("bot@people.example")
 
 
 def applied_again(loop: Loop) -> set[str]:
@@ -71,6 +71,6 @@ def refreshed(loop: Loop) -> set[str]:
 
 def audited(loop: Loop, head: str | None = None) -> AuditReport:
     """An audit of the ledger, or of one with another head."""
-    rule = loop.local().project.config().cluster(None)
+    rule = loop.local().config().cluster(None)
     opened = lambda reader, tree: open_commit_tree(reader, tree, rule.path)  # noqa: E731
     return audit(loop.store, head or loop.tip(LEDGER), rule.name, opened)

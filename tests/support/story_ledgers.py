@@ -43,7 +43,7 @@ def findings(place: Path) -> list[str]:
     from gitops.cluster.ledger.chain import LEDGERS
     from gitops.core.errors import GitopsError
     from gitops.git.repository import GitRepository
-    from gitops.repository.wiring.project import open_commit_tree
+    from gitops.repository.wiring.git import open_commit_tree
 
     found: list[str] = []
     try:

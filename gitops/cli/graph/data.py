@@ -280,12 +280,12 @@ def served_root(folder: str, graph: str) -> str | None:
     The repository has to be on this machine, because its git configuration says where graphs are. Raises GitopsError
     `graph_missing` if it is on another one, and as the stores of a server do.
     """
-    from gitops.repository.wiring.project import LocalProject
+    from gitops.repository.wiring.local import LocalRepository
 
     try:
-        local = LocalProject(folder)
+        local = LocalRepository(folder)
         rule = local.rule(folder=folder)
-        scope = local.project.position(rule).scope
+        scope = local.position(rule).scope
     except GitopsError:
         return None  # not in a clone, a folder that gitops.yaml does not list, or a remote that does not answer
     if scope is None:
@@ -295,7 +295,7 @@ def served_root(folder: str, graph: str) -> str | None:
         place = f"--root ROOT/{scope.home}/graphs/{graph}.omni"
         detail = f"the rows of cluster {rule.name} are on the machine of {url}; there, with its gitops.root as ROOT, add {place}"
         raise GitopsError(Code.GRAPH_MISSING, detail, path=graph)
-    base = LocalProject(url).storage_base(rule, scope.storage, scope.home)
+    base = LocalRepository(url).storage_base(rule, scope.storage, scope.home)
     if base is None:
         detail = f"the rows of cluster {rule.name} have no place yet: {url} has no git config gitops.root"
         raise GitopsError(Code.GRAPH_MISSING, detail, path=graph)

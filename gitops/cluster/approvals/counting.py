@@ -90,7 +90,7 @@ class CountedCommits:
         reader: GitReader,
         paths: Iterable[str],
         rule_files: Mapping[str, bytes],
-        open_tree: Callable[[str, str], SourceTree],
+        open_tree: Callable[[GitReader, str, str], SourceTree],
         *,
         any_base: bool = False,
     ) -> None:
@@ -99,7 +99,7 @@ class CountedCommits:
         `rule_files` are the files of keys and rules at the head; `open_tree` reads a folder, given its tree id and path. With
         `any_base` a merge is compared with one best common ancestor of several, as entries before version 4 were made.
         """
-        self._reader = reader
+        self.reader = reader
         self._any_base = any_base
         self._paths = tuple(sorted(set(paths)))
         self._rule_files = frozenset(rule_files)
@@ -141,11 +141,11 @@ class CountedCommits:
         given: str | None = tree
         try:
             for commit in commits:
-                parents = [self._reader.commit(parent).tree for parent in commit.parents]
+                parents = [self.reader.commit(parent).tree for parent in commit.parents]
                 base = parents[0] if len(parents) == 1 else self._merging(commit) if parents else None
                 if given is None or (base is None and parents):
                     return None
-                given = self._reader.merge_trees(base, given, commit.tree, favor_theirs=True).tree
+                given = self.reader.merge_trees(base, given, commit.tree, favor_theirs=True).tree
         except GitopsError:
             return None
         return given
@@ -154,10 +154,10 @@ class CountedCommits:
         """The root tree that merging the two parents of a commit gives, with one side of each conflict; None for other merges."""
         if len(merge.parents) != 2:  # noqa: PLR2004 - the sides of a merge
             return None
-        merged, parted = self._reader.merge(*merge.parents).tree, self._reader.only_merge_base(*merge.parents)
+        merged, parted = self.reader.merge(*merge.parents).tree, self.reader.only_merge_base(*merge.parents)
         if merged is None and parted is not None:
-            trees = (self._reader.commit(each).tree for each in (parted, *merge.parents))
-            merged = self._reader.merge_trees(*trees, favor_theirs=True).tree
+            trees = (self.reader.commit(each).tree for each in (parted, *merge.parents))
+            merged = self.reader.merge_trees(*trees, favor_theirs=True).tree
         return merged
 
     def touches(self, commit: Commit) -> bool:
@@ -170,10 +170,10 @@ class CountedCommits:
         return self._known[commit.id]
 
     def _compared(self, commit: Commit) -> Touched | _MergeTouched:
-        sides = [self._between(self._reader.commit(parent).tree, commit.tree) for parent in commit.parents]
+        sides = [self._between(self.reader.commit(parent).tree, commit.tree) for parent in commit.parents]
         if not sides:
             # A history of its own: there is nothing that it could be compared with.
-            found = any(self._reader.subtree(commit.tree, path) is not None for path in self._paths)
+            found = any(self.reader.subtree(commit.tree, path) is not None for path in self._paths)
             return _EVERYTHING if found else _NOTHING
         if not any(sides):
             return _NOTHING
@@ -183,16 +183,16 @@ class CountedCommits:
 
     def _merge(self, commit: Commit, ours: Touched, theirs: Touched) -> Touched | _MergeTouched:
         self._merges += 1
-        find = self._reader.merge_base if self._any_base else self._reader.only_merge_base
+        find = self.reader.merge_base if self._any_base else self.reader.only_merge_base
         parted = find(*commit.parents) if self._merges <= _MOST_MERGES else None
         if parted is None:
             return _EVERYTHING
-        base = self._reader.commit(parted).tree
-        one, other = (self._between(base, self._reader.commit(parent).tree) for parent in commit.parents)
+        base = self.reader.commit(parted).tree
+        one, other = (self._between(base, self.reader.commit(parent).tree) for parent in commit.parents)
         merged = _NOTHING
         if ours.overlaps(theirs):
             self._merged += 1
-            tree = self._reader.merge(*commit.parents).tree if self._merged <= _MOST_MERGED else None
+            tree = self.reader.merge(*commit.parents).tree if self._merged <= _MOST_MERGED else None
             merged = _EVERYTHING if tree is None else self._between(tree, commit.tree)
         return _MergeTouched(ours, theirs, (one, other), merged)
 
@@ -207,7 +207,7 @@ class CountedCommits:
 
     def _folder_between(self, old: str, new: str, path: str) -> Touched:
         """What differs in one folder of two root trees."""
-        before, after = (self._reader.subtree(tree, path) for tree in (old, new))
+        before, after = (self.reader.subtree(tree, path) for tree in (old, new))
         if before == after:
             return _NOTHING
         if before is None or after is None:
@@ -221,10 +221,11 @@ class CountedCommits:
         if self._differences.effort > _MOST_EFFORT:
             return _EVERYTHING
         try:
-            paths = self._reader.changed_paths(before, after)
+            paths = self.reader.changed_paths(before, after)
             if len(paths) > _MOST_PATHS:
                 return _EVERYTHING
-            addresses = self._differences.certain(self._open_tree(before, path), self._open_tree(after, path), paths)
+            one, other = (self._open_tree(self.reader, tree, path) for tree in (before, after))
+            addresses = self._differences.certain(one, other, paths)
         except GitopsError:
             return _EVERYTHING
         return _EVERYTHING if addresses is None else Touched(addresses, scope=_CLUSTER_FILE in paths)
@@ -232,10 +233,10 @@ class CountedCommits:
     def _rules_at(self, tree: str) -> Mapping[str, bytes | None] | None:
         """The files of keys and rules in a root tree: those that it names, and those of the head; None if it cannot be read."""
         if tree not in self._rules:
-            source = self._reader.read(tree, CONFIG_FILE)
+            source = self.reader.read(tree, CONFIG_FILE)
             named = frozenset[str]() if source is None else self._paths_in(source)
             paths = None if named is None else named | self._rule_files
-            self._rules[tree] = None if paths is None else {path: self._reader.read(tree, path) for path in paths}
+            self._rules[tree] = None if paths is None else {path: self.reader.read(tree, path) for path in paths}
         return self._rules[tree]
 
     def _paths_in(self, config: bytes) -> frozenset[str] | None:

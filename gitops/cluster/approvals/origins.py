@@ -37,7 +37,7 @@ from gitops.cluster.model.ledger import UNKNOWN_AUTHOR, WITH_ORIGINS, Authors, E
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.dataclass import dataclass
 from gitops.core.documents.forms import is_line
-from gitops.git.port import Commit, CommitSignature, GitReader
+from gitops.git.port import Commit, CommitSignature
 
 if TYPE_CHECKING:
     from gitops.cluster.approvals.counting import CountedCommits
@@ -108,9 +108,8 @@ class Origins:
 
     def __init__(
         self,
-        reader: GitReader,
-        unapplied: Unapplied,
         counted: CountedCommits,
+        unapplied: Unapplied,
         known: Callable[[], KnownOrigins] = KnownOrigins,
         carried: Sequence[Origin] = (),
         *,
@@ -120,9 +119,10 @@ class Origins:
 
         For addresses that are not `explained`, commits count as in entries before version 4.
         """
-        self._reader = reader
-        self._unapplied = unapplied
         self._counted = counted
+        self._reader = counted.reader
+        self._unapplied = unapplied
+        self._heads = tuple(dict.fromkeys(unapplied.heads))
         self._ask = known
         self._carried = tuple(carried)
         self._explained = explained
@@ -145,9 +145,7 @@ class Origins:
                 # More would say nothing new.
                 break
         if not earlier and not found:
-            return authors(
-                [Origin(self._unapplied.heads[-1], How.UNKNOWN, "the commit that made this change is unknown")]
-            )
+            return authors([Origin(self._heads[-1], How.UNKNOWN, "the commit that made this change is unknown")])
         return replace(authors([*earlier, *found]), pending=self._known.pending if found else "")
 
     def _counting(self, address: Address, *, carried: bool) -> Sequence[Commit]:
@@ -189,7 +187,7 @@ class Origins:
     def touched(self) -> bool:
         """Whether any of the commits changes the cluster, even if later ones take it back."""
         reader, start = self._reader, self._unapplied.base
-        found = (c for head in self._unapplied.heads for c in reader.commits_between(start, head, most=MOST_COMMITS))
+        found = (c for head in self._heads for c in reader.commits_between(start, head, most=MOST_COMMITS))
         return any(map(self._counted.touches, found))
 
     @cached_property
@@ -211,7 +209,7 @@ class Origins:
         """The commits on the lines of first parents."""
         first = {commit.id: next(iter(commit.parents), "") for commit in self._commits}
         line = set[str]()
-        for head in self._unapplied.heads:
+        for head in self._heads:
             at = head
             while at in first and at not in line:
                 line.add(at)
@@ -231,7 +229,7 @@ class Origins:
     def _commits(self) -> tuple[Commit, ...]:
         # An auditor may not have the commits of a request that was squashed.
         merged = (head for head in self._merged.values() if self._reader.resolve(head) is not None)
-        heads = dict.fromkeys((*self._unapplied.heads, *merged))
+        heads = dict.fromkeys((*self._heads, *merged))
         found: dict[str, Commit] = {}
         for head in heads:
             for commit in self._reader.commits_between(self._unapplied.base, head, most=MOST_COMMITS + 1):

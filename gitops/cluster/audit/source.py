@@ -176,19 +176,18 @@ def _recomputed(
     )
     files = walk.rules.files(source.commit)
     counted = CountedCommits(
-        reader, [entry.target.path], files, lambda tree, _: walk.open_tree(reader, tree), any_base=not explained
+        reader, [entry.target.path], files, lambda at, tree, _: walk.open_tree(at, tree), any_base=not explained
     )
     heads = [source.commit]
     if any(change.resource.kind is Kind.CLUSTER for change in entry.changes):
         # The commits that move a cluster of another branch are on the one with `gitops.yaml`.
         heads += [each.commit for each in entry.origins if reader.resolve(each.commit) is not None]
     tree = reader.commit(source.commit).tree
-    unapplied = Unapplied(base, tuple(dict.fromkeys(heads)), found.before, entry_time(entry), tree)
+    unapplied = Unapplied(base, tuple(heads), found.before, entry_time(entry), tree)
     # Which tree declares where a cluster goes is not recorded: what the bot found out about that is believed.
     return Origins(
-        reader,
-        unapplied,
         counted,
+        unapplied,
         lambda: known,
         carried,
         explained=lambda address: explained and address.kind is not Kind.CLUSTER,

@@ -148,7 +148,7 @@ def _rules_twice(copy: ClusterCopy) -> str:
     for ref in {copy.rules.default_ref, copy.target}:
         copy.move_ref(ref, commit)
     try:
-        copy.local().project.config()
+        copy.local().config()
     except GitopsError as error:
         return join_reasons(refused, error.code)
     raise AttackSucceeded("the rules were accepted")
@@ -228,14 +228,14 @@ def _push(copy: ClusterCopy, commit: str) -> None:
     before = copy.store().resolve(_TOPIC) or ZERO
     copy.move_ref(_TOPIC, commit)
     local = copy.local()
-    updates, person = [RefUpdate(_TOPIC, before, commit)], local.person()
-    for _ in receive_push(local.project, local.forge(), updates, STRANGER, actor=copy.rules.bot, person=person):
+    updates, person = [RefUpdate(_TOPIC, before, commit)], local.git.person()
+    for _ in receive_push(local, local.forge(), updates, STRANGER, actor=copy.rules.bot, person=person):
         pass
 
 
 def _forge_of_stranger(copy: ClusterCopy) -> LocalForge:
     local = copy.local()
-    return LocalForge(local.repository, local.remote, _STRANGER, SystemClock())
+    return LocalForge(local.git, local.remote, _STRANGER, SystemClock())
 
 
 def _comment_of_bot(copy: ClusterCopy) -> tuple[str, str]:
@@ -276,9 +276,9 @@ def _edited_comment(copy: ClusterCopy) -> str:
         settings.write(f'[gitops]\n\tadministrators = "{first}"\n')
     local = copy.local()
     edited = _EditedComments(
-        local.repository,
+        local.git,
         local.remote,
-        local.person(),
+        local.git.person(),
         SystemClock(),
         OperatorSettings(lambda: {first: Permission.ADMIN}),
     )
@@ -301,7 +301,7 @@ def _unlock(copy: ClusterCopy, forge: LocalForge, who: str, reason: str) -> str:
     forge.add_comment(1, who, body)
     comment = forge.comments(1)[-1]
     event = CommentEvent(1, comment.id, Account(comment.account or who, who), body, comment.at)
-    bot = Bot(local.project, forge, copy.rules.bot, local.person())
+    bot = Bot(local, forge, copy.rules.bot, local.git.person())
     replies = " ".join(line.text for line in run_verb(bot, "command", event))
     if not ledger.observe_lock().held:
         raise AttackSucceeded("the lock was removed")

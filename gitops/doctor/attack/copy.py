@@ -43,9 +43,9 @@ from gitops.git.hooks import install_hooks
 from gitops.git.port import ZERO, GitReader, NewCommit, Person, RefUpdate
 from gitops.git.repository import GitRepository
 from gitops.repository.guard import PushGuard
-from gitops.repository.project import ClusterAt
-from gitops.repository.wiring.local import open_commit_tree
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.repository import Candidate, ClusterAt
+from gitops.repository.wiring.git import open_commit_tree
+from gitops.repository.wiring.local import LocalRepository
 from gitops.repository.wiring.repository import has_server_hook
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
@@ -265,9 +265,9 @@ class ClusterCopy:
             raise AttackInconclusive(f"git {arguments[0]}: {answer.stderr.strip()[:200]}")
         return answer.stdout
 
-    def local(self) -> LocalProject:
-        """Open the project."""
-        return LocalProject(str(self.server), environ=self.environment())
+    def local(self) -> LocalRepository:
+        """Open the repository."""
+        return LocalRepository(str(self.server), environ=self.environment())
 
     def head(self, ref: str) -> str:
         """The commit of a ref. Raises AttackInconclusive if the ref does not exist."""
@@ -327,12 +327,11 @@ class ClusterCopy:
 
     def workspace(self) -> Workspace:
         """The workspace of the cluster at the head of its branch."""
-        project = self.local().project
-        head = project.head_of(self.target)
+        local = self.local()
+        head = local.head_of(self.target)
         if head is None:
             raise AttackInconclusive(f"branch {self.rule.branch} does not exist")
-        position = project.position(self.rule)
-        return project.workspace(self.rule, head, position, actor=self.rules.bot)
+        return local.at(self.rule, local.position(self.rule), Candidate(head)).workspace(self.rules.bot)
 
     def apply(self) -> tuple[ApplyOutcome | None, tuple[str, ...]]:
         """Apply the head of the branch. Returns the outcome, and the codes of the reported problems."""
@@ -359,7 +358,7 @@ class ClusterCopy:
             workspace = replace(workspace, governance=replace(workspace.governance, origins=None, forge=""))
         local, person = self.local(), Person(who.partition("@")[0], who)
         prefix = approvals_prefix(self.rule.name)
-        publisher = ApprovalPublisher(local.repository, local.remote, person, self.rules.key(who), prefix)
+        publisher = ApprovalPublisher(local.git, local.remote, person, self.rules.key(who), prefix)
         return sign_approval(workspace, graph_address("legacy"), publisher, plan_digest=plan_digest)
 
     def approve_all(self) -> list[str]:
@@ -425,8 +424,8 @@ class ClusterCopy:
         if not self.has_hook:
             return ""
         local = self.local()
-        guard = PushGuard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
-        reasons = list(guard.refusals([RefUpdate(ref, local.repository.resolve(ref) or ZERO, new)]))
+        guard = PushGuard(local.git, local.default_ref, open_commit_tree, local.clock)
+        reasons = list(guard.refusals([RefUpdate(ref, local.git.resolve(ref) or ZERO, new)]))
         if not reasons:
             raise AttackSucceeded(f"the server's hook accepts the push to {ref.removeprefix('refs/heads/')}")
         return f"refused by the hook: {reasons[0].removeprefix(ref).lstrip(': ').partition(':')[0]}"

@@ -40,13 +40,12 @@ from gitops.doctor.attack.copy import (
     join_reasons,
     require,
 )
-from gitops.git.port import ZERO, GitStore, NewCommit, Person, RefUpdate
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.git.repository import GitRepository
 from gitops.repository.apply import governed_apply, move_cluster
-from gitops.repository.project import Project
-from gitops.repository.wiring.local import open_commit_tree
-from gitops.repository.wiring.project import repair_ledger
+from gitops.repository.repository import Candidate
+from gitops.repository.wiring.git import open_commit_tree
 from gitops.repository.wiring.system import RandomIds
 
 # Attacks on history: rewritten branches, forged and tampered entries, two runs at once.
@@ -259,12 +258,12 @@ def _revocation_undone(copy: ClusterCopy) -> str:
     """An approval is revoked, the bot runs, the branch of the revocation is deleted, and the approval is pushed again."""
     commit, *_ = copy.approve_all()
     local, who = copy.local(), copy.rules.approvers[0]
-    tools, person = local.project.tools, Person(who.partition("@")[0], who)
+    person = Person(who.partition("@")[0], who)
     publisher = ApprovalPublisher(
-        local.repository, local.remote, person, copy.rules.key(who), approvals_prefix(copy.rule.name)
+        local.git, local.remote, person, copy.rules.key(who), approvals_prefix(copy.rule.name)
     )
-    target = local.project.target(copy.rule)
-    context = DecisionContext(local.ledger(copy.rule), target, publisher, tools.clock, tools.ids, tools.faults)
+    target = local.target(copy.rule)
+    context = DecisionContext(local.ledger(copy.rule), target, publisher, local.clock, local.ids, local.faults)
     found = copy.store().refs(approvals_prefix(copy.rule.name).rstrip("/"))
     identity = next(ref.rpartition("/")[2] for ref, oid in found.items() if oid == commit)
     done = revoke(context, identity, "it was a mistake", commit=commit)
@@ -330,11 +329,11 @@ def _unsigned_entry(copy: ClusterCopy) -> str:
     copy.move_ref(copy.ledger, bad)
     held = copy.expect_no_effect()
     local = copy.local()
-    ledger, tools = repair_ledger(local, copy.rule), local.project.tools
+    ledger = local.repair_ledger(copy.rule)
     damage = ledger.damage()
     if damage is None or damage.good.commit.id != good:
         raise AttackSucceeded("nothing says which entry is the newest good one")
-    ledger.repair(damage, operation=tools.ids.ulid(), at=damage.good.entry.at, actor=copy.rules.bot)
+    ledger.repair(damage, operation=local.ids.ulid(), at=damage.good.entry.at, actor=copy.rules.bot)
     head, path = copy.head(copy.ledger), copy.rule.path
     report = audit(copy.store(), head, copy.rule.name, lambda reader, tree: open_commit_tree(reader, tree, path))
     if not report.ok:
@@ -443,8 +442,8 @@ def _junk(copy: ClusterCopy) -> str:
         copy.move_ref(approvals_prefix(copy.rule.name) + ids.ulid(), commit)
     copy.approve_all()
     local = copy.local()
-    counted = _Counted(local.repository, ("commit",), _READ)
-    local.repository = cast(GitRepository, counted)
+    counted = _Counted(local.git, ("commit",), _READ)
+    local.git = cast(GitRepository, counted)
     local.ledger(copy.rule).approvals()
     outcome, codes = copy.apply()
     if outcome is None or not outcome.converged:
@@ -467,12 +466,11 @@ def _criss_cross(copy: ClusterCopy) -> str:
             for parents in ((left, right), (right, left))
         )
     copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("cluster.yaml"): DELETE_LEGACY}, left))
-    project = copy.local().project
+    local = copy.local()
     counted = _Counted(copy.store(), ("merge", "only_merge_base"), _COMPUTED)
-    tools = replace(project.tools, store=cast(GitStore, counted))
-    project = Project(tools, project.default_ref)
-    work = project.workspace(copy.rule, copy.head(copy.target), project.position(copy.rule), actor=None)
-    if work.governance is None or not work.governance.authors_of(graph_address("legacy")).unknown:
+    local.git = cast(GitRepository, counted)
+    here = local.at(copy.rule, local.position(copy.rule), Candidate(copy.head(copy.target)))
+    if not here.authors_of(graph_address("legacy")).unknown:
         raise AttackSucceeded("the authors of a history that is too long to read are not unknown")
     return f"{counted.calls} merges are computed, of {_MERGES}"
 
@@ -507,12 +505,11 @@ def _declared(copy: ClusterCopy, **changed: str) -> bytes:
 def _merged(copy: ClusterCopy, files: Mapping[str, bytes | None]) -> str:
     """Merge files without an approval, apply all clusters as the bot does, and check that nothing moved. Returns the codes."""
     commit = copy.commit(STRANGER, files)
-    before = copy.local().project.position(copy.rule).scope
+    before = copy.local().position(copy.rule).scope
     for ref in {copy.rules.default_ref, copy.target}:
         copy.move_ref(ref, commit)
     codes: list[str] = []
-    project = copy.local().project
-    for rule in project.clusters():
+    for rule in copy.local().clusters():
         try:
             codes += [each.code for each in _applied(copy, rule).diagnostics]
         except GitopsError as error:
@@ -520,7 +517,7 @@ def _merged(copy: ClusterCopy, files: Mapping[str, bytes | None]) -> str:
     known = {ledger_ref(each.name) for each in copy.rules.config.clusters}
     if not set(copy.store().refs(LEDGERS.rstrip("/"))) <= known:
         raise AttackSucceeded("a ledger began under another name")
-    if copy.local().project.position(copy.rule).scope != before:
+    if copy.local().position(copy.rule).scope != before:
         raise AttackSucceeded("the cluster is at another place now")
     if not copy.has_graph("legacy"):
         raise AttackSucceeded("the graph is gone")
@@ -529,16 +526,16 @@ def _merged(copy: ClusterCopy, files: Mapping[str, bytes | None]) -> str:
 
 def _applied(copy: ClusterCopy, rule: ClusterRule) -> VerbOutcome:
     """What the bot does with a cluster after a merge: the ledger is started, or a change of its place and an apply are tried."""
-    project, config = copy.local().project, copy.local().project.config()
-    head, position = project.head_of(rule.ref) or copy.head(copy.target), project.position(rule)
+    local, config = copy.local(), copy.local().config()
+    head, position = local.head_of(rule.ref) or copy.head(copy.target), local.position(rule)
 
     def workspace(here: ClusterRule, *, in_place: bool) -> Workspace:
-        position = project.position(here)
-        return project.workspace(here, head, position, in_place=in_place, config=config, actor=copy.rules.bot)
+        at = local.at(here, local.position(here), Candidate(head), in_place=in_place, config=config)
+        return at.workspace(copy.rules.bot)
 
     if position.applied is None:
         return import_cluster(workspace(rule, in_place=True))
-    moved = move_cluster(project, rule, position, config, lambda: workspace(rule, in_place=False))
+    moved = move_cluster(local, rule, position, config, lambda: workspace(rule, in_place=False))
     return governed_apply(moved, lambda here: apply(workspace(here, in_place=True)))
 
 

@@ -26,7 +26,7 @@ from gitops.doctor.attack.copy import (
 from gitops.doctor.attack.ledger import EVIDENCE_ATTACKS, HISTORY_ATTACKS, PLACE_ATTACKS, RUN_ATTACKS
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.remote import SelfRemote
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 from gitops.repository.wiring.repository import has_server_hook
 from gitops.repository.wiring.system import own_command
 
@@ -52,7 +52,7 @@ _NO_HOOK = "no server hook of this program was found: branch rules of the forge 
 
 
 def attack(
-    local: LocalProject,
+    local: LocalRepository,
     cluster: ClusterRule,
     names: Sequence[str] = (),
     *,
@@ -66,10 +66,10 @@ def attack(
     `limit_s` seconds after the first. `on_result` gets, after each attack, how many are done and how many there are. Raises
     GitopsError if the rules cannot be used.
     """
-    store, project = local.repository, local.project
-    head = project.head_of(project.default_ref)
+    store = local.git
+    head = local.head_of(local.default_ref)
     if head is None:
-        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {project.default_ref} does not exist")
+        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {local.default_ref} does not exist")
     # The repository that people push to, if it is a folder of this machine.
     server = store.git_dir if isinstance(local.remote, SelfRemote) else local.remote.url
     is_local = Path(server).is_absolute()
@@ -79,7 +79,7 @@ def attack(
         keys = folder / "keys"
         keys.mkdir(mode=0o700)
         tree, served = store.commit(head).tree, is_local and not hosted
-        rules = copy_rules(store, tree, cluster, project.default_ref, keys, served=served)
+        rules = copy_rules(store, tree, cluster, local.default_ref, keys, served=served)
         try:
             applied, pending = build_states(folder, rules, with_hook=with_hook, command=own_command())
         except AttackInconclusive as error:

@@ -1,102 +1,458 @@
-"""A repository on this machine with the settings of its operator: what the hook of a push needs, and a project begins with.
+"""A repository on this machine: its remote, its keys, the storage of its graphs. Settings of the operator are git config.
 
-gitops.targetBranch   branch with gitops.yaml (default: what HEAD or the remote's HEAD names, else main)
-user.signingKey       SSH key that signs approvals and ledger entries
+gitops.root           folder for graphs and data on this machine; without it this machine cannot change graphs
+gitops.storage        s3://bucket/prefix that clusters may declare, or prefixes below it; each of several clusters may use
+                      only the part with its name. gitops.CLUSTER.storage sets it for one cluster
+gitops.lockRef        written by the program: the kind of lock ref that the host accepts
+gitops.lockProven     written by the program: that this account may delete refs of that kind
+gitops.actor          who is acting
+
+Those that the hook of a push needs too are in `gitops.repository.wiring.git`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gitops.cluster.config.commit_tree import CommitTree
-from gitops.cluster.config.sound import ContentTree
+from gitops.cluster.apply.provider import ClusterProvider
+from gitops.cluster.approving.approve import ApprovalPublisher
+from gitops.cluster.config.cache import MemoryCache
+from gitops.cluster.config.cluster_yaml import declared_storage, load_header, read_cluster
+from gitops.cluster.config.folder import FolderTree
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config
+from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
+from gitops.cluster.ledger.chain import LEDGERS, AnchorFile, approvals_prefix, ledger_ref
+from gitops.cluster.ledger.heads import HeadPin, Heads
+from gitops.cluster.ledger.repair import RepairLedger
+from gitops.cluster.ledger.served import ServingReports
+from gitops.cluster.model.scope import ClusterScope, ScopeChange
+from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
-from gitops.git.command import GitProgram, Quarantine, config_key
-from gitops.git.port import GitReader, Person
+from gitops.core.faults import Faults, NoFaults
+from gitops.database.storage.port import StorageRootError
+from gitops.forge.port import ChangeRequest, Permission, RequestState
+from gitops.forge.refs.document_forge import OperatorSettings
+from gitops.forge.refs.local import LocalForge
+from gitops.forge.registry import FORGES
+from gitops.git.cached_remote import OWN_BRANCHES, CachedRemote, TrackingRemote
+from gitops.git.port import GitRemote, Person
+from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import GitRepository
-from gitops.repository.wiring.system import share_files
+from gitops.repository.authors import known_origins
+from gitops.repository.cluster import declared_rule, successor
+from gitops.repository.kept_plans import seen_in_plans
+from gitops.repository.repository import Candidate, ClusterAt, Repository
+from gitops.repository.wiring.forge import LOCAL, choose_forge, open_forge
+from gitops.repository.wiring.git import default_ref, open_commit_tree, open_git
+from gitops.repository.wiring.repository import has_server_hook
+from gitops.repository.wiring.stores import (
+    admitted_root,
+    declared_target,
+    edition,
+    graph_engine,
+    graph_uri,
+    open_store,
+    workers_at,
+)
+from gitops.repository.wiring.system import RandomIds, Setting, SystemClock
+
+if TYPE_CHECKING:
+    pass
+
+_CUSTOM, _BRANCH = "custom", "branch"
+# In rising order: a person in two lists has the higher permission.
+_PEOPLE = {
+    "gitops.writers": Permission.WRITE,
+    "gitops.maintainers": Permission.MAINTAIN,
+    "gitops.administrators": Permission.ADMIN,
+}
+# For commands that only read: git refuses an empty name, so nothing can be committed with it.
+_NO_PERSON = Person("", "")
 
 
-class LocalRepository:
-    """A repository, its settings, and the person and the key that act in it."""
+class LocalRepository(Repository):
+    """A repository on this machine."""
 
-    def __init__(self, path: str, *, environ: Mapping[str, str] | None = None) -> None:
-        """Open the repository around a path. Raises UsageError `not_a_repository`, `usage_error`."""
-        self.repository = GitRepository.discover(path, environ=environ)
-        self._git = GitProgram(self.repository.git_dir, environ=environ, as_user=True)
-        self._settings: dict[str, str] | None = None
-        share_files(self.setting("core.sharedRepository"))
+    git: GitRepository
 
-    def incoming(self, environ: Mapping[str, str]) -> GitRepository:
-        """The same repository with the objects of a push, which git keeps apart while a hook decides."""
-        quarantine = Quarantine.from_environment(environ)
-        return (
-            GitRepository(self.repository.git_dir, environ=environ, quarantine=quarantine)
-            if quarantine
-            else self.repository
+    def __init__(
+        self,
+        path: str,
+        remote: str | None = None,
+        *,
+        offline: bool = False,
+        environ: Mapping[str, str] | None = None,
+        faults: Faults | None = None,
+        login: Callable[[Setting], Callable[[str], str]] | None = None,
+    ) -> None:
+        """Open the repository around a path. A `remote` of None is `origin`, or the repository itself if it is bare.
+
+        `offline` uses only what the clone last fetched. `login` makes, of the git settings, what puts a token into addresses of
+        remotes. Raises UsageError `not_a_repository`, `usage_error`.
+        """
+        self.git = open_git(path, environ=environ)
+        self.adopting = False
+        self._login = str if login is None else login(self.git.setting)
+        self._remote_name = remote or "origin"
+        super().__init__(
+            self.git,
+            self._remote(remote, offline=offline),
+            default_ref(self.git),
+            open_commit_tree,
+            ClusterProvider,
+            SystemClock(),
+            RandomIds(),
+            faults or NoFaults(),
+        )
+        self.cache = MemoryCache()
+        self.forge_kind = "local" if isinstance(self.remote, SelfRemote) else ""
+        self.open_target = partial(declared_target, os.environ if environ is None else environ)
+
+    def compiler(self) -> str | None:
+        """Digest of the sources of this program, None if they cannot be read."""
+        return edition()
+
+    def relist(self) -> bool:
+        """Have the remote list its refs again; False if it does so each time."""
+        return isinstance(self.remote, CachedRemote) and self.remote.forget()
+
+    def complete(self) -> None:
+        """Fetch what the checkout of a CI job leaves out: the full history, and the branch that the remote's HEAD names.
+
+        Afterwards, branches of the remote are listed only once, as `gitops.git.cached_remote` says. Raises GitopsError
+        `shallow_repository` if the history is not available.
+        """
+        remote = self.remote
+        if isinstance(remote, ProgramRemote):
+            if self.git.is_shallow:
+                remote.unshallow()
+                self.git.reopen()
+            named, own = remote.head_and(OWN_BRANCHES) or ({}, None)
+            named = {} if self.git.setting("gitops.targetBranch") is not None else named
+            self.default_ref = next(iter(named), self.default_ref)
+            self.list_once(named, own)
+        if self.git.is_shallow:
+            raise GitopsError(
+                Code.SHALLOW_REPOSITORY, "the rest of the history cannot be fetched; check out with fetch-depth: 0"
+            )
+
+    def list_once(self, known: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None) -> None:
+        """List branches of the remote once from now on, until a push or `relist`: see `gitops.git.cached_remote`.
+
+        `known` are branches of people, and `own` all branches of the bot, that were just listed.
+        """
+        if isinstance(self.remote, ProgramRemote):
+            self.remote = CachedRemote(self.remote, known, own, self.git.resolve)
+
+    def pushed_to(self) -> GitRemote:
+        """The remote for pushes; a bare repository is pushed to like any other, so that its hooks run."""
+        path = self.git.git_dir
+        return ProgramRemote(path, path) if isinstance(self.remote, SelfRemote) else self.remote
+
+    def forge(self) -> LocalForge:
+        """The forge of a bare repository; reading it needs no identity.
+
+        People and hooks are settings of its operator, which no push can change. They are read only when needed; the hooks of a
+        repository on another machine are unknown.
+        """
+        bare = isinstance(self.remote, SelfRemote)
+
+        def people() -> Mapping[str, Permission]:
+            return {name: level for key, level in _PEOPLE.items() for name in (self.git.setting(key) or "").split()}
+
+        def guarded() -> Collection[str] | None:
+            if not bare or not has_server_hook(self.git.git_dir):
+                return None
+            refs = {self.default_ref}
+            with suppress(GitopsError):  # gitops.yaml may be broken or missing
+                refs.update(rule.ref for rule in self.config().clusters)
+            return frozenset(ref.removeprefix("refs/heads/") for ref in refs)
+
+        author = self.git.person_or_none() or _NO_PERSON
+        return LocalForge(self.git, self.remote, author, SystemClock(), OperatorSettings(people, guarded))
+
+    def attestation_publishers(self, person: Person) -> Callable[[str], ApprovalPublisher] | None:
+        """The means to sign an attestation as a person, for a cluster by its name; None without a key."""
+        key = self.git.signing_key()
+        return None if key is None else lambda cluster: self._publisher(cluster, person, key)
+
+    def ledger(self, rule: ClusterRule, root: str | None = None) -> BranchLedger:
+        """The branch ledger of a cluster, with its anchor where the storage `root` is known; reading it needs no identity."""
+        anchor = None if root is None else AnchorFile(lambda: open_store(root))
+        place = replace(self.branch_settings(rule), anchor_file=anchor, adopting=self.adopting)
+        return BranchLedger(self.git, self.remote, place, SystemClock(), self.faults)
+
+    def heads(self, rule: ClusterRule) -> Heads:
+        """The heads of a cluster's ledger that this clone knows."""
+        return Heads(self.git, self.remote, self.branch_settings(rule), self.faults)
+
+    def branch_settings(self, rule: ClusterRule) -> BranchSettings:
+        """What every handle of a cluster's ledger is opened with, but for its anchor."""
+        custom, branch = f"refs/gitops/locks/{rule.name}", f"refs/heads/gitops/locks/{rule.name}"
+        known = self.git.setting("gitops.lockRef")
+        pin, path = HeadPin(self.git.common_dir, rule.name), self.git.git_dir
+
+        def remember(ref: str) -> None:
+            kind = _BRANCH if ref == branch else _CUSTOM
+            self.git.configure({"gitops.lockRef": kind, "gitops.lockProven": "true"})
+
+        return BranchSettings(
+            cluster=rule.name,
+            author=self.git.person_or_none() or _NO_PERSON,
+            signing_key=self.git.signing_key(),
+            lock_ref=branch if known == _BRANCH else custom,
+            fallback_lock_ref=custom if known == _BRANCH else branch,
+            remember_lock_ref=remember,
+            lock_proven=isinstance(self.remote, SelfRemote) or self.git.setting("gitops.lockProven") == "true",
+            anchor=lambda first: self.anchor(rule, first),
+            repository=lambda: self.target(rule).repository,
+            read_note=pin.read,
+            write_note=pin.write,
+            relist=self.relist,
+            own=None if isinstance(self.remote, SelfRemote | TrackingRemote) else ProgramRemote(path, path),
+            shown=self._shown(ledger_ref(rule.name)),
         )
 
-    def setting(self, key: str, *, path: bool = False) -> str | None:
-        """A value of the git configuration, which is read only once."""
-        if self._settings is None:
-            self._settings = self._git.settings()
-        found = self._settings.get(config_key(key))
-        # Only these need git to be read as a path: `~/x`, `~user/x`, `%(prefix)/x`, `:(optional)x` (git-config(1), pathname).
-        return self._git.config(key, path=True) if path and found and found.startswith(("~", "%", ":")) else found
+    def _shown(self, ref: str) -> str | None:
+        """Where this clone shows a branch of its remote: as a branch of the remote, or, in a bare clone, as its own."""
+        if isinstance(self.remote, SelfRemote | TrackingRemote):
+            return None
+        if self.git.work_tree is None:
+            return ref
+        tracked = f"refs/remotes/{self._remote_name}/"
+        usual = self.git.setting(f"remote.{self._remote_name}.fetch") == f"+refs/heads/*:{tracked}*"
+        return tracked + ref.removeprefix("refs/heads/") if usual else None
 
-    def default_ref(self) -> str:
-        """Full name of the branch with `gitops.yaml`."""
-        named = self.setting("gitops.targetBranch")
-        if named is not None:
-            return f"refs/heads/{named}"
-        ref = "HEAD" if self.repository.work_tree is None else "refs/remotes/origin/HEAD"
-        found = self.repository.symbolic_target(ref) or ""
-        branch = found.removeprefix("refs/heads/").removeprefix("refs/remotes/origin/")
-        return f"refs/heads/{branch or 'main'}"
+    def rule(self, cluster: str | None = None, folder: str | None = None) -> ClusterRule:
+        """Find a cluster in `gitops.yaml`: by its name, else by its folder in the work tree, else the only one.
 
-    def person(self) -> Person:
-        """The author of commits from here; checked before anything is written. Raises UsageError `actor_required`."""
-        person = self.person_or_none()
-        if person is None:
-            raise UsageError(Code.ACTOR_REQUIRED, "git has no user.name or user.email for your commits")
-        return person
+        Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
+        """
+        clusters = self.clusters(config := self.config())
+        if cluster is None and folder is not None and self.git.work_tree is not None:
+            inside = os.path.relpath(os.path.realpath(folder), os.path.realpath(self.git.work_tree))
+            for rule in clusters:
+                declared = declared_rule(config, rule.name)
+                if inside in (rule.path, None if declared is None else declared.path):
+                    return rule
+            known = ", ".join(rule.path for rule in clusters) or "none"
+            raise GitopsError(
+                Code.CLUSTER_NOT_FOUND, f"gitops.yaml lists no cluster with the folder {folder}; known: {known}"
+            )
+        found = [rule for rule in clusters if cluster in (rule.name, (declared_rule(config, rule.name) or rule).name)]
+        if cluster is None or not found:
+            return replace(config, clusters=clusters).cluster(cluster)
+        return found[0]
 
-    def person_or_none(self) -> Person | None:
-        """The author of commits from here, None if git has no name and address."""
-        name, email = self.setting("user.name"), self.setting("user.email")
-        return Person(name, email) if name and email else None
+    def working_folder(self, folder: str) -> Workspace:
+        """The workspace of a cluster folder in the work tree, with uncommitted changes, against the ledger branch."""
+        rule = self.rule(folder=folder)
+        return Workspace(
+            tree=FolderTree(folder, confined=True),
+            config_dir=folder,
+            open_stores=lambda storage: self.stores(rule, storage, rule.name),
+            provider=self.provider,
+            clock=self.clock,
+            ids=self.ids,
+            accepted_schema=lambda graph, digest: self.accepted_schema(graph, digest, self.position(rule).head),
+            proposed_scope=partial(self._proposed_scope, rule),
+            faults=self.faults,
+        )
 
-    def signing_key(self) -> str | None:
-        """Path of the signing SSH key."""
-        return self.setting("user.signingKey", path=True)
+    def workspace(
+        self, rule: ClusterRule, actor: str | None, request: int | None = None, *, in_place: bool = False
+    ) -> Workspace:
+        """The workspace of a cluster at a change request, or at the head of its target branch.
 
+        With `in_place` it is where its ledger records it, else where it is declared.
+        """
+        position = self.position(rule)
+        if request is not None:
+            found = self.request(rule, request)
+            known = partial(known_origins, self, self.forge(), rule, position, opened=(found,))
+            return self.with_plans(self.at(rule, position, self.merging(found), known=known), request).workspace(actor)
+        head = self.head_of(rule.ref)
+        if head is None:
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
+        known = partial(known_origins, self, self.forge(), rule, position, head=head)
+        here = self.at(rule, position, Candidate(head), known=known, in_place=in_place)
+        return self.with_plans(here).workspace(actor)
 
-def open_commit_tree(reader: GitReader, tree: str, root: str) -> ContentTree:
-    """The files of a cluster folder in a commit."""
-    return CommitTree(reader, tree, root=root)
+    def with_plans(self, here: ClusterAt, request: int | None = None) -> ClusterAt:
+        """The cluster as a clone sees it, which takes from the plans of the bot what is in graphs that are not at hand."""
+        return replace(here, seen_elsewhere=seen_in_plans(self, here.rule.name, request))
 
+    def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
+        """The person, the key and the branch for an approval from this machine. Raises UsageError `signing_key_missing`."""
+        key = self.git.signing_key()
+        if key is None:
+            raise UsageError(Code.SIGNING_KEY_MISSING, "git config user.signingKey is not set")
+        return self._publisher(rule.name, self.git.person(), key)
 
-# -- What a server hook finds in a push that is not accepted yet: its new commits and its certificate ------------------
+    def _publisher(self, cluster: str, person: Person, key: str) -> ApprovalPublisher:
+        return ApprovalPublisher(self.git, self.remote, person, key, approvals_prefix(cluster))
 
+    def _remote(self, name: str | None, *, offline: bool) -> GitRemote:
+        if name is None and self.git.work_tree is None:
+            return SelfRemote(self.git)
+        name = name or "origin"
+        url = self.git.setting(f"remote.{name}.url")
+        if url is None:
+            raise UsageError(
+                Code.USAGE_ERROR,
+                f"this repository has no remote {name!r}",
+                fix=f"add it: git remote add {name} ADDRESS; or work in a clone of the repository",
+            )
+        if offline:
+            return TrackingRemote(self.git, name)
+        return self._at(url, self.git.work_tree or self.git.git_dir)
 
-class IncomingPush:
-    """The objects of a push, in the quarantine that the environment of the hook describes, or in the repository itself."""
+    def other(self, name: str) -> ProgramRemote:
+        """Open another repository: a remote by its name, an address, or a path from the current folder."""
+        url = self.git.setting(f"remote.{name}.url")
+        if url is not None:
+            return self._at(url, self.git.work_tree or self.git.git_dir)
+        return self._at(name, ".")
 
-    def __init__(self, git_dir: str, environ: Mapping[str, str]) -> None:
-        """`git_dir` is the bare repository."""
-        self._git = GitProgram(git_dir, environ=environ, quarantine=Quarantine.from_environment(environ))
+    def _at(self, url: str, base: str) -> ProgramRemote:
+        """The repository at an address; a relative path starts at `base`."""
+        local = "://" not in url and ":" not in url.partition("/")[0]
+        if url.startswith((".", "~")) or (local and ("/" in url or base == ".")):
+            url = os.path.abspath(os.path.join(base, os.path.expanduser(url)))  # noqa: PTH100, PTH111, PTH118
+        return ProgramRemote(self.git.git_dir, self._login(url))
 
-    def new_commits(self, heads: Sequence[str], *, most: int) -> tuple[str, ...]:
-        """Ids of the commits reachable from `heads` and from no ref; no more than `most`. Raises GitopsError `git_failed`."""
-        return tuple(self._run("rev-list", f"--max-count={most}", *dict.fromkeys(heads), "--not", "--all").split())
+    def storage_base(self, rule: ClusterRule, storage: str | None, home: str | None = None) -> str | None:
+        """The root for the graphs of a cluster that declares `storage`, None if this machine has no storage for them.
 
-    def blob(self, blob_id: str) -> str:
-        """The text of a blob. Raises GitopsError `git_failed`."""
-        return self._run("cat-file", "blob", blob_id)
+        `home` is the name under which they are kept, if that is not the name of the cluster.
+        Raises GitopsError `storage_root_refused`, `storage_root_invalid`.
+        """
+        root = self.git.setting("gitops.root", path=True)
+        home = home or rule.name
+        base = None if root is None else str(Path(root).absolute() / home)
+        if storage is None:
+            return base
+        allowed, shared = self.git.setting(f"gitops.{home}.storage"), self.git.setting("gitops.storage")
+        if allowed is None and shared is not None and storage.startswith("s3:"):
+            # Clusters that share a root have separate parts; otherwise one could adopt and delete the graphs of another.
+            declared = {home if each.renamed_from == home else each.name for each in self.config().clusters}
+            # The ledgers of one renamed cluster are several branches.
+            begun = {ref.removeprefix(LEDGERS) for ref in self.remote.refs(LEDGERS.rstrip("/"))}
+            alone = (declared | begun) - {rule.name} <= {home}
+            allowed = shared if alone else f"{shared.rstrip('/')}/{home}"
+        return admitted_root(storage, base, allowed, rule.name)
 
-    def _run(self, *arguments: str) -> str:
-        output = self._git.run(*arguments)
-        if not output.ok:
-            raise GitopsError(Code.GIT_FAILED, output.stderr.strip() or f"git {arguments[0]} did not answer in time")
-        return output.stdout.decode("utf-8", "replace")
+    def stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:
+        """The ledger of a cluster on its branch, and its graphs where this machine may keep them under the name `home`."""
+        base = None
+        problem = GitopsError(
+            Code.EPHEMERAL_GRAPH_ROOT,
+            "this repository has no storage for graphs: declare storage, or set git config gitops.root",
+            path=rule.name,
+        )
+        try:
+            base = self.storage_base(rule, storage, home)
+        except GitopsError as error:
+            # A job without credentials has no place for graphs. It plans; only what creates or changes data is refused.
+            places = ("gitops.root", "gitops.storage", f"gitops.{home}.storage")
+            if any(self.git.setting(name) is not None for name in places):
+                raise
+            problem = error
+
+        def uri(graph: str) -> str:
+            if base is None:
+                raise problem
+            return graph_uri(base, graph)
+
+        at_hand = base is not None and not base.startswith("s3:")
+        ledger, engine = self.ledger(rule, base), graph_engine(self.faults)
+        reports = None if base is None else ServingReports(lambda: open_store(base))
+        return Stores(ledger, engine, uri, problem if base is None else None, at_hand, workers_at(base), reports)
+
+    # -- A change request as a clone sees it, without the forge where git alone is enough ------------------------------
+    # 1. `forge.kind` of gitops.yaml says where requests are: in refs of the repository (`local`), or on a forge with a web API.
+    # 2. A forge with a web API keeps the head of request N behind a ref that only it moves (`refs/pull/N/head`,
+    #    `refs/merge-requests/N/head`). What would be merged is that head into the branch of the cluster, as the plan comment
+    #    has it.
+    # 3. Without such a ref the forge is asked, with the token of the environment.
+    # 4. Where gitops.yaml does not name the kind, the refs of the remote show it. Any of its writers may add refs; but what an
+    #    approver signs is what the command shows, or what it names.
+
+    def request(self, rule: ClusterRule, number: int) -> ChangeRequest:
+        """Change request `number` for a cluster. Raises GitopsError `request_not_found`, RemoteError."""
+        config, remote = self.config(), self.remote
+        kind = config.forge.kind
+        own = f"refs/gitops/requests/{number}/meta"
+        if kind == LOCAL or (kind is None and own in remote.refs(own)):
+            return self.forge().request(number)
+        for ref in dict.fromkeys(row.head_ref.format(number) for name, row in FORGES.items() if kind in (None, name)):
+            head = remote.refs(ref).get(ref)
+            if head is not None:
+                return ChangeRequest(
+                    number=number,
+                    title="",
+                    source="",
+                    target=rule.ref,
+                    head=head,
+                    state=RequestState.OPEN,
+                    opened_at="",
+                    head_ref=ref,
+                    fork=True,
+                )
+        origin = self.git.setting("remote.origin.url")
+        if kind is None and (origin is None or not isinstance(remote, SelfRemote)):
+            return self.forge().request(number)
+        if kind is None:
+            detail = f"this bare repository has no request {number}; if it is a clone, add --remote origin"
+            raise GitopsError(Code.REQUEST_NOT_FOUND, detail)
+        choice = choose_forge(kind, os.environ, self.git.setting, config.forge, origin)
+        if choice.silent:
+            detail = f"the remote has no ref with the head of request {number}; to ask {kind}, set GITOPS_TOKEN"
+            raise GitopsError(Code.REQUEST_NOT_FOUND, detail)
+        return open_forge(choice, time.sleep, self.clock)[0].request(number)
+
+    # -- What the files of a work tree change that are not committed ---------------------------------------------------
+
+    def _proposed_scope(self, rule: ClusterRule, storage: str | None) -> ScopeChange | None:
+        """What `gitops.yaml` of the work tree changes of where a cluster is, whose folder declares `storage`.
+
+        None before its first ledger entry, and without the file. Raises GitopsError `bot_config_invalid`.
+        """
+        work_tree = self.git.work_tree or ""
+        scope, file = self.position(rule).scope, Path(work_tree) / CONFIG_FILE
+        if scope is None or not file.is_file():
+            return None
+        declaring = parse_bot_config(file.read_bytes())
+        declared = declared_rule(declaring, rule.name)
+        if declared is None:
+
+            def storage_of(path: str) -> str | None:
+                header = load_header(FolderTree(str(Path(work_tree, path)), confined=True))[0]
+                return None if header is None else header.storage
+
+            return ScopeChange(scope, None, successor(self.config(), declaring, scope, storage_of))
+        target = self.target(declared, self.head_of(rule.ref), declaring, scope.target.repository)
+        return ScopeChange(scope, ClusterScope(target, storage, scope.home))
+
+    # -- The ledger branch of a cluster for an operator who repairs it -------------------------------------------------
+
+    def repair_ledger(self, rule: ClusterRule) -> RepairLedger:
+        """The ledger with the anchor in the storage that the target branch declares, where this machine has it."""
+        head, anchor = self.head_of(rule.ref), None
+        folder = None if head is None else self.git.subtree(self.git.commit(head).tree, rule.path)
+        cluster = None if folder is None else read_cluster(open_commit_tree(self.git, folder, rule.path))[0]
+        with suppress(
+            GitopsError, StorageRootError
+        ):  # without the storage, clones and signed documents still know entries
+            root = None if cluster is None else self.storage_base(rule, declared_storage(cluster))
+            anchor = None if root is None else AnchorFile(lambda: open_store(root))
+        place = replace(self.branch_settings(rule), anchor_file=anchor)
+        return RepairLedger(self.git, self.remote, place, SystemClock())

@@ -1,4 +1,4 @@
-"""A repository without its project: the work tree of `gitops init`, git hooks and the index, and signatures of statements."""
+"""A repository without its clusters: the work tree of `gitops init`, git hooks and the index, and signatures of statements."""
 
 from __future__ import annotations
 

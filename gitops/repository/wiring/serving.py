@@ -83,16 +83,16 @@ def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
 
 def _of_repository(source: ServedSource, repo: str) -> Stores:
     # git and its keys are for repositories only: a folder or a bucket is served without them.
-    from gitops.repository.wiring.project import LocalProject
+    from gitops.repository.wiring.local import LocalRepository
 
-    local = LocalProject(repo, source.remote)
+    local = LocalRepository(repo, source.remote)
     workspace = local.workspace(local.rule(source.cluster), None, in_place=True)
     # The ledger records where it is; what the folder declares counts only as long as there is none.
     header, _ = load_header(workspace.tree)
     stores = workspace.open_stores(None if header is None else header.storage)
     if source.revision is None:
         return stores
-    return replace(stores, ledger=past_ledger(stores.ledger, source.revision, local.repository))
+    return replace(stores, ledger=past_ledger(stores.ledger, source.revision, local.git))
 
 
 # -- Open a client of a query server, with the token of who asks -------------------------------------------------------

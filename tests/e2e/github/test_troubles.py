@@ -121,7 +121,7 @@ def test_an_apply_while_another_one_runs_does_not_say_success(hub: Hub, runner: 
     pull = hub.propose("alice", "reword", REWORDED)
     good(runner)
     local = hub.loop.local()
-    ledger = local.ledger(local.project.config().cluster(None))
+    ledger = local.ledger(local.config().cluster(None))
     ledger.acquire(LockInfo(LOCK_ID, "apply", "2026-01-01T00:00:00Z", 1))
     tip = hub.merge("carol", pull.number)
     (run,) = runner.settle()

@@ -150,7 +150,7 @@ def test_a_client_that_dies_before_the_report_stays_the_pusher(loop: Loop, hosts
     assert loop.tip(LEDGER) == before
     assert loop.sign_approval("bob", "graph.legacy", blind=True).ok
     local = loop.local()
-    list(run_verb(bot_of(local, local.forge(), "local", local.person()), "sweep", ManualEvent()))
+    list(run_verb(bot_of(local, local.forge(), "local", local.git.person()), "sweep", ManualEvent()))
     assert newest_origins(loop) == {head: (How.PUSH, _BOB[HostKind.SSH_AUTH])}
     assert loop.graph("legacy").exists()
     assert approved(loop, "carol") == set()

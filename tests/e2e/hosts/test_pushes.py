@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,9 +121,9 @@ def test_what_a_push_costs_does_not_grow_with_branches_that_touch_no_cluster(loo
         heads = [loop.commit("alice", {"README.md": f"{number} {i}".encode()}) for i in range(number)]
         updates = [RefUpdate(f"refs/heads/{number}-{i}", ZERO, head) for i, head in enumerate(heads)]
         loop.store.update_refs(updates)
-        project = loop.local().project
+        local = loop.local()
         remote = _CountingRemote(GitRepository(loop.server))
-        project.tools = replace(project.tools, remote=remote)
-        assert list(receive_push(project, loop.book, updates, actor="bot")) == []
+        local.remote = remote
+        assert list(receive_push(local, loop.book, updates, actor="bot")) == []
         counts.append(remote.asked)
     assert counts[0] == counts[1]

@@ -11,7 +11,7 @@ from gitops.core.diagnostics import Severity
 from gitops.forge.port import Account, Annotation, CheckState, CommitCheck, Permission
 from gitops.git.hooks import install_hooks, remove_hooks
 from gitops.git.port import ZERO, RefUpdate
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 from tests.support.forge_world import LocalWorld
 from tests.support.git_fixture import commit, environment, run
 
@@ -34,8 +34,8 @@ def configure(world: LocalWorld, key: str, value: str) -> None:
     run("git", f"--git-dir={world.path}", "config", key, value, home=world.path.parent)
 
 
-def project(world: LocalWorld) -> LocalProject:
-    return LocalProject(str(world.path), environ=environment(world.path.parent))
+def project(world: LocalWorld) -> LocalRepository:
+    return LocalRepository(str(world.path), environ=environment(world.path.parent))
 
 
 def test_only_who_is_named_may_command(world: LocalWorld) -> None:
@@ -92,7 +92,7 @@ def test_nobody_sees_the_hooks_of_another_repository(world: LocalWorld, tmp_path
     install_hooks(str(world.path), "server", ("/bin/true",))
     clone = tmp_path / "clone"
     run("git", "clone", "--quiet", str(world.path), str(clone), home=tmp_path)
-    far = LocalProject(str(clone), environ=environment(tmp_path)).forge()
+    far = LocalRepository(str(clone), environ=environment(tmp_path)).forge()
     assert not far.features.branch_rules
 
 

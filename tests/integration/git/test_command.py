@@ -14,7 +14,7 @@ from gitops.git.command import GitProgram, run_program
 from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.git.signatures import make_key
-from gitops.repository.wiring.project import LocalProject
+from gitops.repository.wiring.local import LocalRepository
 from tests.support.git_fixture import bare, commit, environment, hook, opened
 from tests.support.git_http import GitServer
 
@@ -110,8 +110,8 @@ def test_a_path_in_the_configuration_is_what_git_makes_of_it(tmp_path: Path, val
     inherited = environment(tmp_path)
     git = GitProgram(str(repository), environ=inherited, as_user=True)
     assert git.run("config", "user.signingKey", value).ok
-    project = LocalProject(str(repository), environ=inherited)
-    assert project.setting("user.signingKey", path=True) == git.config("user.signingKey", path=True)
+    local = LocalRepository(str(repository), environ=inherited)
+    assert local.git.setting("user.signingKey", path=True) == git.config("user.signingKey", path=True)
 
 
 def test_a_configuration_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:

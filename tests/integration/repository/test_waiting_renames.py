@@ -67,11 +67,16 @@ def test_a_dry_run_shows_an_approved_rename_alone_and_records_nothing(tmp_path: 
     for approved in (False, True):
         if approved:
             life.approve("ben", "cluster.brain")
-        rule, before = life.rule(), life.repository.refs("refs/")
+        rule, before = life.rule(), life.git.refs("refs/")
         moved = move_cluster(
-            life.project, rule, life.project.position(rule), life.project.config(), life.workspace, dry_run=True
+            life.repository,
+            rule,
+            life.repository.position(rule),
+            life.repository.config(),
+            life.workspace,
+            dry_run=True,
         )
-        assert life.repository.refs("refs/") == before
+        assert life.git.refs("refs/") == before
         assert moved.rule == rule
         assert [each.code for each in moved.refused] == ["cluster_change_pending"] * approved
         assert moved.outcome is None or (moved.outcome.dry_run, moved.outcome.applied_count) == ((), 1)

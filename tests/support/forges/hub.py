@@ -27,7 +27,7 @@ from gitops.forge.port import ChangeRequest, RequestState
 from gitops.git.port import NewCommit, Person
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import GitRepository
-from gitops.repository.project import ClusterAt
+from gitops.repository.repository import Candidate, ClusterAt
 from tests.support.forges import landing
 from tests.support.forges.people import EVERYTHING
 from tests.support.forges.records import Comment, Happening, Pull
@@ -170,18 +170,12 @@ class Hub:
     def approve(self, who: str, address: str, *, request: int | None = None) -> ApproveOutcome:
         """`gitops approve ADDRESS [--request N]` in somebody's clone, and the push of its branch."""
         local = self.loop.local()
-        project = local.project
-        rule = project.config().cluster(None)
-        position = project.position(rule)
-        if request is None:
-            workspace = project.workspace(rule, self.tip(), position, actor=email(who))
-        else:
-            workspace = project.workspace_of_request(rule, self._seen(request), position, actor=email(who))
-        if workspace.governance is not None:
-            # A clone cannot ask the forge who pushed: that is left to the bot.
-            here = replace(workspace.governance, forge="")
-            known = {each.name: getattr(here, each.name) for each in fields(here)}
-            workspace = replace(workspace, governance=_InClone(**known))
+        rule = local.config().cluster(None)
+        candidate = Candidate(self.tip()) if request is None else local.merging(self._seen(request))
+        # A clone cannot ask the forge who pushed: that is left to the bot.
+        here = replace(local.at(rule, local.position(rule), candidate), forge="")
+        known = {each.name: getattr(here, each.name) for each in fields(here)}
+        workspace = _InClone(**known).workspace(email(who))
         store = self.loop.store
         by = ApprovalPublisher(store, SelfRemote(store), Person(who, email(who)), str(self.loop.key(who)), APPROVALS)
         before = self.world.refs()

@@ -18,5 +18,5 @@ class DeadAt:
 
 
 if __name__ == "__main__":
-    with patch("gitops.repository.wiring.project.NoFaults", DeadAt):
+    with patch("gitops.repository.wiring.local.NoFaults", DeadAt):
         sys.exit(main(sys.argv[2:]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from gitops.cluster.model.ledger import Authors, How, Origin
 from gitops.cluster.model.trust import TrustRoot
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import GitRepository
-from gitops.repository.wiring.local import open_commit_tree
+from gitops.repository.wiring.git import open_commit_tree
 from tests.support.authors import FOLDER, RULES, A, B, History, declaring, schema, without
 from tests.support.branch_ledger import Keys, make_keys
 from tests.support.git_fixture import bare, opened, public_key
@@ -244,7 +243,7 @@ def test_a_file_of_signers_that_the_rules_name_only_later_counts(history: Histor
     prepared = history.by("mask", {"keys": signers}, root)
     named = history.by("ada", {"gitops.yaml": (RULES + "  allowed_signers: keys\n").encode()}, prepared)
     files = trust_at(reader, reader.commit(named).tree)
-    counted = CountedCommits(reader, [FOLDER], files, partial(open_commit_tree, reader))
+    counted = CountedCommits(reader, [FOLDER], files, open_commit_tree)
     assert [counted.counts(reader.commit(c), trust_address("library")) for c in (prepared, named)] == [True, True]
 
 

@@ -27,9 +27,9 @@ def life(tmp_path: Path) -> Life:
 
 def written(life: Life, files: dict[str, bytes]) -> str:
     """A commit of mallory on top of main, without a signature."""
-    tip = life.project.head_of(MAIN) or ""
-    tree = life.repository.write_files(life.repository.commit(tip).tree, files)
-    return life.repository.write_commit(NewCommit(tree, (tip,), person("mallory"), "change\n"), signing_key=None)
+    tip = life.repository.head_of(MAIN) or ""
+    tree = life.git.write_files(life.git.commit(tip).tree, files)
+    return life.git.write_commit(NewCommit(tree, (tip,), person("mallory"), "change\n"), signing_key=None)
 
 
 def refusals(life: Life, who: str = "ben") -> list[str]:
@@ -70,7 +70,7 @@ def test_a_certificate_needs_no_key_of_the_ledger(life: Life) -> None:
 def test_all_count_who_pushed_what_was_lost_in_between(
     life: Life, first: str, second: str, expected: dict[str, list[str]]
 ) -> None:
-    head, base = written(life, WITHOUT_LEGACY), life.project.head_of(MAIN) or ""
+    head, base = written(life, WITHOUT_LEGACY), life.repository.head_of(MAIN) or ""
     push(life, TOPIC, head, Push(account=first))
     push(life, TOPIC, base, Push(account=first))
     push(life, MAIN, head, Push(account=second))

@@ -19,6 +19,7 @@ from gitops.core.clock import timestamp
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Account, Review, ReviewState
 from gitops.git.port import ZERO, RefUpdate
+from gitops.repository.repository import Candidate
 from tests.support.audited import CONFIG, MAIN, START, Life, declared
 from tests.support.governed import (
     ACCOUNTS,
@@ -93,18 +94,18 @@ def test_an_approver_cannot_pass_for_the_bot(life: Life) -> None:
     """Ben signs by himself what the bot would attest of ada, so that two people seem to have approved."""
     identity = made(attested(life, grant(life, "ada")))
     (ref,) = branches(life)
-    approval, said = life.approval(life.repository.resolve(ref) or "")
+    approval, said = life.approval(life.git.resolve(ref) or "")
     assert approval.approval_id == identity
-    life.repository.update_refs([_gone(life, ref)])
+    life.git.update_refs([_gone(life, ref)])
     forged = life.forge_approval(approval, said, "ben")
-    life.repository.update_refs([_new(ref, forged)])
+    life.git.update_refs([_new(ref, forged)])
     outcome = life.apply()
     assert not deleted(outcome)
     assert "approval_signer_not_allowed" in warnings(outcome)
 
 
 def _gone(life: Life, ref: str) -> RefUpdate:
-    return RefUpdate(ref, life.repository.resolve(ref) or ZERO, ZERO)
+    return RefUpdate(ref, life.git.resolve(ref) or ZERO, ZERO)
 
 
 def _new(ref: str, commit: str) -> RefUpdate:
@@ -114,11 +115,12 @@ def _new(ref: str, commit: str) -> RefUpdate:
 @pytest.mark.parametrize("author", ["ada", "ADA", "github:1"])
 def test_an_author_does_not_approve_by_another_name(life: Life, author: str) -> None:
     """Ada is an author by her name, or by her account alone, as a forge names who pushed."""
-    rule = life.project.config().cluster(None)
-    head, position = life.project.head_of(MAIN) or "", life.project.position(rule)
+    rule = life.repository.config().cluster(None)
+    head, position = life.repository.head_of(MAIN) or "", life.repository.position(rule)
     pushed = Pushed(How.FORGE, author, "ada", frozenset({author}))
     known = KnownOrigins(lambda _: (pushed,))
-    workspace = life.project.workspace(rule, head, position, known=lambda: known, actor="bot@example.org")
+    here = life.repository.at(rule, position, Candidate(head), known=lambda: known)
+    workspace = here.workspace("bot@example.org")
     for outcome in (
         attest(workspace, Address("graph.legacy"), grant(life, "ada"), means(life, "bot")),
         sign_approval(workspace, Address("graph.legacy"), means(life, "ada")),
@@ -167,14 +169,14 @@ def test_a_commit_that_is_not_here_cannot_be_attested(life: Life) -> None:
 
 def test_the_attestation_must_tell_the_folder_of_the_commit(life: Life) -> None:
     """The bot's key says of an older commit that it has the folder of today."""
-    old = grant(life, "ada", commit=life.repository.commit(life.project.head_of("refs/heads/main") or "").parents[0])
+    old = grant(life, "ada", commit=life.git.commit(life.repository.head_of("refs/heads/main") or "").parents[0])
     made(attested(life, grant(life, "ada")))
     (ref,) = branches(life)
-    approval, said = life.approval(life.repository.resolve(ref) or "")
+    approval, said = life.approval(life.git.resolve(ref) or "")
     assert said.grant is not None
     lying = life.forge_approval(approval, replace(said, grant=replace(said.grant, commit=old.commit)), "bot")
-    life.repository.update_refs([_gone(life, ref)])
-    life.repository.update_refs([_new(ref, lying)])
+    life.git.update_refs([_gone(life, ref)])
+    life.git.update_refs([_new(ref, lying)])
     outcome = life.apply()
     assert not deleted(outcome)
     assert "approval_malformed" in warnings(outcome)
@@ -202,10 +204,10 @@ def test_nobody_else_can_say_that_it_was_taken_back(life: Life) -> None:
     given = grant(life, "ada")
     made(attested(life, given))
     (ref,) = branches(life)
-    approval, said = life.approval(life.repository.resolve(ref) or "")
-    life.repository.update_refs([_gone(life, ref)])
+    approval, said = life.approval(life.git.resolve(ref) or "")
+    life.git.update_refs([_gone(life, ref)])
     own = replace(approval, approved_by="mallory@example.org")
-    life.repository.update_refs([_new(ref, life.forge_approval(own, said, "mallory"))])
+    life.git.update_refs([_new(ref, life.forge_approval(own, said, "mallory"))])
     revoke(office(life, "mallory"), approval.approval_id, "mine")
     made(attested(life, given))
     assert deleted(life.apply())

@@ -67,7 +67,7 @@ def test_one_person_is_enough_and_leaves_one_debt(life: Life) -> None:
         "it leaks",
     )
     assert [use.via for use in entry.approvals] == [Via.BREAK_GLASS]
-    assert debt.commit in life.repository.commit(life.chain()[-1]).parents
+    assert debt.commit in life.git.commit(life.chain()[-1]).parents
     assert open_debts(life.state(len(life.chain()))) == (debt,)
     assert outcome.debts == (debt,)
     assert life.audit(life.chain()[-1]).ok
@@ -77,7 +77,7 @@ def test_nothing_else_is_applied_while_the_debt_is_open(owing: tuple[Life, str])
     life, identity = owing
     (debt,) = newest(life).debts
     life.change("dora", QUERY)
-    head = life.repository.resolve(LEDGER)
+    head = life.git.resolve(LEDGER)
     planned = plan(life.workspace())
     assert (planned.lands, [each.code for each in planned.obstacles]) == (False, ["debt_open"])
     refused = life.apply()
@@ -85,7 +85,7 @@ def test_nothing_else_is_applied_while_the_debt_is_open(owing: tuple[Life, str])
     (told,) = [d for d in refused.diagnostics if d.code == "debt_open"]
     assert told.fix is not None
     assert told.fix.endswith(f" to run: gitops countersign {identity} --commit {debt.commit} --cluster brain")
-    assert life.repository.resolve(LEDGER) == head
+    assert life.git.resolve(LEDGER) == head
 
 
 def test_plan_status_and_refresh_warn_of_the_debt(owing: tuple[Life, str]) -> None:
@@ -120,7 +120,7 @@ def test_another_approver_settles_it_and_the_next_run_goes_on(owing: tuple[Life,
     assert (settling.kind, applied.kind) == (EntryKind.COUNTERSIGN, EntryKind.APPLY)
     assert [(s.approval_id, s.principal) for s in settling.settled] == [(identity, "ben@example.org")]
     assert settling.changes == ()
-    assert agreed.commit in life.repository.commit(life.chain()[-2]).parents
+    assert agreed.commit in life.git.commit(life.chain()[-2]).parents
     assert open_debts(life.state(len(life.chain()))) == ()
     assert life.audit(life.chain()[-1]).ok
 
@@ -133,7 +133,7 @@ def test_nobody_else_settles_it(owing: tuple[Life, str], who: str, said: str) ->
     before = branches(life)
     draft = _countersigned(life, who, identity, "01BX5ZZKBKACTAV9WEVGEMMVS0")
     assert said in next(d.message for d in plan(life.workspace()).diagnostics if d.code == "decision_refused")
-    life.repository.update_refs([RefUpdate(f"{COUNTERSIGNATURES}brain/01BX5ZZKBKACTAV9WEVGEMMVS0", draft, ZERO)])
+    life.git.update_refs([RefUpdate(f"{COUNTERSIGNATURES}brain/01BX5ZZKBKACTAV9WEVGEMMVS0", draft, ZERO)])
     refused = countersign(office(life, who), identity, "fine")
     assert errors(refused) == ["decision_refused"]
     assert said in refused.diagnostics[0].message
@@ -153,12 +153,12 @@ def _countersigned(life: Life, who: str, approval_id: str, name: str) -> str:
         created_at="2026-07-02T10:00:00Z",
         nonce="n",
     )
-    tree = life.repository.commit(told.ledger_head).tree
+    tree = life.git.commit(told.ledger_head).tree
     commit = NewCommit(
-        tree, (told.ledger_head,), person(who), decision_message(told, sign=signer(life.repository, life.keys[who]))
+        tree, (told.ledger_head,), person(who), decision_message(told, sign=signer(life.git, life.keys[who]))
     )
-    draft = life.repository.write_commit(commit, signing_key=str(life.keys[who]))
-    life.repository.update_refs([RefUpdate(f"{COUNTERSIGNATURES}brain/{name}", ZERO, draft)])
+    draft = life.git.write_commit(commit, signing_key=str(life.keys[who]))
+    life.git.update_refs([RefUpdate(f"{COUNTERSIGNATURES}brain/{name}", ZERO, draft)])
     return draft
 
 
@@ -230,7 +230,7 @@ def test_an_emergency_is_bound_like_any_approval(life: Life) -> None:
 def test_an_emergency_can_be_taken_back(life: Life) -> None:
     identity = made(alone(life))
     (ref,) = branches(life)
-    commit = life.repository.resolve(ref) or ""
+    commit = life.git.resolve(ref) or ""
     assert revoke(office(life, "ben"), identity, "no").ok
     pushed_again(life, ref, commit)
     outcome = life.apply()
@@ -242,11 +242,11 @@ def test_another_approval_under_the_same_id_changes_nothing(life: Life) -> None:
     """Ben signs an approval with the id of ada's emergency: nobody gains by it, and the ledger stays true."""
     identity = made(alone(life))
     (ref,) = branches(life)
-    approval, said = life.approval(life.repository.resolve(ref) or "")
+    approval, said = life.approval(life.git.resolve(ref) or "")
     plain = replace(said, via=Via.SIGNATURE, emergency=None)
     for name in ("01AAAAAAAAAAAAAAAAAAAAAAAA", "01ZZZZZZZZZZZZZZZZZZZZZZZZ"):
         copy = life.forge_approval(replace(approval, approved_by="ben@example.org"), plain, "ben")
-        life.repository.update_refs([RefUpdate(f"{ref.rpartition('/')[0]}/{name}", ZERO, copy)])
+        life.git.update_refs([RefUpdate(f"{ref.rpartition('/')[0]}/{name}", ZERO, copy)])
     assert deleted(life.apply())
     (use,) = newest(life).approvals
     assert (use.approval_id, use.principal, use.via) == (identity, "ada", Via.BREAK_GLASS)
@@ -258,8 +258,8 @@ def test_a_run_cut_short_owes_what_it_announced(life: Life) -> None:
     identity = made(alone(life))
     (ref,) = branches(life)
     life.apply(dying_at="cluster_apply.after_graph_delete")
-    commit = life.repository.resolve(ref) or ""
-    life.repository.update_refs([RefUpdate(ref, commit, ZERO)])
+    commit = life.git.resolve(ref) or ""
+    life.git.update_refs([RefUpdate(ref, commit, ZERO)])
     assert life.apply().ok
     entry = newest(life)
     assert [d.approval_id for d in entry.debts] == [identity]
@@ -290,7 +290,7 @@ def test_an_announced_emergency_that_did_nothing_owes_nothing(life: Life) -> Non
 def test_a_countersignature_of_a_clone_travels_by_its_branch(owing: tuple[Life, str], tmp_path: Path) -> None:
     life, identity = owing
     clone = Life(
-        tmp_path, config=life.config, clock=life.clock, ids=life.ids, name="ben-clone", url=str(life.repository.git_dir)
+        tmp_path, config=life.config, clock=life.clock, ids=life.ids, name="ben-clone", url=str(life.git.git_dir)
     )
     clone.remote.fetch(["+refs/heads/*:refs/remotes/origin/*"])
     assert countersign(office(clone, "ben"), identity, "seen").ok

@@ -33,20 +33,20 @@ def given(tmp_path: Path) -> tuple[Life, str]:
 
 def drop(life: Life, folder: str) -> None:
     """Delete the branches below a folder, as everybody may who pushes to a host without hooks."""
-    for ref, commit in life.repository.refs(folder.rstrip("/")).items():
-        life.repository.update_refs([RefUpdate(ref, commit, ZERO)])
+    for ref, commit in life.git.refs(folder.rstrip("/")).items():
+        life.git.update_refs([RefUpdate(ref, commit, ZERO)])
 
 
 def recorder(life: Life) -> RevocationContext:
     """What the bot does at the event of a push."""
-    rule = life.project.config().cluster(None)
-    return RevocationContext(life.ledger(rule), life.project.target(rule), life.clock, life.ids, "bot")
+    rule = life.repository.config().cluster(None)
+    return RevocationContext(life.ledger(rule), life.repository.target(rule), life.clock, life.ids, "bot")
 
 
 def test_a_revocation_outlives_its_branch(given: tuple[Life, str]) -> None:
     life, identity = given
     (ref,) = branches(life)
-    approval = life.repository.resolve(ref) or ""
+    approval = life.git.resolve(ref) or ""
     done = revoke(office(life, "ada"), identity, "not yet")
     (recorded,) = record_under_lock(recorder(life))
     # Its branch was deleted with the revocation.
@@ -71,10 +71,10 @@ def test_the_entry_carries_the_commit_and_git_log_shows_it(given: tuple[Life, st
     done = revoke(office(life, "ben"), identity, "not yet")
     assert record_under_lock(recorder(life))
     assert record_under_lock(recorder(life)) == ()
-    head = life.repository.commit(life.chain()[-1])
+    head = life.git.commit(life.chain()[-1])
     assert head.parents == (life.chain()[-2], done.commit)
     assert f"Revokes: {identity}" in head.message
-    record = next(read_trail(life.repository, head.id))
+    record = next(read_trail(life.git, head.id))
     assert f"revoked {identity} by ben@example.org" in log_text([record])
     assert log_form([record])["entries"][0]["revoked"][0]["approval_id"] == identity
 
@@ -100,13 +100,13 @@ def test_an_approver_revokes_an_approval_whose_branch_was_deleted_first(given: t
     """Who wants the approval to survive hides it, waits until the revocation is read, and shows it again."""
     life, identity = given
     (ref,) = branches(life)
-    approval = life.repository.resolve(ref) or ""
+    approval = life.git.resolve(ref) or ""
     assert revoke(office(life, "ben"), identity, "not yet").ok
     drop(life, APPROVALS)
     (recorded,) = record_under_lock(recorder(life))
     assert (recorded.approver, recorded.principal) == (None, "ben@example.org")
     drop(life, REVOCATIONS)
-    life.repository.update_refs([RefUpdate(ref, ZERO, approval)])
+    life.git.update_refs([RefUpdate(ref, ZERO, approval)])
     life.approve("ben", "graph.legacy")
     assert not deleted(life.apply())
     assert life.audit(life.chain()[-1]).ok
@@ -117,16 +117,16 @@ def test_who_is_trusted_and_no_approver_revokes_only_what_they_gave(tmp_path: Pa
     life = waiting(tmp_path, CONFIG.replace("approvers: [ada, ben@example.org]", "approvers: [ada]"))
     life.approve("ada", "graph.legacy")
     (ref,) = branches(life)
-    real = life.repository.resolve(ref) or ""
+    real = life.git.resolve(ref) or ""
     approval, statement = life.approval(real)
     own = life.forge_approval(replace(approval, approved_by="ben@example.org"), statement, "ben")
-    life.repository.update_refs([RefUpdate(ref, real, own)])
+    life.git.update_refs([RefUpdate(ref, real, own)])
     assert revoke(office(life, "ben"), approval.approval_id, "mine").ok
     drop(life, APPROVALS)
     assert record_under_lock(recorder(life)) == ()
-    life.repository.update_refs([RefUpdate(ref, ZERO, own)])
+    life.git.update_refs([RefUpdate(ref, ZERO, own)])
     assert record_under_lock(recorder(life))
-    life.repository.update_refs([RefUpdate(f"{ref}X", ZERO, real)])
+    life.git.update_refs([RefUpdate(f"{ref}X", ZERO, real)])
     assert deleted(life.apply())
     assert life.audit(life.chain()[-1]).ok
 
@@ -156,7 +156,7 @@ def test_countersignatures_and_debts_are_read_beside_revocations(given: tuple[Li
 def test_a_revocation_that_no_entry_has_is_a_warning(given: tuple[Life, str]) -> None:
     life, identity = given
     assert revoke(office(life, "ada"), identity, "not yet").ok
-    witnesses = AuditWitnesses(signed=dict(life.repository.refs("refs/heads/gitops")))
+    witnesses = AuditWitnesses(signed=dict(life.git.refs("refs/heads/gitops")))
     report = life.audit(life.chain()[-1], scope=AuditScope(witnesses=witnesses))
     assert report.ok
     assert [note for note in report.notes if note.startswith("warning: no entry records gitops/revocations/brain/")]
@@ -169,7 +169,7 @@ def without_records(state: LedgerState) -> LedgerState:
 
 def test_the_auditor_finds_forged_and_forgotten_revocations(given: tuple[Life, str]) -> None:
     life, identity = given
-    (approval,) = life.repository.refs(APPROVALS.rstrip("/")).values()
+    (approval,) = life.git.refs(APPROVALS.rstrip("/")).values()
     assert revoke(office(life, "ada"), identity, "not yet").ok
     assert record_under_lock(recorder(life))
     at, (true,) = len(life.chain()), newest(life).revoked
@@ -198,8 +198,8 @@ def test_the_auditor_finds_a_record_that_is_dropped_later(given: tuple[Life, str
 
 def test_nothing_is_found_without_decisions(given: tuple[Life, str]) -> None:
     life, _ = given
-    rule = life.project.config().cluster(None)
+    rule = life.repository.config().cluster(None)
     view = life.ledger(rule).view()
     assert view.trust is not None
-    target = life.project.target(rule)
+    target = life.repository.target(rule)
     assert find_revocations(LedgerState(), (), (), view.trust, target=target, at=life.clock.now()) == ()

@@ -53,7 +53,7 @@ def given(life: Life) -> tuple[Life, str]:
 def test_the_approver_any_approver_and_the_bot_take_it_back(given: tuple[Life, str], who: str, name: str) -> None:
     life, identity = given
     (ref,) = branches(life)
-    commit = life.repository.resolve(ref) or ""
+    commit = life.git.resolve(ref) or ""
     done = revoke(office(life, who), identity, "not yet")
     assert (done.ok, done.decided_by, done.resource, done.deleted) == (True, name, "graph.legacy", (ref,))
     # The bot has the ledger's key, and records its own at once.
@@ -81,25 +81,25 @@ def test_an_id_that_somebody_else_uses_too_takes_nothing_back(tmp_path: Path) ->
     life = waiting(tmp_path, CONFIG.replace("approvers: [ada, ben@example.org]", "approvers: [ada]"))
     life.approve("ada", "graph.legacy")
     (ref,) = branches(life)
-    approval, said = life.approval(life.repository.resolve(ref) or "")
+    approval, said = life.approval(life.git.resolve(ref) or "")
     own = life.forge_approval(replace(approval, approved_by="ben@example.org"), said, "ben")
-    life.repository.update_refs([RefUpdate(ref, life.repository.resolve(ref) or ZERO, own)])
+    life.git.update_refs([RefUpdate(ref, life.git.resolve(ref) or ZERO, own)])
     assert revoke(office(life, "ben"), approval.approval_id, "mine").ok
     again = life.forge_approval(approval, said, "ada")
-    life.repository.update_refs([RefUpdate(f"{ref}X", ZERO, again)])
+    life.git.update_refs([RefUpdate(f"{ref}X", ZERO, again)])
     assert deleted(life.apply())
 
 
 def test_of_two_approvals_with_one_id_the_one_on_the_branch_of_that_id_is_revoked(given: tuple[Life, str]) -> None:
     life, identity = given
     (ref,) = branches(life)
-    commit = life.repository.resolve(ref) or ""
+    commit = life.git.resolve(ref) or ""
     approval, statement = life.approval(commit)
     copy = life.forge_approval(replace(approval, approved_by="ben@example.org"), statement, "ben")
     # It is listed before the other one.
-    life.repository.update_refs([RefUpdate(f"{ref.rpartition('/')[0]}/00", ZERO, copy)])
+    life.git.update_refs([RefUpdate(f"{ref.rpartition('/')[0]}/00", ZERO, copy)])
     done = revoke(office(life, "ada"), identity, "not yet")
-    assert read_decision(life.repository.commit(done.commit or "").message).subject == commit
+    assert read_decision(life.git.commit(done.commit or "").message).subject == commit
 
 
 def test_who_is_no_approver_any_more_still_takes_back_what_was_theirs(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_who_deletes_its_branch_before_any_run_has_not_undone_it(given: tuple[Li
     """On a host without rules for refs; it would take the approval too, which is gone."""
     life, identity = given
     assert revoke(office(life, "ada"), identity, "not yet").ok
-    for ref, commit in life.repository.refs(REVOCATIONS.rstrip("/")).items():
-        life.repository.update_refs([RefUpdate(ref, commit, ZERO)])
+    for ref, commit in life.git.refs(REVOCATIONS.rstrip("/")).items():
+        life.git.update_refs([RefUpdate(ref, commit, ZERO)])
     assert not deleted(life.apply())
 
 
@@ -202,7 +202,7 @@ def test_a_command_that_dies_leaves_all_of_it_or_nothing(given: tuple[Life, str]
     died = revoke(office(life, "ada"), identity, "not yet")
     life.faults.point = ""
     assert errors(died) == ["injected_failpoint"]
-    assert not life.ledger(life.project.config().cluster(None)).observe_lock().held
+    assert not life.ledger(life.repository.config().cluster(None)).observe_lock().held
     assert [ref.startswith(REVOCATIONS) for ref in branches(life)] == [visible]
     again = revoke(office(life, "ada"), identity, "not yet")
     assert again.ok
@@ -222,7 +222,7 @@ def decision(life: Life, identity: str, **values: object) -> Decision:
         "decision_id": ULID,
         "target": life.entry(1).target,
         "approval_id": identity,
-        "subject": life.repository.resolve(ref),
+        "subject": life.git.resolve(ref),
         "reason": "forged",
         "ledger_head": head,
         "created_at": "2026-07-02T10:00:00Z",
@@ -234,13 +234,13 @@ def decision(life: Life, identity: str, **values: object) -> Decision:
 def place(life: Life, told: Decision, who: str | None, *, parent: str | None = None, files: bool = False) -> None:
     """Put a decision where decisions are looked for."""
     parent = parent or told.ledger_head
-    base = life.repository.commit(parent).tree
-    tree = life.repository.write_files(base, {"__cluster/more": b"x"}) if files else base
+    base = life.git.commit(parent).tree
+    tree = life.git.write_files(base, {"__cluster/more": b"x"}) if files else base
     key = None if who is None else str(life.keys[who])
-    sign = drafted if key is None else signer(life.repository, key)
+    sign = drafted if key is None else signer(life.git, key)
     commit = NewCommit(tree, (parent,), person("ada"), decision_message(told, sign=sign))
-    draft = life.repository.write_commit(commit, signing_key=key)
-    life.repository.update_refs([RefUpdate(f"{REVOCATIONS}brain/{told.decision_id}", ZERO, draft)])
+    draft = life.git.write_commit(commit, signing_key=key)
+    life.git.update_refs([RefUpdate(f"{REVOCATIONS}brain/{told.decision_id}", ZERO, draft)])
 
 
 Forger = Callable[[Life, str], None]
@@ -250,7 +250,7 @@ FORGERIES: dict[str, Forger] = {
     "by a stranger": lambda life, i: place(life, decision(life, i), "mallory"),
     "of another commit": lambda life, i: place(life, decision(life, i, subject="1" * 40), "ada"),
     "beside the ledger": lambda life, i: place(
-        life, decision(life, i), "ada", parent=life.project.head_of("refs/heads/main")
+        life, decision(life, i), "ada", parent=life.repository.head_of("refs/heads/main")
     ),
     "on top of the approval": lambda life, i: place(
         life, decision(life, i, ledger_head=decision(life, i).subject), "ada"
@@ -295,12 +295,12 @@ def test_a_revoked_key_takes_nothing_back(tmp_path: Path) -> None:
 def test_the_message_is_all_of_it(given: tuple[Life, str]) -> None:
     life, identity = given
     done = revoke(office(life, "ada"), identity, "the export is not finished")
-    commit = life.repository.commit(done.commit or "")
+    commit = life.git.commit(done.commit or "")
     told = read_decision(commit.message)
     assert commit.message.startswith(f"revoke(brain): approval {identity}\n\n{{")
     assert (told.reason, told.ledger_head) == ("the export is not finished", life.chain()[-1])
     assert commit.parents == (told.ledger_head,)
-    assert commit.tree == life.repository.commit(told.ledger_head).tree
+    assert commit.tree == life.git.commit(told.ledger_head).tree
 
 
 def test_a_remote_that_does_not_answer_has_not_lost_the_approval(given: tuple[Life, str]) -> None:
@@ -315,7 +315,7 @@ def test_a_remote_that_does_not_answer_has_not_lost_the_approval(given: tuple[Li
 def test_an_approval_that_cannot_be_read_is_not_called_missing(given: tuple[Life, str]) -> None:
     life, identity = given
     (ref,) = branches(life)
-    life.repository.update_refs([RefUpdate(ref, life.repository.resolve(ref) or ZERO, life.chain()[0])])
+    life.git.update_refs([RefUpdate(ref, life.git.resolve(ref) or ZERO, life.chain()[0])])
     (problem,) = revoke(office(life, "ada"), identity, "not yet").diagnostics
     assert problem.code == "approval_not_found"
     assert "its branch has no readable approval" in problem.message

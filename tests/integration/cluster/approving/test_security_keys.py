@@ -65,20 +65,20 @@ def approved(life: Life, flags: int) -> str:
     """Zoe's approval of what waits, where approvals are looked for."""
     life.approve("ada", "graph.legacy")
     (ref,) = branches(life)
-    commit = life.repository.resolve(ref) or ""
+    commit = life.git.resolve(ref) or ""
     approval, statement = life.approval(commit)
-    life.repository.update_refs([RefUpdate(ref, commit, ZERO)])
+    life.git.update_refs([RefUpdate(ref, commit, ZERO)])
     raw = _bytes(life, replace(approval, approved_by="zoe"), statement, flags)
-    life.repository.update_refs(
-        [RefUpdate(ref, ZERO, life.repository._write("commit", with_signature(raw, SecurityKey().sign(raw, flags))))]
+    life.git.update_refs(
+        [RefUpdate(ref, ZERO, life.git._write("commit", with_signature(raw, SecurityKey().sign(raw, flags))))]
     )
     return ref
 
 
 def _bytes(life: Life, approval: Approval, statement: ApprovalStatement, flags: int) -> bytes:
     path = f"__cluster/approvals/{approval.approval_id}.json"
-    base = life.repository.commit(statement.ledger_head).tree
-    tree = life.repository.write_files(base, {path: write_approval(approval)})
+    base = life.git.commit(statement.ledger_head).tree
+    tree = life.git.write_files(base, {path: write_approval(approval)})
     sign = partial(SecurityKey().sign, flags=flags, namespace=APPROVAL_NAMESPACE.encode())
     message = statement_message(statement, "delete graph.legacy", sign=sign)
     return format_commit(NewCommit(tree, (statement.ledger_head,), person("mallory"), message))

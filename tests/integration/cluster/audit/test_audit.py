@@ -98,7 +98,7 @@ def test_a_forger_who_says_the_truth_is_the_bot(life: Life) -> None:
 
 
 def test_the_trail_shows_every_entry_and_who_approved(life: Life) -> None:
-    records = list(read_trail(life.repository, life.chain()[-1]))
+    records = list(read_trail(life.git, life.chain()[-1]))
     assert [r.entry.number for r in records] == list(range(14, 0, -1))
     assert {r.signature for r in records} == {"good"}
     shown = {r.entry.number: [(v.use.principal, v.result) for v in r.approvals] for r in records if r.approvals}
@@ -116,7 +116,7 @@ def test_the_trail_folds_queries_that_are_only_published_again(tmp_path: Path) -
     assert life.apply().converged
     life.change("dora", {"cluster/notes.gq": "".join(map(one.format, [*names, "more"])).encode()})
     assert life.apply().converged
-    record = next(read_trail(life.repository, life.chain()[-1]))
+    record = next(read_trail(life.git, life.chain()[-1]))
     assert len(record.entry.changes) == 5
     assert [line.strip() for line in log_text([record]).splitlines()[1:]] == [
         "create query.notes.more",
@@ -308,6 +308,6 @@ def test_an_entry_that_is_left_out_is_missed_by_the_next(life: Life) -> None:
 
 
 def test_a_first_entry_has_nothing_before_it(life: Life) -> None:
-    finding = life.audit(life.forge(1, Lie(parents=(life.repository.resolve(MAIN) or "",)))).finding
+    finding = life.audit(life.forge(1, Lie(parents=(life.git.resolve(MAIN) or "",)))).finding
     assert finding is not None
     assert (finding.code, finding.number) == ("ledger_entry_invalid", 1)

@@ -30,10 +30,10 @@ def test_every_moment_of_a_ledger_of_atomic_runs_is_good(tmp_path: Path) -> None
 
 def merge(life: Life, who: str, files: Mapping[str, bytes]) -> None:
     """A merge of one commit, as a forge makes it: it changes nothing itself."""
-    before = life.project.head_of(MAIN) or ""
+    before = life.repository.head_of(MAIN) or ""
     topic = life.change(who, files)
-    new = NewCommit(life.repository.commit(topic).tree, (before, topic), person("ben"), "merge\n")
-    life.remote.push([RefUpdate(MAIN, topic, life.repository.write_commit(new, signing_key=str(life.keys["ben"])))])
+    new = NewCommit(life.git.commit(topic).tree, (before, topic), person("ben"), "merge\n")
+    life.remote.push([RefUpdate(MAIN, topic, life.git.write_commit(new, signing_key=str(life.keys["ben"])))])
 
 
 @pytest.mark.parametrize("merged", [True, False])

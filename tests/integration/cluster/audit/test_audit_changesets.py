@@ -65,7 +65,7 @@ def test_every_moment_is_good(told: Life) -> None:
 
 
 def test_trailers_say_what_was_recorded(told: Life) -> None:
-    found = [parse_trailers(told.repository.commit(commit).message) for commit in told.chain()[FIRST - 1 :]]
+    found = [parse_trailers(told.git.commit(commit).message) for commit in told.chain()[FIRST - 1 :]]
     base = read_index(told.file(FIRST, layout.INDEX)).seq - 1
     shown = [[(n, v) for n, v in each if n.startswith(("Changeset", "Event"))] for each in found]
     assert shown[0] == [
@@ -81,9 +81,9 @@ def test_trailers_say_what_was_recorded(told: Life) -> None:
         ("Changeset-Event", "changeset_prepared"),
         ("Event-Seq", f"{base + 9}-{base + 10}"),
     ]
-    head = told.repository.commit(told.chain()[-1])
+    head = told.git.commit(told.chain()[-1])
     assert head.message.startswith(f"changeset(brain): changeset_prepared {key(2)}\n")
-    log = ("git", "-C", str(told.repository.git_dir), "log", "-1", "--format=%(trailers:key=Event-Seq,valueonly)")
+    log = ("git", "-C", str(told.git.git_dir), "log", "-1", "--format=%(trailers:key=Event-Seq,valueonly)")
     by_git = run(*log, head.id, home=told.home)
     assert by_git.strip() == f"{base + 9}-{base + 10}"
 
@@ -154,7 +154,7 @@ def test_what_events_do_not_give_is_a_finding(told: Life, what: str) -> None:
 
 
 def test_a_trailer_that_lies_is_told_from_the_files(told: Life) -> None:
-    repository, head = told.repository, told.chain()[-1]
+    repository, head = told.git, told.chain()[-1]
     told.ledger(told.rule()).check_trailers(key(2))
     commit, entry = repository.commit(head), told.entry(7)
     recorded = check_records(repository, repository.commit(commit.parents[0]).tree, commit.tree)

@@ -165,14 +165,14 @@ def test_nothing_is_applied_over_an_open_debt(life: Life) -> None:
 
 
 def test_the_log_says_who_acted_alone_who_agreed_and_what_is_open(life: Life) -> None:
-    told = {r.entry.number: r for r in read_trail(life.repository, life.chain()[-1]) if r.entry is not None}
+    told = {r.entry.number: r for r in read_trail(life.git, life.chain()[-1]) if r.entry is not None}
     identity = life.entry(OWING).debts[0].approval_id
     assert [told[n].owed for n in range(4, 8)] == [(), (identity,), (), ()]
     assert [(v.use.via, v.result) for v in told[OWING].approvals] == [(Via.BREAK_GLASS, "good")]
     assert [(s.settlement.principal, s.result) for s in told[SETTLING].settlements] == [("ben@example.org", "good")]
     assert all(record.ok for record in told.values())
     forged = life.forge(SETTLING, Lie(settlement(principal="ada")))
-    shown = next(iter(read_trail(life.repository, forged)))
+    shown = next(iter(read_trail(life.git, forged)))
     assert ([s.result for s in shown.settlements], shown.ok) == ([MISMATCH], False)
 
 
@@ -227,9 +227,9 @@ def revocation(life: Life, number: int, who: str) -> Mapping[str, str]:
         created_at="2026-07-02T10:00:00Z",
         nonce="n",
     )
-    message = decision_message(decision, sign=signer(life.repository, life.keys[who]))
-    new = NewCommit(life.repository.commit(seen).tree, (seen,), person(who), message)
-    commit = life.repository.write_commit(new, signing_key=str(life.keys[who]))
+    message = decision_message(decision, sign=signer(life.git, life.keys[who]))
+    new = NewCommit(life.git.commit(seen).tree, (seen,), person(who), message)
+    commit = life.git.write_commit(new, signing_key=str(life.keys[who]))
     return {f"{revocations_prefix(CLUSTER)}{OTHER}": commit}
 
 

@@ -21,7 +21,7 @@ APPROVALS = approvals_prefix(CLUSTER)
 
 def signed(life: Life) -> dict[str, str]:
     """All approval branches; the newest names entry 12."""
-    return dict(life.repository.refs(APPROVALS))
+    return dict(life.git.refs(APPROVALS))
 
 
 def told(life: Life, head: str, **known: dict[str, str]) -> AuditReport:
@@ -31,8 +31,8 @@ def told(life: Life, head: str, **known: dict[str, str]) -> AuditReport:
 
 def life_anchor(life: Life):
     """As the command line does it."""
-    rule = life.project.config().cluster(None)
-    return lambda first: life.project.anchor(rule, first)
+    rule = life.repository.config().cluster(None)
+    return lambda first: life.repository.anchor(rule, first)
 
 
 def child_of(repository: GitRepository, parent: str, message: str = "x\n") -> str:
@@ -83,7 +83,7 @@ def test_an_approval_reveals_a_ledger_that_was_begun_anew(life: Life) -> None:
 
 
 def test_what_anybody_makes_up_stops_nobody(life: Life) -> None:
-    head, repository = life.chain()[-1], life.repository
+    head, repository = life.chain()[-1], life.git
     unsigned = child_of(repository, head)
     by_stranger = life.forge(14, Lie(saying(operation="mine"), signer="mallory"))
     other_cluster = life.forge(1, Lie(lambda e: replace(e, target=replace(e.target, cluster="heart"))))
@@ -119,7 +119,7 @@ def test_an_entry_of_another_copy_stops_nobody(life: Life) -> None:
     approval, statement = life.approval(next(iter(signed(life).values())))
     elsewhere = replace(statement, ledger_head=anew, target=replace(statement.target, repository="a copy"))
     documents = {
-        "not an approval": child_of(life.repository, anew),
+        "not an approval": child_of(life.git, anew),
         "not trusted": life.forge_approval(approval, replace(statement, ledger_head=anew), "mallory"),
         "of repository a copy": life.forge_approval(approval, elsewhere, "ada"),
     }
@@ -173,11 +173,11 @@ def test_an_apply_on_a_rewound_server_is_refused_although_its_own_notes_were_rew
     life.approve("ada", "graph.legacy")
     *_, before, head = life.chain()
     for ref in (LEDGER, f"refs/gitops/seen/{CLUSTER}"):
-        life.repository.update_refs([RefUpdate(ref, head, before)])
+        life.git.update_refs([RefUpdate(ref, head, before)])
     outcome = life.apply()
     assert "ledger_diverged" in [d.code for d in outcome.diagnostics if d.severity == "error"]
-    assert life.repository.resolve(LEDGER) == before
+    assert life.git.resolve(LEDGER) == before
     for ref in (LEDGER, f"refs/gitops/seen/{CLUSTER}"):
-        life.repository.update_refs([RefUpdate(ref, before, head)])
+        life.git.update_refs([RefUpdate(ref, before, head)])
     assert life.apply().ok
     assert life.audit(life.chain()[-1]).ok

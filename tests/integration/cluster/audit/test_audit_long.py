@@ -30,7 +30,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
 
 
 def counted(life: Life) -> Counted:
-    return Counted(life.repository.git_dir, environ=environment(life.home))
+    return Counted(life.git.git_dir, environ=environment(life.home))
 
 
 def reads(life: Life, number: int, since: int = 0) -> int:
@@ -42,7 +42,7 @@ def reads(life: Life, number: int, since: int = 0) -> int:
 
 
 def test_it_is_a_true_ledger(life: Life) -> None:
-    report = life.audit(life.repository.resolve(LEDGER) or "")
+    report = life.audit(life.git.resolve(LEDGER) or "")
     assert (report.findings, report.notes, report.verified) == ((), (), ENTRIES)
 
 

@@ -86,7 +86,7 @@ def test_a_truncated_clone_is_not_judged(life: Life, tmp_path: Path) -> None:
 def test_a_lost_object_is_a_finding(life: Life, tmp_path: Path) -> None:
     lost = tmp_path / "lost.git"
     shutil.copytree(life.home / "life.git", lost)
-    trees = [life.repository.commit(c).tree for c in life.chain()]
+    trees = [life.git.commit(c).tree for c in life.chain()]
     for tree in trees[4:]:
         (lost / "objects" / tree[:2] / tree[2:]).unlink(missing_ok=True)
     report = life.audit(life.chain()[-1], opened(lost))
@@ -98,17 +98,17 @@ def test_a_lost_object_is_a_finding(life: Life, tmp_path: Path) -> None:
 
 
 def test_a_branch_that_is_no_ledger_is_a_finding(life: Life) -> None:
-    report = life.audit(life.repository.resolve(MAIN) or "")
+    report = life.audit(life.git.resolve(MAIN) or "")
     assert report.finding is not None
     assert (report.finding.number, report.finding.code) == (1, "ledger_entry_invalid")
-    shown = list(read_trail(life.repository, life.repository.resolve(MAIN) or ""))
+    shown = list(read_trail(life.git, life.git.resolve(MAIN) or ""))
     assert {(record.entry, record.signature) for record in shown} == {(None, "ledger_entry_invalid")}
 
 
 def test_the_log_goes_on_behind_an_entry_that_cannot_be_read(life: Life) -> None:
     forged = life.forge(3, Lie(files={ENTRY: b"{}"}))
     above = life.forge(4, Lie(saying(previous=forged)))
-    shown = list(read_trail(life.repository, above))
+    shown = list(read_trail(life.git, above))
     assert [(r.entry is None, r.signature) for r in shown[1:]] == [
         (True, "ledger_entry_invalid"),
         (False, "good"),
@@ -195,5 +195,5 @@ def test_reading_takes_no_identity_and_a_lie_exits_with_1(
 
 
 def test_announcements_say_so(life: Life) -> None:
-    message = life.repository.commit(life.chain()[1]).message
+    message = life.git.commit(life.chain()[1]).message
     assert message.startswith("intent(brain): announces 2 graph operation(s), revision 1\n")

@@ -39,7 +39,7 @@ def test_what_lies_before_it_is_not_looked_at(life: Life) -> None:
 
 def test_an_entry_of_another_ledger_is_no_beginning(life: Life) -> None:
     chain = life.chain()
-    for since in (life.forge(6, Lie(saying(operation="other"))), life.repository.resolve(MAIN) or "", "ab" * 20):
+    for since in (life.forge(6, Lie(saying(operation="other"))), life.git.resolve(MAIN) or "", "ab" * 20):
         report = life.audit(chain[-1], scope=AuditScope(since=since))
         (finding,) = report.findings
         assert (finding.number, finding.code, report.verified) == (0, "ledger_diverged", 0)

@@ -16,6 +16,7 @@ from gitops.cluster.plan.plan import plan
 from gitops.compute.ticks.tick import Ticking, tick
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.repository.proposals import Proposal, earlier_folder, reversal, way_back
+from gitops.repository.repository import Candidate
 from tests.support.audited import CONFIG, MAIN, Life, declared, person
 from tests.support.cluster import codes
 from tests.support.memory_target import MemoryTarget
@@ -87,9 +88,8 @@ def rows(world: TargetWorld) -> dict[str, dict[str, object]]:
 
 def plan_back(life: Life, found: Proposal) -> PlanOutcome:
     """The plan of `gitops down --to`."""
-    position = life.project.position(life.rule())
-    made = life.project.workspace(life.rule(), found.base, position, tree=found.new, actor=None)
-    return plan(replace(made, undoes=True))
+    back = Candidate(found.base, tree=found.new, undoes=True)
+    return plan(life.repository.at(life.rule(), life.repository.position(life.rule()), back).workspace(None))
 
 
 def test_strategies_go_back_with_their_rows(tmp_path):
@@ -104,16 +104,16 @@ def test_strategies_go_back_with_their_rows(tmp_path):
     applied(life, world)
     assert rows(world).keys() == {"target_size", "burst"}
     outcome = plan_back(
-        life, way_back(life.project, life.rule(), earlier_folder(life.project, life.rule(), str(first)))
+        life, way_back(life.repository, life.rule(), earlier_folder(life.repository, life.rule(), str(first)))
     )
     assert outcome.plan is not None
     changed = {each.address.name: each.action.value for each in outcome.plan.changes}
     assert changed == {"target_size": "update", "burst": "delete"}
     assert [each.undo for each in outcome.plan.undoings] == [Undo.COMPLETE] * 2
     assert (codes(outcome), outcome.plan.approvals_required) == ([], ())
-    found, _ = reversal(life.project, life.rule(), str(first + 1), person("dora"))
+    found, _ = reversal(life.repository, life.rule(), str(first + 1), person("dora"))
     new = NewCommit(found.new, (found.base,), person("dora"), found.message)
-    commit = life.repository.write_commit(new, signing_key=str(life.keys["dora"]))
+    commit = life.git.write_commit(new, signing_key=str(life.keys["dora"]))
     life.remote.push([RefUpdate(MAIN, found.base or ZERO, commit)])
     applied(life, world)
     assert rows(world) == small

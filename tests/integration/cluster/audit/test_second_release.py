@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gitops.cluster.audit.verb import audit
-from gitops.repository.wiring.local import open_commit_tree
+from gitops.repository.wiring.git import open_commit_tree
 from tests.support.git_fixture import opened, run
 from tests.support.loop import CLUSTER, LEDGER
 from tests.support.pages import ROOT

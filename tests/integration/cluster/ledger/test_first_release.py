@@ -166,10 +166,8 @@ def test_the_next_run_goes_on_from_there_and_the_audit_stays_good(name: str, tmp
 def test_where_its_cluster_is_is_guarded_from_now_on(moved: str, tmp_path: Path) -> None:
     """The first release did not record the storage: it is what the commit declares that it applied last."""
     life = old_life("interrupted", tmp_path)
-    rules = life.repository.read(life.repository.commit(life.project.head_of(MAIN) or "").tree, "gitops.yaml") or b""
-    cluster = life.repository.read(
-        life.repository.commit(life.project.head_of(MAIN) or "").tree, "cluster/cluster.yaml"
-    )
+    rules = life.git.read(life.git.commit(life.repository.head_of(MAIN) or "").tree, "gitops.yaml") or b""
+    cluster = life.git.read(life.git.commit(life.repository.head_of(MAIN) or "").tree, "cluster/cluster.yaml")
     edited = {
         "environment": {"gitops.yaml": rules.replace(b"environment: production", b"environment: other")},
         "storage": {"cluster/cluster.yaml": (cluster or b"").replace(b"graphs:", b"storage: elsewhere\ngraphs:")},

@@ -27,7 +27,7 @@ def _life(folder: Path) -> Life:
 def test_a_foreign_history_is_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     life = _life(tmp_path)
     life.approve("ada", "graph.legacy")
-    push_junk(Path(life.repository.git_dir), _BRANCHES, _COMMITS)
+    push_junk(Path(life.git.git_dir), _BRANCHES, _COMMITS)
     read: Counter[str] = Counter()
     commit = GitRepository.commit
 
@@ -36,7 +36,7 @@ def test_a_foreign_history_is_not_walked(tmp_path: Path, monkeypatch: pytest.Mon
         return commit(self, commit_id)
 
     monkeypatch.setattr(GitRepository, "commit", counted)
-    ledger = life.ledger(life.project.config().cluster(None))
+    ledger = life.ledger(life.repository.config().cluster(None))
     ledger.view()
     read.clear()
     listing = ledger.approvals()
@@ -57,7 +57,7 @@ def test_a_chain_beyond_the_bound_is_unread_and_still_contradicts(
     life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy")})
     life.apply()
     chain = life.chain()
-    store, old = life.repository, chain[-3]
+    store, old = life.git, chain[-3]
     monkeypatch.setattr(evidence, "MOST_STEPS", steps)
     ledger = WitnessedLedger(CLUSTER, old, LedgerEntries(store, old), lambda _: None)
     found = verify_witness(store, chain[-1], ledger)

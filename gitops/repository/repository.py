@@ -6,10 +6,9 @@ the cluster folder of a request is read from git objects, as it would be after m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 
 from gitops.cluster.approvals.counting import CountedCommits
 from gitops.cluster.approvals.decisions import open_debts
@@ -45,39 +44,66 @@ _ROOT = "root:"
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectTools:
-    """What a project is built with.
+class Candidate:
+    """What could be applied: a commit, or the root `tree` that merging it into `target` gives.
 
-    `stores` opens the stores of a cluster: its ledger on a branch, its graphs under the operator's root; further arguments are
-    the declared storage, or None, and the name under which its graphs are kept. `ledger` opens only the ledger. `cache` lives as
-    long as the project: it lets one run plan many requests without compiling again what they have in common. `compiler` gives
-    the digest of the sources that read and compile, None if it is not known. `relist` has
-    `remote` list its refs again. `forge_kind` is the forge in use, empty if it is not known; `open_target` that of workspaces.
+    `ref` is the branch that it is for, None for that of the cluster. `undoes` says that it takes changes back.
     """
 
-    store: GitStore
-    remote: GitRemote
-    stores: Callable[[ClusterRule, str | None, str], Stores]
-    ledger: Callable[[ClusterRule], LedgerStore]
-    open_tree: Callable[[GitReader, str, str], ContentTree]
-    provider: ProviderFactory
-    clock: Clock
-    ids: IdSource
-    faults: Faults
-    cache: CompileCache | None = None
-    compiler: Callable[[], str | None] = lambda: None
-    relist: Callable[[], bool] = lambda: False
-    forge_kind: str = ""
-    open_target: OpenTarget | None = None
+    commit: str
+    tree: str | None = None
+    target: str | None = None
+    ref: str | None = None
+    undoes: bool = False
 
 
-class Project:
-    """A repository with `gitops.yaml`."""
+class Repository(ABC):
+    """A repository with `gitops.yaml`: its objects, its remote, and the ledgers and graphs of its clusters.
 
-    def __init__(self, tools: ProjectTools, default_ref: str) -> None:
-        """`default_ref` is the full name of the branch that `gitops.yaml` is read from."""
-        self.tools = tools
+    `default_ref` is the full name of the branch that `gitops.yaml` is read from. `cache` lives as long as this object: it lets
+    one run plan many requests without compiling again what they have in common. `forge_kind` is the forge in use, empty if it is
+    not known; `open_target` is that of workspaces.
+    """
+
+    def __init__(
+        self,
+        git: GitStore,
+        remote: GitRemote,
+        default_ref: str,
+        open_tree: Callable[[GitReader, str, str], ContentTree],
+        provider: ProviderFactory,
+        clock: Clock,
+        ids: IdSource,
+        faults: Faults,
+    ) -> None:
+        """`open_tree` reads a cluster folder, given its tree id and its path."""
+        self.git = git
+        self.remote = remote
         self.default_ref = default_ref
+        self.open_tree = open_tree
+        self.provider = provider
+        self.clock = clock
+        self.ids = ids
+        self.faults = faults
+        self.cache: CompileCache | None = None
+        self.forge_kind = ""
+        self.open_target: OpenTarget | None = None
+
+    @abstractmethod
+    def stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:
+        """The ledger of a cluster on its branch, and its graphs in a declared storage; they are kept under the name `home`."""
+
+    @abstractmethod
+    def ledger(self, rule: ClusterRule) -> LedgerStore:
+        """The ledger of a cluster on its branch."""
+
+    def compiler(self) -> str | None:
+        """Digest of the sources that read and compile, None if it is not known."""
+        return None
+
+    def relist(self) -> bool:
+        """Have the remote list its refs again; False if it does so each time."""
+        return False
 
     def head_of(self, ref: str) -> str | None:
         """The commit that a ref of the remote is at, fetched if it is missing here; None if there is no such ref."""
@@ -85,7 +111,7 @@ class Project:
 
     def config(self) -> BotConfig:
         """`gitops.yaml` at the head of the default branch. Raises GitopsError `bot_config_invalid`."""
-        head, store = self.head_of(self.default_ref), self.tools.store
+        head, store = self.head_of(self.default_ref), self.git
         content = None if head is None else store.read(store.commit(head).tree, CONFIG_FILE)
         if content is None:
             where = self.default_ref.removeprefix("refs/heads/")
@@ -104,12 +130,12 @@ class Project:
         """
         # Where refs are listed once, a branch and the ledgers are listed together.
         config = config or self.config()
-        return clusters_in_force(config, newest_entries(self.tools.store, self.fetch_refs(LEDGERS.rstrip("/"))))
+        return clusters_in_force(config, newest_entries(self.git, self.fetch_refs(LEDGERS.rstrip("/"))))
 
     def fetch_refs(self, *names: str) -> Mapping[str, str]:
         """The refs of the remote with one of these names or below it, their commits fetched. Raises RemoteError."""
-        refs, store = self.tools.remote.refs(*names), self.tools.store
-        self.tools.remote.fetch([ref for ref, head in refs.items() if store.resolve(head) is None])
+        refs, store = self.remote.refs(*names), self.git
+        self.remote.fetch([ref for ref, head in refs.items() if store.resolve(head) is None])
         return refs
 
     def target(
@@ -131,7 +157,7 @@ class Project:
             anchor = self.head_of(rule.ref) or commit
             if anchor is None:
                 raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
-            repository = _ROOT + self.tools.store.commits_between(None, anchor, first_parent=True)[-1].id
+            repository = _ROOT + self.git.commits_between(None, anchor, first_parent=True)[-1].id
         return ClusterTarget(repository, rule.name, rule.environment, rule.ref, rule.path)
 
     def recorded_target(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> ClusterTarget:
@@ -140,7 +166,7 @@ class Project:
 
     def declared_storage(self, tree: str, path: str) -> str | None:
         """The storage that the cluster folder `path` of a root tree declares; see `declared_storage`."""
-        store, open_tree = self.tools.store, self.tools.open_tree
+        store, open_tree = self.git, self.open_tree
         return declared_storage(store, tree, path, lambda reader, folder: open_tree(reader, folder, path))
 
     def anchor(self, rule: ClusterRule, first: VerifiedEntry) -> None:
@@ -148,7 +174,7 @@ class Project:
 
         Raises IntegrityError `ledger_diverged`, GitopsError `shallow_repository`.
         """
-        source, store = first.entry.source, self.tools.store
+        source, store = first.entry.source, self.git
         # A cluster that moved to another branch began on the one that declared it before, which need not be part of the new one.
         heads = [head for ref in dict.fromkeys((rule.ref, self.default_ref)) if (head := self.head_of(ref)) is not None]
         if source is None or not any(store.is_ancestor(source.commit, head) for head in heads):
@@ -160,12 +186,12 @@ class Project:
 
     def position(self, rule: ClusterRule) -> LedgerPosition:
         """What the ledger of a cluster records now. Raises RemoteError."""
-        view = self.tools.ledger(rule).view()
+        view = self.ledger(rule).view()
         entry = view.entry
         if entry is None:
             return LedgerPosition()
-        open_tree = self.tools.open_tree
-        scope = recorded_scope(self.tools.store, entry, lambda store, tree: open_tree(store, tree, entry.target.path))
+        open_tree = self.open_tree
+        scope = recorded_scope(self.git, entry, lambda store, tree: open_tree(store, tree, entry.target.path))
         if scope.target.cluster != rule.name:
             detail = f"the ledger of {rule.name} goes on as {scope.target.cluster}"
             raise GitopsError(Code.CLUSTER_CLOSED, detail, path=rule.name)
@@ -176,9 +202,7 @@ class Project:
         waiting = waiting_origins(entry)
         # In no digest of the state is where a cluster is declared, and a refresh lists no changes: its entry carries the origins.
         applied_all &= not any(address.kind is Kind.CLUSTER for origin in waiting for address in origin.resources)
-        converged = (
-            applied_all and view.trust is not None and not trust_waits(self.tools.store, source, view.trust.digest)
-        )
+        converged = applied_all and view.trust is not None and not trust_waits(self.git, source, view.trust.digest)
         return LedgerPosition(
             head=view.head,
             applied=source,
@@ -193,11 +217,11 @@ class Project:
 
     def scope_waits(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> bool:
         """Whether a cluster is declared elsewhere than its ledger records it, on its branch as it is now. Raises GitopsError."""
-        store, scope, applied = self.tools.store, position.scope, position.applied
+        store, scope, applied = self.git, position.scope, position.applied
         commit = self.head_of(rule.ref) or applied
         if scope is None or applied is None or commit is None:
             return False
-        folder, storage = folder_at(self, rule, commit, position, config=config, in_place=False), scope.storage
+        folder, storage = self.folder(rule, position, Candidate(commit), config, in_place=False), scope.storage
 
         def file(root: str, path: str) -> bytes | None:
             tree = store.subtree(root, path)
@@ -206,31 +230,31 @@ class Project:
         before = file(store.commit(applied).tree, rule.path)
         if not position.converged or file(folder.root, folder.rule.path) != before:
             storage = self.declared_storage(folder.root, folder.rule.path)
-        return declared_scope(self, folder, scope, storage) != scope
+        return self.declared_scope(folder, scope, storage) != scope
 
     def fetch_commits(self, *commits: str) -> None:
         """Fetch those commits that are missing here, by their ids. Raises GitopsError `git_object_missing`, RemoteError."""
-        missing = [commit for commit in commits if self.tools.store.resolve(commit) is None]
+        missing = [commit for commit in commits if self.git.resolve(commit) is None]
         if missing:
-            self.tools.remote.fetch(missing)
+            self.remote.fetch(missing)
         for commit in missing:
-            if self.tools.store.resolve(commit) is None:
+            if self.git.resolve(commit) is None:
                 raise GitopsError(Code.GIT_OBJECT_MISSING, f"the remote does not have commit {commit[:12]}")
 
     def fetch_heads(self, requests: Iterable[ChangeRequest]) -> None:
         """Fetch the heads of requests that are missing here. One may stay missing: the branch of a fork can be deleted."""
-        missing = [head_ref(r) for r in requests if self.tools.store.resolve(r.head) is None]
+        missing = [head_ref(r) for r in requests if self.git.resolve(r.head) is None]
         try:
-            self.tools.remote.fetch(missing)
+            self.remote.fetch(missing)
         except RemoteError:
             # One missing ref fails the fetch of all.
             for ref in missing if len(missing) > 1 else ():
                 with suppress(RemoteError):
-                    self.tools.remote.fetch([ref])
+                    self.remote.fetch([ref])
 
     def has_head(self, request: ChangeRequest) -> bool:
         """Whether the head of a request is here."""
-        return self.tools.store.resolve(request.head) is not None
+        return self.git.resolve(request.head) is not None
 
     def has_moved(self, request: ChangeRequest, *also: str) -> bool:
         """Whether the remote has another head of a request now; False where it no longer has the ref.
@@ -238,80 +262,143 @@ class Project:
         `also` are refs that the caller needs next: one conversation lists all.
         """
         ref = head_ref(request)
-        return self.tools.remote.refs(ref, *also).get(ref, request.head) != request.head
+        return self.remote.refs(ref, *also).get(ref, request.head) != request.head
 
-    def workspace_of_request(
-        self,
-        rule: ClusterRule,
-        request: ChangeRequest,
-        position: LedgerPosition,
-        *,
-        known: Callable[[], KnownOrigins] | None = None,
-        config: BotConfig | None = None,
-        actor: str | None,
-    ) -> Workspace:
-        """A cluster as a change request would merge now: the tree of the merge, named by the head of the request.
+    def merging(self, request: ChangeRequest) -> Candidate:
+        """A change request as it would merge now: the tree of the merge, named by the head of the request.
 
-        Raises GitopsError `request_conflict`, `request_head_moved`, and like `workspace`.
+        Raises GitopsError `request_conflict`, `request_head_moved`.
         """
-        store, target = self.tools.store, self.head_of(request.target)
+        git, target = self.git, self.head_of(request.target)
         self.fetch_heads([request])
         if not self.has_head(request):
             detail = f"request {request.number} has moved on from {request.head[:12]}"
             raise GitopsError(Code.REQUEST_HEAD_MOVED, detail)
         tree = None
         if target is not None:
-            merged = store.merge(target, request.head)
+            merged = git.merge(target, request.head)
             if merged.tree is None:
                 detail = f"request {request.number} conflicts with its target in {', '.join(merged.conflicts[:5])}"
                 raise GitopsError(Code.REQUEST_CONFLICT, detail)
             tree = merged.tree
-        workspace = self.workspace(
-            rule,
-            request.head,
-            position,
-            target=target,
-            tree=tree,
-            ref=request.target,
-            known=known,
-            config=config,
-            actor=actor,
-        )
-        return replace(workspace, undoes=takes_back(store, target, request.head))
+        return Candidate(request.head, tree, target, request.target, takes_back(git, target, request.head))
 
-    def workspace(
+    def folder(
+        self, rule: ClusterRule, position: LedgerPosition, candidate: Candidate, config: BotConfig, *, in_place: bool
+    ) -> ClusterFolder:
+        """The folder that a candidate declares for a cluster, or with `in_place` the one that is in force.
+
+        Of a cluster that was taken out it is the folder that was applied last: nothing but the cluster itself changes. Raises
+        GitopsError `cluster_not_found`, `bot_config_invalid`.
+        """
+        git, commit, ref = self.git, candidate.commit, candidate.ref or rule.ref
+        root = candidate.tree or git.commit(commit).tree
+        content = git.read(root, CONFIG_FILE) if ref == self.default_ref else None
+        declaring = config if content is None else parse_bot_config(content)
+        declared = declared_rule(declaring, rule.name)
+        chosen = rule if in_place or declared is None else declared
+        if declared is None and not in_place and position.applied is not None:
+            commit, root = position.applied, git.commit(position.applied).tree
+        elif chosen.ref != ref:
+            head = self.head_of(chosen.ref)
+            if head is None:
+                raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {chosen.branch} does not exist", path=rule.name)
+            commit, root = head, git.commit(head).tree
+        tree = git.subtree(root, chosen.path)
+        if tree is None:
+            detail, fix = f"{commit[:12]} has no folder {chosen.path}", _WITHOUT_FOLDER
+            if in_place and content is not None and (declared is None or declared.path != chosen.path):
+                detail += (
+                    f"; that it is {'taken out' if declared is None else f'at {declared.path}'} waits for an approval"
+                )
+                fix = f"have it approved: gitops approve {cluster_address(rule.name)} --cluster {rule.name}"
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, path=rule.name, fix=fix)
+        return ClusterFolder(chosen, commit, root, tree, declaring, declared)
+
+    def declared_scope(
+        self, folder: ClusterFolder, scope: ClusterScope | None, storage: str | None
+    ) -> ClusterScope | None:
+        """Where a cluster is declared, whose folder declares `storage`; None where it was taken out."""
+        declared = folder.declared
+        if declared is None:
+            return None
+        if (declared.path, declared.ref) != (folder.rule.path, folder.rule.ref):
+            storage = self.declared_storage(folder.root, declared.path)
+        recorded = None if scope is None else scope.target.repository
+        target = self.target(declared, folder.commit, folder.declaring, recorded)
+        return ClusterScope(target, storage, declared.name if scope is None else scope.home)
+
+    def at(
         self,
         rule: ClusterRule,
-        commit: str,
         position: LedgerPosition,
+        candidate: Candidate,
         *,
-        target: str | None = None,
-        tree: str | None = None,
-        ref: str | None = None,
         in_place: bool = False,
         known: Callable[[], KnownOrigins] | None = None,
         config: BotConfig | None = None,
-        actor: str | None,
-    ) -> Workspace:
-        """The workspace of a cluster at a commit for branch `ref`, or at a root `tree` that merging it into `target` gives.
+    ) -> ClusterAt:
+        """A cluster as a candidate declares it, or with `in_place` where the ledger has it, whatever is declared.
 
-        The branch is that of the cluster, if none is given. The folder is that which the commit declares for the cluster; with
-        `in_place` that of the ledger, whatever is declared. `known` is asked for the origins of commits if an approval depends on
-        them; else they are those that the server recorded. Raises GitopsError if what the commit holds cannot be used.
+        `known` is asked for the origins of commits if an approval depends on them; else they are those that the server recorded.
+        `config` is `gitops.yaml` of the default branch, if the caller has read it. Raises GitopsError if what the commit holds
+        cannot be used, such as a folder with links or submodules.
         """
-        config, root = config or self.config(), tree or self.tools.store.commit(commit).tree
-        folder = folder_at(self, rule, commit, position, root=root, ref=ref, config=config, in_place=in_place)
-        heads, check = [commit, target], not in_place
-        return cluster_at(
-            self, rule, folder, position, root=root, heads=heads, known=known, config=config, check=check
-        ).workspace(actor)
+        git, config = self.git, config or self.config()
+        folder, scope = self.folder(rule, position, candidate, config, in_place=in_place), position.scope
+        plain = require_plain(git, folder.tree, folder.rule.path, position.plain_folder(self.compiler()))
+        files, declared, new = trust_at(git, folder.root), folder.declared, None
+        root = candidate.tree or git.commit(candidate.commit).tree
+        if declared is None and scope is not None:
+            new = successor(config, folder.declaring, scope, lambda path: self.declared_storage(root, path))
+        return ClusterAt(
+            repository=self,
+            rule=rule,
+            folder=folder,
+            plain=plain,
+            position=position,
+            config=config,
+            target=scope.target if scope else self.target(rule, folder.commit, folder.declaring),
+            trust_files=files,
+            trust=trust_root(files),
+            origins=self._origins(rule, position, candidate, folder, files, known),
+            successor=new,
+            forge=position.forge_kind or self.forge_kind,
+            undoes=candidate.undoes,
+            check=not in_place,
+        )
 
-    def accepted_schema(
-        self, rule: ClusterRule, graph: str, digest: str, position: LedgerPosition | None = None
-    ) -> bytes | None:
-        """The schema text of a graph that the ledger recorded with this digest, where git has it."""
-        head, store = (position or self.position(rule)).head, self.tools.store
-        return recorded_schema(store, head, graph, digest, self.tools.open_tree)
+    def _origins(
+        self,
+        rule: ClusterRule,
+        position: LedgerPosition,
+        candidate: Candidate,
+        folder: ClusterFolder,
+        files: Mapping[str, bytes],
+        known: Callable[[], KnownOrigins] | None,
+    ) -> Origins | None:
+        """The origins of what is not applied; before the first entry nothing is gated."""
+        git, trust, applied, scope = self.git, position.trust, position.applied, position.scope
+        if applied is None or trust is None:
+            return None
+        known = known or (lambda: KnownOrigins(recorded_pushes(git, self.head_of(PUSHES), trust), missing=NOT_RECORDED))
+        elsewhere = scope is not None and (
+            folder.declared is None
+            or rule_at_place(folder.declared) != rule_at_place(rule)
+            or folder.declaring.repository not in (None, scope.target.repository)
+        )
+        # A cluster of another branch is moved by commits of the one with `gitops.yaml`.
+        declaring = self.head_of(self.default_ref) if elsewhere and rule.ref != self.default_ref else None
+        heads = (candidate.commit, candidate.target, folder.commit, declaring)
+        reached = tuple(head for head in heads if head is not None)
+        tree = candidate.tree or git.commit(candidate.commit).tree
+        unapplied = Unapplied(applied, reached, trust, self.clock.now(), None if declaring else tree)
+        counted = CountedCommits(git, (rule.path, folder.rule.path), files, self.open_tree)
+        return Origins(counted, unapplied, known, position.origins)
+
+    def accepted_schema(self, graph: str, digest: str, entry: str | None) -> bytes | None:
+        """The schema text of a graph that the ledger up to an entry recorded with this digest, where git has it."""
+        return recorded_schema(self.git, entry, graph, digest, self.open_tree)
 
     def ledger_head(self, rule: ClusterRule) -> str:
         """The newest ledger entry, with its objects here. Raises GitopsError `ledger_missing`."""
@@ -341,59 +428,6 @@ class ClusterFolder:
     declared: ClusterRule | None
 
 
-def folder_at(
-    project: Project,
-    rule: ClusterRule,
-    commit: str,
-    position: LedgerPosition,
-    *,
-    root: str | None = None,
-    ref: str | None = None,
-    config: BotConfig,
-    in_place: bool,
-) -> ClusterFolder:
-    """The folder that a commit for branch `ref` declares for a cluster, or with `in_place` the one that is in force.
-
-    `root` is the root tree of merging the commit, if it is not merged. Of a cluster that was taken out it is the folder that was
-    applied last: nothing but the cluster itself changes. Raises GitopsError `cluster_not_found`, `bot_config_invalid`.
-    """
-    store, ref = project.tools.store, ref or rule.ref
-    root = root or store.commit(commit).tree
-    content = store.read(root, CONFIG_FILE) if ref == project.default_ref else None
-    declaring = config if content is None else parse_bot_config(content)
-    declared = declared_rule(declaring, rule.name)
-    chosen = rule if in_place or declared is None else declared
-    if declared is None and not in_place and position.applied is not None:
-        commit, root = position.applied, store.commit(position.applied).tree
-    elif chosen.ref != ref:
-        head = project.head_of(chosen.ref)
-        if head is None:
-            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {chosen.branch} does not exist", path=rule.name)
-        commit, root = head, store.commit(head).tree
-    tree = store.subtree(root, chosen.path)
-    if tree is None:
-        detail, fix = f"{commit[:12]} has no folder {chosen.path}", _WITHOUT_FOLDER
-        if in_place and content is not None and (declared is None or declared.path != chosen.path):
-            detail += f"; that it is {'taken out' if declared is None else f'at {declared.path}'} waits for an approval"
-            fix = f"have it approved: gitops approve {cluster_address(rule.name)} --cluster {rule.name}"
-        raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, path=rule.name, fix=fix)
-    return ClusterFolder(chosen, commit, root, tree, declaring, declared)
-
-
-def declared_scope(
-    project: Project, folder: ClusterFolder, scope: ClusterScope | None, storage: str | None
-) -> ClusterScope | None:
-    """Where a cluster is declared, whose folder declares `storage`; None where it was taken out."""
-    declared = folder.declared
-    if declared is None:
-        return None
-    if (declared.path, declared.ref) != (folder.rule.path, folder.rule.ref):
-        storage = project.declared_storage(folder.root, declared.path)
-    recorded = None if scope is None else scope.target.repository
-    target = project.target(declared, folder.commit, folder.declaring, recorded)
-    return ClusterScope(target, storage, declared.name if scope is None else scope.home)
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterAt:
     """A cluster at a commit, and what its branch ledger adds to a run there: the `Governance` of a workspace.
@@ -403,7 +437,7 @@ class ClusterAt:
     first entry, when nothing is gated. `check` refuses a declared storage that may not be used, also while another is in force.
     """
 
-    project: Project
+    repository: Repository
     rule: ClusterRule
     folder: ClusterFolder
     plain: ComparedFolder
@@ -415,6 +449,7 @@ class ClusterAt:
     origins: Origins | None
     successor: str | None
     forge: str
+    undoes: bool
     check: bool
     seen_elsewhere: Callable[[Change, Seen | None], Seen | None] = lambda _, recorded: recorded
 
@@ -443,8 +478,8 @@ class ClusterAt:
 
     def knows_origins(self) -> bool:
         """Whether origins can be known here; a clone of a repository on a hosted forge leaves them to the bot."""
-        tools = self.project.tools
-        return bool(tools.forge_kind) or any(map(tools.remote.refs, (PUSHES, "refs/gitops/requests")))
+        repository = self.repository
+        return bool(repository.forge_kind) or any(map(repository.remote.refs, (PUSHES, "refs/gitops/requests")))
 
     def touched(self) -> bool:
         """Whether a commit since the newest entry changes the cluster, even if another takes it back."""
@@ -452,7 +487,7 @@ class ClusterAt:
 
     def changed_files(self, tree: str) -> tuple[str, ...]:
         """The files of the cluster folder that differ from another tree of it."""
-        return changed_paths(self.project.tools.store, tree, self.folder.tree)
+        return changed_paths(self.repository.git, tree, self.folder.tree)
 
     def recorded(self, view: LedgerView) -> ClusterScope | None:
         """Where the newest entry of a view records the cluster; entries of the first release do not say all of it."""
@@ -460,18 +495,18 @@ class ClusterAt:
 
     def declares(self, storage: str | None) -> ClusterScope | None:
         """Where the cluster is declared, whose folder declares this storage; None where it was taken out."""
-        return declared_scope(self.project, self.folder, self.scope, storage)
+        return self.repository.declared_scope(self.folder, self.scope, storage)
 
     def stores_at(self, scope: ClusterScope) -> Stores:
         """The stores of a place."""
-        return self.project.tools.stores(self.rule, scope.storage, scope.home)
+        return self.repository.stores(self.rule, scope.storage, scope.home)
 
     def open_stores(self, declared: str | None) -> Stores:
         """The stores where the ledger records the cluster, before that where it is declared; `declared` is that storage.
 
         Raises GitopsError, also `git_object_missing` where the storage in force is unknown.
         """
-        rule, scope, stores = self.rule, self.scope, self.project.tools.stores
+        rule, scope, stores = self.rule, self.scope, self.repository.stores
         if scope is None:
             return stores(rule, declared, rule.name)
         if self.check and declared != scope.storage:
@@ -486,7 +521,7 @@ class ClusterAt:
 
         Raises GitopsError for any other commit on top of the given view.
         """
-        entry, place, store = view.entry, self.folder.rule, self.project.tools.store
+        entry, place, store = view.entry, self.folder.rule, self.repository.git
         if entry is None:
             self._admit_first()
             return
@@ -509,7 +544,7 @@ class ClusterAt:
 
     def _admit_first(self) -> None:
         """A new ledger takes its first rules from no merge alone: they are in force in another ledger, if there is one."""
-        others = [self.project.position(other) for other in self.project.clusters(self.config)]
+        others = [self.repository.position(other) for other in self.repository.clusters(self.config)]
         known = [each.trust for each in others if each.trust is not None and not (each.scope and each.scope.closed)]
         if known and self.trust.digest not in {each.digest for each in known}:
             detail = "no other ledger of the repository has the keys and rules of this commit in force"
@@ -517,93 +552,22 @@ class ClusterAt:
 
     def workspace(self, actor: str | None) -> Workspace:
         """The workspace of the cluster."""
-        tools, folder, position = self.project.tools, self.folder, self.position
-        tree = tools.open_tree(tools.store, folder.tree, folder.rule.path)
+        repository, folder, position = self.repository, self.folder, self.position
+        tree = repository.open_tree(repository.git, folder.tree, folder.rule.path)
         made = Workspace(
             tree=tree,
             config_dir=folder.rule.path,
             open_stores=self.open_stores,
-            provider=tools.provider,
-            clock=tools.clock,
-            ids=tools.ids,
+            provider=repository.provider,
+            clock=repository.clock,
+            ids=repository.ids,
             actor=actor,
             governance=self,
-            accepted_schema=lambda graph, digest: self.project.accepted_schema(self.rule, graph, digest, position),
-            faults=tools.faults,
-            open_target=tools.open_target,
-            hints=None if tools.cache is None else Hints(tree, tools.cache),
-            vouched=position.vouched(tree, tools.compiler(), self.plain),
+            accepted_schema=lambda graph, digest: repository.accepted_schema(graph, digest, position.head),
+            faults=repository.faults,
+            open_target=repository.open_target,
+            hints=None if repository.cache is None else Hints(tree, repository.cache),
+            vouched=position.vouched(tree, repository.compiler(), self.plain),
+            undoes=self.undoes,
         )
         return by_rule(made, self.config.apply)
-
-
-def cluster_at(
-    project: Project,
-    rule: ClusterRule,
-    folder: ClusterFolder,
-    position: LedgerPosition,
-    *,
-    root: str,
-    heads: Sequence[str | None],
-    known: Callable[[], KnownOrigins] | None,
-    config: BotConfig,
-    check: bool,
-) -> ClusterAt:
-    """The cluster of a folder, which is made of the commits `heads`; `root` is the tree that is applied next.
-
-    `known` is asked for the origins of commits if an approval depends on them; else they are those that the server recorded.
-    Raises GitopsError for a folder with links or submodules.
-    """
-    tools, scope, declared = project.tools, position.scope, folder.declared
-    plain = require_plain(tools.store, folder.tree, folder.rule.path, position.plain_folder(tools.compiler()))
-    files = trust_at(tools.store, folder.root)
-    elsewhere = scope is not None and (
-        declared is None
-        or rule_at_place(declared) != rule_at_place(rule)
-        or folder.declaring.repository not in (None, scope.target.repository)
-    )
-    new = None
-    if declared is None and scope is not None:
-        new = successor(config, folder.declaring, scope, lambda path: project.declared_storage(root, path))
-    return ClusterAt(
-        project=project,
-        rule=rule,
-        folder=folder,
-        plain=plain,
-        position=position,
-        config=config,
-        target=scope.target if scope else project.target(rule, folder.commit, folder.declaring),
-        trust_files=files,
-        trust=trust_root(files),
-        origins=_origins(project, (rule, folder), position, files, root, heads, known, elsewhere=elsewhere),
-        successor=new,
-        forge=position.forge_kind or tools.forge_kind,
-        check=check,
-    )
-
-
-def _origins(
-    project: Project,
-    where: tuple[ClusterRule, ClusterFolder],
-    position: LedgerPosition,
-    files: Mapping[str, bytes],
-    root: str,
-    heads: Sequence[str | None],
-    known: Callable[[], KnownOrigins] | None,
-    *,
-    elsewhere: bool,
-) -> Origins | None:
-    """The origins of what is not applied; before the first entry nothing is gated."""
-    (rule, folder), tools, trust, applied = where, project.tools, position.trust, position.applied
-    if applied is None or trust is None:
-        return None
-    known = known or (
-        lambda: KnownOrigins(recorded_pushes(tools.store, project.head_of(PUSHES), trust), missing=NOT_RECORDED)
-    )
-    paths = (rule.path, folder.rule.path)
-    counted = CountedCommits(tools.store, paths, files, partial(tools.open_tree, tools.store))
-    # A cluster of another branch is moved by commits of the one with `gitops.yaml`.
-    declaring = project.head_of(project.default_ref) if elsewhere and rule.ref != project.default_ref else None
-    reached = tuple(dict.fromkeys(head for head in (*heads, folder.commit, declaring) if head is not None))
-    unapplied = Unapplied(applied, reached, trust, tools.clock.now(), None if declaring else root)
-    return Origins(tools.store, unapplied, counted, known, position.origins)
