@@ -28,7 +28,7 @@ from gitops.cluster.model.change import Change, Seen
 from gitops.cluster.model.ledger import Authors, Origin, SourceRevision
 from gitops.cluster.model.scope import UNKNOWN_STORAGE, ClusterScope
 from gitops.cluster.model.trust import TrustRoot
-from gitops.cluster.session.workspace import OpenTarget, ProviderFactory, Stores, Workspace, by_rule
+from gitops.cluster.session.workspace import OpenTarget, Stores, Workspace, by_rule
 from gitops.core.clock import Clock, IdSource
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -71,7 +71,6 @@ class Repository(ABC):
         remote: GitRemote,
         default_ref: str,
         open_tree: Callable[[GitReader, str, str], ContentTree],
-        provider: ProviderFactory,
         clock: Clock,
         ids: IdSource,
         faults: Faults,
@@ -81,7 +80,6 @@ class Repository(ABC):
         self.remote = remote
         self.default_ref = default_ref
         self.open_tree = open_tree
-        self.provider = provider
         self.clock = clock
         self.ids = ids
         self.faults = faults
@@ -558,7 +556,6 @@ class ClusterAt:
             tree=tree,
             config_dir=folder.rule.path,
             open_stores=self.open_stores,
-            provider=repository.provider,
             clock=repository.clock,
             ids=repository.ids,
             actor=actor,

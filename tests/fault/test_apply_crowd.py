@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from gitops.cluster.apply.apply import apply
-from gitops.cluster.apply.provider import ClusterProvider
 from gitops.cluster.apply.refresh import import_cluster
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.ledger.documents import read_state
@@ -68,9 +67,7 @@ def workspace(home: Path, name: str) -> Workspace:
         return Stores(ledger, MemoryEngine(), lambda graph: f"memory/{graph}")
 
     tree = FolderTree(str(root), confined=True)
-    return Workspace(
-        tree, "cluster", stores, ClusterProvider, SystemClock(), RandomIds(), actor=name, workers=2, pid=os.getpid()
-    )
+    return Workspace(tree, "cluster", stores, SystemClock(), RandomIds(), actor=name, workers=2, pid=os.getpid())
 
 
 def put(home: Path, path: str, content: bytes) -> None:

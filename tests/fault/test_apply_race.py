@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from gitops.cluster.apply.apply import apply
-from gitops.cluster.apply.provider import ClusterProvider
 from gitops.cluster.apply.refresh import import_cluster
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.ledger.branch import BranchLedger
@@ -106,7 +105,7 @@ class Race:
             return Stores(ledger, MemoryEngine(), lambda graph: f"memory/{graph}")
 
         tree = FolderTree(str(root), confined=True)
-        return Workspace(tree, "cluster", stores, ClusterProvider, SystemClock(), RandomIds(), actor=self.name)
+        return Workspace(tree, "cluster", stores, SystemClock(), RandomIds(), actor=self.name)
 
     def edit(self, turn: int) -> None:
         """Change what this process may change, in a way that another process does not undo."""

@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gitops.cluster.apply.apply import apply
-from gitops.cluster.apply.provider import ClusterProvider
 from gitops.cluster.apply.refresh import import_cluster, refresh
 from gitops.cluster.approvals.documents import read_approval, read_statement, statement_message, write_approval
 from gitops.cluster.approving.approve import ApprovalPublisher, sign_approval
@@ -103,9 +102,7 @@ class LifeRepository(Repository):
     """The repository of a life, whose graphs are in memory."""
 
     def __init__(self, life: Life) -> None:
-        super().__init__(
-            life.git, life.remote, MAIN, open_commit_tree, ClusterProvider, life.clock, life.ids, life.faults
-        )
+        super().__init__(life.git, life.remote, MAIN, open_commit_tree, life.clock, life.ids, life.faults)
         self.life = life
 
     def stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:

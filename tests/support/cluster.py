@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from gitops.cluster.apply.apply import apply
-from gitops.cluster.apply.provider import ClusterProvider
 from gitops.cluster.apply.refresh import import_cluster, refresh
 from gitops.cluster.approving.approve import approve
 from gitops.cluster.config.folder import FolderTree
@@ -267,7 +266,6 @@ class Cluster:
             open_stores=lambda _storage: Stores(
                 self._ledger(faults or NoFaults()), self.engine, self.uri, reports=self.reports
             ),
-            provider=ClusterProvider,
             clock=self.clock,
             ids=self.ids,
             actor=actor,

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from gitops.cluster.apply.land import prepare_write, settle_run, settled_intents
 from gitops.cluster.apply.projection import check_target
+from gitops.cluster.apply.provider import ClusterProvider
 from gitops.cluster.apply.recover import INTERRUPTED, end_rolled_back, keep, settled, take_back
 from gitops.cluster.apply.run import Run
 from gitops.cluster.apply.runner import RunLimits, run_graph
@@ -17,7 +18,7 @@ from gitops.cluster.apply.serving import drain
 from gitops.cluster.apply.settle import Settlement, with_seen
 from gitops.cluster.changesets.runs import RunLog
 from gitops.cluster.model.address import Address, Kind
-from gitops.cluster.model.change import Action, Disposition, Effect
+from gitops.cluster.model.change import Action, Change, Disposition, Effect
 from gitops.cluster.model.changeset import (
     BLOCKING,
     ChangesetState,
@@ -47,7 +48,7 @@ from gitops.cluster.plan.layers import restricted
 from gitops.cluster.plan.leftovers import Interrupted, read_now, steps_left
 from gitops.cluster.plan.probe import was_restored
 from gitops.cluster.session.gate import accept_approvals
-from gitops.cluster.session.workspace import CRASHED, DISARMED, ClusterWork, Drain
+from gitops.cluster.session.workspace import CRASHED, DISARMED, Drain
 from gitops.core.cancel import CancelledError
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
@@ -59,6 +60,7 @@ from gitops.core.errors import BugError, ConflictError, GitopsError, RemoteError
 def carry_out(
     run: Run,
     *,
+    act: Callable[[ExecNode, Change], NodeResult] | None = None,
     results: dict[str, NodeResult] | None = None,
     at_barrier: Callable[[ExecNode], NodeResult] | None = None,
     armed: Collection[str] = (),
@@ -66,24 +68,12 @@ def carry_out(
 ) -> tuple[NodeResult, ...]:
     """Carry out the graph of a run; one result per node, in plan order.
 
-    `results` gets the result of each node when it has ended, `at_barrier` is what `run_graph` does with barriers, `armed` are
-    operations whose intents are durable already, and `sound` is how a look at a target ends that finds nothing against the run.
+    `act` carries out a node, by default with the provider. `results` gets the result of each node when it has ended, `at_barrier`
+    is what `run_graph` does with barriers, `armed` are operations whose intents are durable already, and `sound` is how a look at
+    a target ends that finds nothing against the run.
     """
-    current, workspace, stores = run.session, run.session.workspace, run.session.opened
-    provider = workspace.provider(
-        ClusterWork(
-            ledger=stores.ledger,
-            engine=stores.engine,
-            graph_uri=stores.graph_uri,
-            resources=current.desired.resources,
-            intents=run.intents,
-            read_source=workspace.tree.read,
-            faults=workspace.faults,
-            actor=workspace.actor,
-            cancel=workspace.cancel,
-            armed=armed,
-        )
-    )
+    current, workspace = run.session, run.session.workspace
+    act = act or ClusterProvider(current, run.intents, armed).apply
     changes = {change.address: change for change in run.plan.changes}
     crashed: list[str] = []
 
@@ -93,14 +83,14 @@ def carry_out(
         elif node.kind == TARGET:
             result = check_target(current, node, sound=sound)
         else:
-            result = provider.apply(node, changes[node.address])
+            result = act(node, changes[node.address])
         if result.facts.get(CRASHED):
             crashed.append(node.id)
         if results is not None:
             results[node.id] = result
         return result
 
-    log, workers, fail_fast = RunLog(), workspace.workers or stores.workers, workspace.fail_fast or run.atomic
+    log, workers, fail_fast = RunLog(), workspace.workers or current.opened.workers, workspace.fail_fast or run.atomic
     run.journal.run = log.record
     return run_graph(
         run.graph,

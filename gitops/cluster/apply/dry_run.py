@@ -12,7 +12,6 @@ approval that is revoked between the plan and the change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from gitops.cluster.apply.adopt import waiting_adoption
@@ -110,30 +109,28 @@ def _carry_out(run: Run, foreseen: Foreseen, started: list[ExecNode]) -> Ended:
 
     session, workspace = run.session, run.session.workspace
     refused = {refusal.path: refusal for refusal in graph_refusals(session, run.plan, foreseen.moving)}
-    dry = replace(workspace, provider=lambda _: _Looking(refused), on_event=to_all(note, workspace.on_event))
+    dry = replace(workspace, on_event=to_all(note, workspace.on_event))
     rehearsed = replace(run, session=replace(session, workspace=dry))
     dry_run = NodeOutcome.DRY_RUN
-    results = carry_out(rehearsed, at_barrier=lambda node: NodeResult(node.id, dry_run), sound=dry_run)
+    results = carry_out(
+        rehearsed,
+        act=lambda node, change: _look(node, change, refused.get(node.id)),
+        at_barrier=lambda node: NodeResult(node.id, dry_run),
+        sound=dry_run,
+    )
     return _settle(run, results)
 
 
-class _Looking:
-    """The provider of a dry run: a node fails if its graph refuses what it would do, and has no effect in any case."""
-
-    def __init__(self, refused: Mapping[str, GitopsError]) -> None:
-        self._refused = refused
-
-    def apply(self, node: ExecNode, change: Change) -> NodeResult:
-        """Say how the node would end."""
-        refusal = self._refused.get(node.id)
-        if refusal is None:
-            return NodeResult(node.id, NodeOutcome.DRY_RUN)
-        problems = Diagnostics()
-        # A restore keeps the code of the graph.
-        operation = rules_of(change.address).operation(change.action)
-        code = (operation and operation.refused) or refusal.code
-        problems.add(code, node.address, refusal.detail, fix=refusal.fix or remedy(refusal.code, node.address))
-        return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems))
+def _look(node: ExecNode, change: Change, refusal: GitopsError | None) -> NodeResult:
+    """How a node would end: it fails if its graph refuses what it would do, and has no effect in any case."""
+    if refusal is None:
+        return NodeResult(node.id, NodeOutcome.DRY_RUN)
+    problems = Diagnostics()
+    # A restore keeps the code of the graph.
+    operation = rules_of(change.address).operation(change.action)
+    code = (operation and operation.refused) or refusal.code
+    problems.add(code, node.address, refusal.detail, fix=refusal.fix or remedy(refusal.code, node.address))
+    return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems))
 
 
 def _settle(run: Run, results: tuple[NodeResult, ...]) -> Ended:

@@ -6,7 +6,7 @@ the intent was armed leaves it armed unless nothing can have happened; the next 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 
@@ -16,9 +16,11 @@ from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Intent
 from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.cluster.model.resource import restore_order
+from gitops.cluster.plan.landing import check_migration
+from gitops.cluster.plan.leftovers import out_of_cluster
 from gitops.cluster.plan.probe import seen_facts
-from gitops.cluster.session.session import RECORD_LIVE
-from gitops.cluster.session.workspace import CRASHED, DISARMED, ClusterWork
+from gitops.cluster.session.session import RECORD_LIVE, Session
+from gitops.cluster.session.workspace import CRASHED, DISARMED
 from gitops.core.cancel import CancelledError
 from gitops.core.canonical import digest
 from gitops.core.codes import Code, remedy
@@ -35,14 +37,21 @@ class _InjectedCrashError(Exception):
 
 
 class ClusterProvider:
-    """Provider of all kinds that live in a cluster folder."""
+    """Acts on the world for one run. Called from worker threads, one call per node, the locks of the node held."""
 
-    def __init__(self, work: ClusterWork) -> None:
-        """`work` has the stores and the intents of one run."""
-        self._work = work
+    def __init__(self, session: Session, intents: Mapping[str, Intent], armed: Collection[str] = ()) -> None:
+        """`intents` are those of the run by node id; `armed` are the ids of the operations whose intents are durable already."""
+        self._workspace = session.workspace
+        self._stores = session.opened
+        self._resources = session.desired.resources
+        self._intents = intents
+        self._armed = armed
 
     def apply(self, node: ExecNode, change: Change) -> NodeResult:
-        """Carry out one node; every failure of the work is an outcome with diagnostics."""
+        """Carry out one node; every failure of the work is an outcome with diagnostics.
+
+        Raises CancelledError where the run was asked to stop, and this node has had no effect.
+        """
         problems = Diagnostics()
         facts: dict[str, object] = {}
         kind, action = change.address.kind, change.action
@@ -56,8 +65,8 @@ class ClusterProvider:
             elif kind is Kind.RESTORE and action is not Action.DELETE:
                 self._restore(node, change, facts)
             elif rules_of(change.address).catalog_suffix and action is not Action.DELETE:
-                resource = self._work.resources[change.address]
-                self._work.ledger.put_blob(resource.address, resource.content or b"")
+                resource = self._resources[change.address]
+                self._stores.ledger.put_blob(resource.address, resource.content or b"")
             # Everything else changes only the ledger: schemas created or deleted with their graph, removed texts, trust.
         except GitopsError as error:
             problems.add(error.code, error.path or node.address, error.detail, fix=error.fix)
@@ -70,14 +79,14 @@ class ClusterProvider:
         return NodeResult(node.id, NodeOutcome.DONE, tuple(problems), facts=facts)
 
     def _create(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
-        work, intent = self._work, self._work.intents[node.id]
-        uri = work.graph_uri(graph)
+        workspace, stores, intent = self._workspace, self._stores, self._intents[node.id]
+        uri = stores.graph_uri(graph)
         self._arm(intent)
-        work.faults.reach("cluster_apply.before_graph_create")
+        workspace.faults.reach("cluster_apply.before_graph_create")
         source = self._read_source(graph, intent, Code.GRAPH_CREATE_FAILED, facts)
         with _failing_as(Code.GRAPH_CREATE_FAILED, node):
-            prepared = work.engine.prepare_create(uri, source, actor=work.actor, fence=intent.fence)
-            if work.cancel.requested:
+            prepared = stores.engine.prepare_create(uri, source, actor=workspace.actor, fence=intent.fence)
+            if workspace.cancel.requested:
                 prepared.abort()
                 raise CancelledError
             version = _publish(prepared, facts)
@@ -85,31 +94,30 @@ class ClusterProvider:
         self._fault_after("cluster_apply.after_graph_create")
 
     def _migrate(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
-        from gitops.cluster.plan.landing import check_migration
-
-        work, intent, graph = self._work, self._work.intents[node.id], change.address.name
-        uri = work.graph_uri(graph)
-        resource = work.resources[schema_address(graph)]
+        workspace, stores = self._workspace, self._stores
+        intent, graph = self._intents[node.id], change.address.name
+        uri = stores.graph_uri(graph)
+        resource = self._resources[schema_address(graph)]
         with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
-            preview = check_migration(work.engine, uri, change, resource.content or b"")
-            before = work.engine.read(uri)
+            preview = check_migration(stores.engine, uri, change, resource.content or b"")
+            before = stores.engine.read(uri)
         intent = replace(intent, observed_manifest_version=before.manifest_version)
         self._arm(intent)
         with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
-            work.faults.reach("cluster_apply.before_schema_apply")
+            workspace.faults.reach("cluster_apply.before_schema_apply")
         source = self._read_source(graph, intent, Code.SCHEMA_APPLY_FAILED, facts)
         try:
             with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
                 if intent.desired_schema_digest != resource.digest:
                     source = _expanded(preview, intent)
-                prepared = work.engine.prepare_migration(
-                    uri, source, actor=work.actor, incarnation=intent.incarnation, fence=intent.fence
+                prepared = stores.engine.prepare_migration(
+                    uri, source, actor=workspace.actor, incarnation=intent.incarnation, fence=intent.fence
                 )
                 version = _publish(prepared, facts)
         except GitopsError:
             now = None
             with suppress(GitopsError):
-                now = work.engine.read(uri)
+                now = stores.engine.read(uri)
             # Nothing happened if the graph is as it was.
             if now is not None and (now.manifest_version, now.schema_source) == (
                 before.manifest_version,
@@ -121,37 +129,39 @@ class ClusterProvider:
         self._fault_after("cluster_apply.after_schema_apply")
 
     def _delete(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
-        # Imported late, as what a migration needs: every command loads this module.
-        from gitops.cluster.plan.leftovers import out_of_cluster
-
-        work, intent = self._work, self._work.intents[node.id]
+        workspace, stores, intent = self._workspace, self._stores, self._intents[node.id]
         if intent.incarnation is None or intent.max_rows is None or intent.fence is None:
             raise BugError(f"the delete of {graph} is not bound to a graph")
         seen = intent.observed_manifest_version
         order = DeleteOrder(intent.incarnation, intent.max_rows, intent.fence, intent.approval_ids, seen)
-        uri, armed = work.graph_uri(graph), intent.operation_id in work.armed
+        uri, armed = stores.graph_uri(graph), intent.operation_id in self._armed
         self._arm(intent)
         # It is armed by the commit: before that, the delete is still planned after a refusal.
         with _failing_as(Code.GRAPH_DELETE_FAILED, node), out_of_cluster(uri) if armed else nullcontext():
-            work.faults.reach("cluster_apply.before_graph_delete")
+            workspace.faults.reach("cluster_apply.before_graph_delete")
             with _acting(facts):
-                work.engine.delete(uri, order)
+                stores.engine.delete(uri, order)
         self._fault_after("cluster_apply.after_graph_delete")
 
     def _arm(self, intent: Intent) -> None:
-        if intent.operation_id not in self._work.armed:
-            self._work.ledger.arm(intent)
+        if intent.operation_id not in self._armed:
+            self._stores.ledger.arm(intent)
 
     def _restore(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
         """All or nothing: after an error nothing has happened, unless the storage did not answer."""
-        work, intent, graph = self._work, self._work.intents[node.id], change.address.name
-        order = restore_order(work.resources[change.address])
+        workspace, stores = self._workspace, self._stores
+        intent, graph = self._intents[node.id], change.address.name
+        order = restore_order(self._resources[change.address])
         self._arm(intent)
         try:
-            work.faults.reach("cluster_apply.before_graph_restore")
+            workspace.faults.reach("cluster_apply.before_graph_restore")
             with _acting(facts):
-                version = work.engine.restore(
-                    work.graph_uri(graph), order, actor=work.actor, incarnation=intent.incarnation, fence=intent.fence
+                version = stores.engine.restore(
+                    stores.graph_uri(graph),
+                    order,
+                    actor=workspace.actor,
+                    incarnation=intent.incarnation,
+                    fence=intent.fence,
                 )
         except GitopsError:
             if not facts.get(_UNSEEN, False):
@@ -162,9 +172,9 @@ class ClusterProvider:
 
     def _read_source(self, graph: str, intent: Intent, code: Code, facts: dict[str, object]) -> bytes:
         """The schema text, read again; if it changed or vanished, nothing has happened yet, so the intent is disarmed."""
-        resource = self._work.resources[schema_address(graph)]
+        resource = self._resources[schema_address(graph)]
         try:
-            source = self._work.read_source(resource.path or "")
+            source = self._workspace.tree.read(resource.path or "")
         except GitopsError as error:
             self._disarm(intent, facts)
             raise GitopsError(code, error.detail, path=resource.address) from error
@@ -176,14 +186,14 @@ class ClusterProvider:
         return source
 
     def _disarm(self, intent: Intent, facts: dict[str, object]) -> None:
-        self._work.ledger.disarm(intent.operation_id)
+        self._stores.ledger.disarm(intent.operation_id)
         facts[DISARMED] = True
 
     def _record_version(self, intent: Intent, version: int, facts: dict[str, object]) -> None:
         self._record_seen(intent.graph_id, version, facts)
         # Best effort: the version is only a record, recovery does not need it.
         try:
-            self._work.ledger.amend(replace(intent, expected_manifest_version=version))
+            self._stores.ledger.amend(replace(intent, expected_manifest_version=version))
         except GitopsError as error:
             facts["amend"] = error.detail
 
@@ -191,13 +201,13 @@ class ClusterProvider:
         facts["manifest_version"] = version
         # Best effort, too: without it an approver has to refresh first.
         with suppress(GitopsError):
-            uri = self._work.graph_uri(graph)
-            reading = self._work.engine.read(uri)
+            uri = self._stores.graph_uri(graph)
+            reading = self._stores.engine.read(uri)
             facts |= seen_facts(uri, reading)
 
     def _fault_after(self, point: str) -> None:
         try:
-            self._work.faults.reach(point)
+            self._workspace.faults.reach(point)
         except GitopsError as error:
             raise _InjectedCrashError(error.detail) from error
 

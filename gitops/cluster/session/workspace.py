@@ -1,8 +1,8 @@
-"""What every verb works with: a source tree, its stores, a provider, time, ids, identity, and governance for a branch ledger."""
+"""What every verb works with: a source tree, its stores, time, ids, identity, and governance for a branch ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -15,9 +15,8 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import ClusterTarget
 from gitops.cluster.model.change import Change, Seen
 from gitops.cluster.model.changeset import Changeset, ChangesetKind, ChangesetSource
-from gitops.cluster.model.ledger import Authors, Intent, Origin, SourceRevision
-from gitops.cluster.model.plan import ExecNode, NodeResult, Observer
-from gitops.cluster.model.resource import Resource
+from gitops.cluster.model.ledger import Authors, Origin, SourceRevision
+from gitops.cluster.model.plan import Observer
 from gitops.cluster.model.scope import ClusterScope, ScopeChange
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.cancel import Cancellation
@@ -145,26 +144,6 @@ class Governance(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterWork:
-    """What the provider works with: stores, the sources by address, and the armed-to-be intents by node id.
-
-    `read_source` reads a schema file again, so that a folder that moves under a run is noticed. `armed` are the ids of the
-    operations whose intents are durable already.
-    """
-
-    ledger: LedgerStore
-    engine: GraphEngine
-    graph_uri: Callable[[str], str]
-    resources: Mapping[Address, Resource]
-    intents: Mapping[str, Intent]
-    read_source: Callable[[str], bytes]
-    faults: Faults
-    actor: str | None
-    cancel: Cancellation = field(default_factory=Cancellation)
-    armed: Collection[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ChangesetFacts:
     """What the caller of an apply knows of its changeset: where it comes from, and the merges that it brings in.
 
@@ -182,20 +161,6 @@ def next_attempt(failed: Changeset, actor: str | None) -> ChangesetFacts:
     """What is known of the attempt that follows a changeset that failed; `actor` asks for it."""
     source = replace(failed.source, actor=actor)
     return ChangesetFacts(source, ChangesetKind.RETRY, failed.attempt + 1, failed.key, failed.covers)
-
-
-class Provider(Protocol):
-    """Acts on the world. Called from worker threads, one call per node of an execution graph, locks of the node held."""
-
-    def apply(self, node: ExecNode, change: Change) -> NodeResult:
-        """Carry out a node. Never raises for a failure of the work itself: that is outcome FAILED with diagnostics.
-
-        Raises CancelledError where the run was asked to stop, and this node has had no effect.
-        """
-        ...
-
-
-ProviderFactory = Callable[[ClusterWork], Provider]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +195,6 @@ class Workspace:
     tree: SourceTree
     config_dir: str
     open_stores: Callable[[str | None], Stores]
-    provider: ProviderFactory
     clock: Clock
     ids: IdSource
     actor: str | None = None

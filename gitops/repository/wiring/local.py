@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops.cluster.apply.provider import ClusterProvider
 from gitops.cluster.approving.approve import ApprovalPublisher
 from gitops.cluster.config.cache import MemoryCache
 from gitops.cluster.config.cluster_yaml import declared_storage, load_header, read_cluster
@@ -107,7 +106,6 @@ class LocalRepository(Repository):
             self._remote(remote, offline=offline),
             default_ref(self.git),
             open_commit_tree,
-            ClusterProvider,
             SystemClock(),
             RandomIds(),
             faults or NoFaults(),
@@ -259,7 +257,6 @@ class LocalRepository(Repository):
             tree=FolderTree(folder, confined=True),
             config_dir=folder,
             open_stores=lambda storage: self.stores(rule, storage, rule.name),
-            provider=self.provider,
             clock=self.clock,
             ids=self.ids,
             accepted_schema=lambda graph, digest: self.accepted_schema(graph, digest, self.position(rule).head),

@@ -56,7 +56,6 @@ def folder_workspace(
     `ephemeral` means that the folder is a temporary checkout, in which graph data must not be stored.
     """
     # Commands on the rows of a graph need the places of this module, and nothing of the control plane.
-    from gitops.cluster.apply.provider import ClusterProvider
     from gitops.cluster.config.folder import FolderTree
     from gitops.cluster.session.workspace import Stores, Workspace
 
@@ -93,7 +92,6 @@ def folder_workspace(
         tree=FolderTree(folder, confined=True),
         config_dir=folder,
         open_stores=open_stores,
-        provider=ClusterProvider,
         clock=clock,
         ids=RandomIds(),
         actor=actor,
