@@ -28,10 +28,10 @@ from gitops.cluster.approvals.decisions import (
 from gitops.cluster.approvals.verify import ApprovalVerification, select_quorum
 from gitops.cluster.audit.trail import AuditedPosition, change_of, settlement_problem, verify_used_approval
 from gitops.cluster.audit.walk import ConsumedApproval, Walk
-from gitops.cluster.config.load import declared_schema
 from gitops.cluster.ledger.chain import VerifiedEntry
 from gitops.cluster.ledger.evidence import read_decision_evidence
 from gitops.cluster.ledger.layout import blob_key
+from gitops.cluster.ledger.schemas import recorded_schema
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.approval import DecisionEvidence, DecisionKind
 from gitops.cluster.model.change import Action, Disposition, GateName, Tier
@@ -311,7 +311,7 @@ def check_migrations(walk: Walk, found: VerifiedEntry) -> None:
         applied = listed.disposition == Disposition.APPLIED
         if not applied or listed.resource.kind is not Kind.SCHEMA or listed.operation != Action.UPDATE:
             continue
-        migration = _migration(walk, listed)
+        migration = _migration(walk, found, listed)
         if migration is None:
             # A source that is not here is a note already.
             if found.entry.source is not None and walk.reader.resolve(found.entry.source.commit) is not None:
@@ -334,9 +334,9 @@ def check_migrations(walk: Walk, found: VerifiedEntry) -> None:
             raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
 
 
-def _migration(walk: Walk, listed: EntryChange) -> MigrationPreview | None:
+def _migration(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> MigrationPreview | None:
     """The steps between the two texts, None where a text is not at hand or cannot be read by this release."""
-    texts = [_text(walk, listed.resource.name, digest or "") for digest in (listed.before, listed.after)]
+    texts = [_text(walk, found, listed.resource.name, digest or "") for digest in (listed.before, listed.after)]
     # The language of schemas is large to import: few entries change a schema.
     from gitops.database.language.schema import compile_schema
     from gitops.database.language.text import LanguageError
@@ -348,12 +348,14 @@ def _migration(walk: Walk, listed: EntryChange) -> MigrationPreview | None:
         return None
 
 
-def _text(walk: Walk, graph: str, digest: str) -> bytes | None:
-    """A schema text that a source of this walk, or of the entry before, declares."""
-    source = None if walk.previous is None else walk.previous.entry.source
-    if digest in walk.schemas or source is None or walk.reader.resolve(source.commit) is None:
-        return walk.schemas.get(digest)
-    return declared_schema(walk.open_tree(walk.reader, source.tree), graph, digest)
+def _text(walk: Walk, found: VerifiedEntry, graph: str, digest: str) -> bytes | None:
+    """A schema text that a source of the entry or of one before declares: a run may complete what an earlier one declared."""
+    reader, previous = walk.reader, None if walk.previous is None else walk.previous.commit.id
+    texts = (
+        recorded_schema(reader, head, graph, digest, lambda at, tree, _: walk.open_tree(at, tree))
+        for head in (found.commit.id, previous)
+    )
+    return next((text for text in texts if text is not None), None)
 
 
 # Whether an entry records the gate of what it lists as applied and whose text says that it needs one: rules 1 to 4.

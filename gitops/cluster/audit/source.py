@@ -76,9 +76,6 @@ def _declared(walk: Walk, tree: str) -> DesiredState | None:
     if walk.declared[0] != tree:
         desired = load_desired(walk.open_tree(walk.reader, tree), applied=True).desired
         walk.declared = (tree, desired)
-        for each in () if desired is None else desired.of_kind(Kind.SCHEMA):
-            if each.content is not None:
-                walk.schemas.setdefault(each.digest, each.content)
     return walk.declared[1]
 
 

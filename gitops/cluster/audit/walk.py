@@ -85,7 +85,7 @@ class Walk:
     commit of the last one that did so. `declared` is what the cluster folder that was read last declares, after its tree id.
     `revocations` are decisions, by the approval they revoke.
     `merged` are the commits that were found to stand for a request, each with its head. `moved` has the number of the last entry
-    that changed each resource, `schemas` the schema texts that were declared, by digest.
+    that changed each resource.
     """
 
     reader: GitReader
@@ -106,7 +106,6 @@ class Walk:
     declared: tuple[str, DesiredState | None] = ("", None)
     notes: list[str] = field(default_factory=list)
     moved: dict[str, int] = field(default_factory=dict)
-    schemas: dict[str, bytes] = field(default_factory=dict)
 
     def settle(self, entry: LedgerEntry, state: LedgerState) -> None:
         """Remember whether an entry, with the state after it, left nothing unapplied."""
