@@ -56,7 +56,7 @@ def propose(
         )
     commit = proposed_commit(local, found, local.git.person(), local.git.signing_key())
     position = local.position(found.rule)
-    made = Candidate(commit, target=found.base, ref=found.ref, undoes=undoes)
+    made = Candidate(commit, base=found.base, ref=found.ref, undoes=undoes)
     workspace = local.with_plans(local.at(found.rule, position, made)).workspace(None)
     lines = to_text(plan(workspace)).splitlines()
     store.update_refs([RefUpdate(ref, old or ZERO, commit)])

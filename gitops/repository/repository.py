@@ -45,14 +45,14 @@ _ROOT = "root:"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What could be applied: a commit, or the root `tree` that merging it into `target` gives.
+    """What could be applied: a commit, or the root `tree` that merging it into `base` gives.
 
     `ref` is the branch that it is for, None for that of the cluster. `undoes` says that it takes changes back.
     """
 
     commit: str
     tree: str | None = None
-    target: str | None = None
+    base: str | None = None
     ref: str | None = None
     undoes: bool = False
 
@@ -387,7 +387,7 @@ class Repository(ABC):
         )
         # A cluster of another branch is moved by commits of the one with `gitops.yaml`.
         declaring = self.head_of(self.default_ref) if elsewhere and rule.ref != self.default_ref else None
-        heads = (candidate.commit, candidate.target, folder.commit, declaring)
+        heads = (candidate.commit, candidate.base, folder.commit, declaring)
         reached = tuple(head for head in heads if head is not None)
         tree = candidate.tree or git.commit(candidate.commit).tree
         unapplied = Unapplied(applied, reached, trust, self.clock.now(), None if declaring else tree)

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from posixpath import join
 from typing import TYPE_CHECKING, cast
@@ -83,11 +83,6 @@ def folder_workspace(
             reports=ServingReports(lambda: open_store(root)),
         )
 
-    def open_declared(target: ComputeTarget) -> StrategyTarget:
-        from gitops.repository.wiring.stores import declared_target
-
-        return declared_target(os.environ, target)
-
     return Workspace(
         tree=FolderTree(folder, confined=True),
         config_dir=folder,
@@ -98,7 +93,7 @@ def folder_workspace(
         workers=workers,
         faults=faults,
         pid=os.getpid(),
-        open_target=open_declared,
+        open_target=partial(declared_target, os.environ),
     )
 
 
