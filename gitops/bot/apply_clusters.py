@@ -24,7 +24,6 @@ from gitops.bot.report import record_deployment, report_apply, report_refusal, s
 from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.recover import INTERRUPTED
 from gitops.cluster.apply.refresh import import_cluster
-from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.approvals.origins import KnownOrigins
 from gitops.cluster.changesets.queue import QueuedStep, WaitingCommit, next_step, whole_line
 from gitops.cluster.changesets.stream import newest_attempt
@@ -145,7 +144,7 @@ def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]
     new_rules = view.trust is not None and trust_waits(context.store, head, view.trust.digest)
     moves = context.repository.scope_waits(rule, position, context.config)
     # What waits is not read from statuses: a refresh sets them to what it observed.
-    if not position.converged or open_debts(view.state) or new_rules or moves:
+    if not position.converged or view.state.debts or new_rules or moves:
         yield from apply_cluster(context, rule, asked=True)
 
 
@@ -341,7 +340,7 @@ def _report_applied(
     """
     done = outcome.ok and outcome.converged
     subjects = [replace(subject, request=r.number) for r in requests] or [subject]
-    owed = () if outcome.state is None else open_debts(outcome.state)
+    owed = () if outcome.state is None else outcome.state.debts
     added = tuple(debt for debt in owed if debt not in debts_before)
     waited = left_before(None if left is None else left.plan, before)
     yield from report_apply(context, subjects, outcome, left=left, earlier=waited, debts=added, notes=(*notes, *found))

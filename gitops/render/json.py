@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Change
 from gitops.cluster.model.ledger import Debt, LedgerState
@@ -205,7 +204,7 @@ def _answers(outcome: StatusOutcome) -> Form:
         **({"may_approve": list(outcome.approvers)} if outcome.waiting and outcome.approvers else {}),
         "drifted": list(outcome.drifted),
         **present(last_entry=last or None, last_apply=apply),
-        **_debts(() if outcome.state is None else open_debts(outcome.state)),
+        **_debts(() if outcome.state is None else outcome.state.debts),
     }
 
 

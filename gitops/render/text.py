@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Action, Change, Disposition
@@ -372,7 +371,7 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     more = len(outcome.waiting) - len(listed)
     lines += [f"  waits: and {more} more; -v lists them"] if more else []
     lines.append(f"  drift: {', '.join(outcome.drifted) or 'none when it was last recorded'}")
-    lines.append(f"  debts: {len(open_debts(outcome.state)) or 'none'}")
+    lines.append(f"  debts: {len(outcome.state.debts) or 'none'}")
     lines += _serving(outcome.serving)
     if outcome.entry is not None:
         lines.append(f"  last entry: {_last(outcome.entry)}")
@@ -391,7 +390,7 @@ def status_line(place: str, outcome: StatusOutcome) -> str:
     if outcome.state is None:
         return visible(f"{place}: no ledger yet")
     word = {True: "in sync", False: "not in sync", None: "not known whether in sync"}[outcome.in_sync]
-    debts = len(open_debts(outcome.state))
+    debts = len(outcome.state.debts)
     parts = [word, f"revision {outcome.observations.state_revision}"]
     more = len(outcome.waiting) - _MOST_WAITING
     waiting = [*islice(outcome.waiting, _MOST_WAITING), *([f"{more} more"] if more > 0 else [])]

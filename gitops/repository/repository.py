@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from gitops.cluster.approvals.counting import CountedCommits
-from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.approvals.origins import KnownOrigins, Origins, Unapplied, made_by_no_commit, waiting_origins
 from gitops.cluster.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
 from gitops.cluster.config.cache import CompileCache, Hints
@@ -208,7 +207,7 @@ class Repository(ABC):
             origins=() if converged else waiting,
             converged=converged,
             trust=view.trust,
-            debts=() if view.state is None else open_debts(view.state),
+            debts=() if view.state is None else view.state.debts,
             scope=scope,
             graphs=LedgerGraphs(view.sound, {} if view.state is None else view.state.digests()),
         )

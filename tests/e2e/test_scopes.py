@@ -13,7 +13,6 @@ from gitops.bot.context import EventContext
 from gitops.bot.sweep import sweep
 from gitops.cli.cluster import keeps_branch_ledgers
 from gitops.cli.shared import bot_of
-from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.audit.verb import audit
 from gitops.cluster.config.commit_tree import CommitTree
 from gitops.cluster.config.gitops_yaml import ClusterRule
@@ -258,17 +257,17 @@ def test_debts_and_used_approvals_survive_a_rename(loop: Loop) -> None:
     done = loop.confirmed("bob", "approve", "graph.legacy", "--rows", "0", "--break-glass", "--reason", "leak")
     assert done.code == 0, done.text
     loop.arrived(max(loop.approvals()))
-    owed = open_debts(_state(loop, "brain"))
+    owed = _state(loop, "brain").debts
     assert len(owed) == 1
     renamed = rules.replace(RULE, MOVES["name"])
     loop.move(MAIN, loop.commit("carol", {"gitops.yaml": renamed.encode()}))
     said = text_of(approve(loop))
     assert "debt_open" in said
-    assert (loop.store.resolve(ledger_ref("mind")), open_debts(_state(loop, "brain"))) == (None, owed)
+    assert (loop.store.resolve(ledger_ref("mind")), _state(loop, "brain").debts) == (None, owed)
 
     loop.confirmed("carol", "countersign", owed[0].approval_id, "--reason", "seen")
     assert loop.store.is_ancestor(loop.tip(LEDGER), loop.tip(ledger_ref("mind")))
-    assert open_debts(_state(loop, "mind")) == ()
+    assert _state(loop, "mind").debts == ()
     used = _state(loop, "mind").approval_records
     assert owed[0].approval_id in used
     assert findings(loop, "mind") == [] == findings(loop)

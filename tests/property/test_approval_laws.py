@@ -12,7 +12,6 @@ from gitops.cluster.approvals.decisions import (
     DecisionNeed,
     debt_of,
     find_settlements,
-    open_debts,
     revoked_approvals,
     verify_decision,
     verify_revocations,
@@ -269,20 +268,20 @@ def test_an_emergency_leaves_one_debt_that_one_other_person_settles(person: str,
     assert verdict.is_emergency
     assert debt is not None
     owing = with_debts(LedgerState(approval_records={debt.approval_id: {"consumed_at": "x"}}), [debt])
-    assert open_debts(owing) == (debt,)
+    assert owing.debts == (debt,)
     assert with_debts(owing, [debt]) == owing
     decisions = [decided(DecisionKind.COUNTERSIGN, item, key, n) for n, key in enumerate(by)]
-    settled = find_settlements(open_debts(owing), decisions, TRUST, target=TARGET, at=NOW)
+    settled = find_settlements(owing.debts, decisions, TRUST, target=TARGET, at=NOW)
     others = [key for key in by if key.startswith(("KEY-", "OLD-")) and not key.endswith((person, "bot", "mallory"))]
     assert len(settled) == min(1, len(others))
     after = with_settled(owing, settled, "now")
-    assert open_debts(after) == (() if others else (debt,))
+    assert after.debts == (() if others else (debt,))
     assert after.approval_records[debt.approval_id] == owing.approval_records[debt.approval_id]
 
 
 @given(st.dictionaries(st.text(max_size=3), st.recursive(st.none() | st.text(max_size=3), st.lists, max_leaves=3)))
 def test_a_debt_that_cannot_be_read_is_still_owed(form: dict[str, object]) -> None:
-    (debt,) = open_debts(LedgerState(approval_records={"A": {"debt": form}}))
+    (debt,) = LedgerState(approval_records={"A": {"debt": form}}).debts
     assert debt.approval_id == "A"
 
 

@@ -22,7 +22,7 @@ from gitops.cluster.apply.projection import project
 from gitops.cluster.apply.recover import abandon, next_fence, recover, settle_interrupted
 from gitops.cluster.apply.run import Run, announce, make_intents
 from gitops.cluster.apply.runner import report_interrupt
-from gitops.cluster.approvals.decisions import open_debts, with_debts
+from gitops.cluster.approvals.decisions import with_debts
 from gitops.cluster.changesets.lifecycle import Journal
 from gitops.cluster.model.address import Address, graph_address
 from gitops.cluster.model.change import Change, Disposition, Reason
@@ -244,7 +244,7 @@ def report(
         config_digest=None if loaded.desired is None else loaded.desired.config_digest,
         changes=tuple(changes),
         state=current.view.state,
-        debts=open_debts(current.state),
+        debts=current.state.debts,
         results=results,
         counted=False,
         republished=republished,

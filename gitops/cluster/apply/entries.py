@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
-from gitops.cluster.approvals.decisions import debt_of, open_debts, with_settled
+from gitops.cluster.approvals.decisions import debt_of, with_settled
 from gitops.cluster.approvals.origins import names_of_authors
 from gitops.cluster.approvals.verify import change_digest
 from gitops.cluster.ledger.port import LedgerWrite
@@ -184,7 +184,7 @@ def record_approved(
 def settle_debts(current: Session) -> bool:
     """Rule 1; False when the entry could not be written. Without open debts nothing is read."""
     governance = current.workspace.governance
-    if governance is None or not open_debts(current.state):
+    if governance is None or not current.state.debts:
         return True
     found = read_earlier_debts(current.opened.ledger.approvals(), current.view, governance, current.at)
     if not found.settled:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from gitops.cluster.apply.adopt import found_former
 from gitops.cluster.apply.entries import Facts, announced_debts, make_entry
 from gitops.cluster.apply.recover import recover
-from gitops.cluster.approvals.decisions import open_debts, with_debts
+from gitops.cluster.approvals.decisions import with_debts
 from gitops.cluster.ledger.port import LedgerWrite
 from gitops.cluster.model.address import Kind, graph_address, schema_address
 from gitops.cluster.model.change import Seen
@@ -117,7 +117,7 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
         current.view = stores.ledger.commit(current.view, LedgerWrite(state, entry, swept.retire, consumed, trust))
     except GitopsError as error:
         problems.add_error(error)
-    report_debts(open_debts(current.state), governance, problems)
+    report_debts(current.state.debts, governance, problems)
     return None
 
 

@@ -24,7 +24,6 @@ from datetime import datetime
 from typing import Any
 
 from gitops.cluster.approvals.verify import own_signature_problem
-from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import (
     DECISION_VERSION,
     ApprovalEvidence,
@@ -43,8 +42,6 @@ from gitops.cluster.model.ledger import (
 )
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.dataclass import dataclass
-
-_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,26 +212,13 @@ def debt_of(evidence: ApprovalEvidence) -> Debt | None:
     approval, statement = evidence.approval, evidence.statement
     if approval is None or statement is None or statement.via is not Via.BREAK_GLASS:
         return None
-    reason = statement.emergency or _UNKNOWN
+    reason = statement.emergency or "unknown"
     return Debt(approval.approval_id, evidence.commit, approval.resource, approval.approved_by, reason)
 
 
 def is_approval_record(record: Any) -> bool:
     """Whether a record of the state is of a consumed approval, and not of a decision."""
     return not isinstance(record, Mapping) or ("countersigns" not in record and "revokes" not in record)
-
-
-def open_debts(state: LedgerState) -> tuple[Debt, ...]:
-    """Debts without a countersignature, by approval id. A debt that cannot be read is open until it is settled."""
-    settled = {str(r["countersigns"]) for r in state.decided.values() if "countersigns" in r}
-    debts = []
-    for approval_id, record in sorted(state.decided.items()):
-        if "debt" in record and approval_id not in settled:
-            values = record["debt"] if isinstance(record["debt"], Mapping) else {}
-            found = (values.get(name) for name in ("commit", "resource", "principal", "reason"))
-            commit, resource, principal, reason = (text if isinstance(text, str) else _UNKNOWN for text in found)
-            debts.append(Debt(approval_id, commit, Address(resource), principal, reason))
-    return tuple(debts)
 
 
 def debt_form(debt: Debt) -> dict[str, str]:

@@ -23,7 +23,6 @@ from functools import partial
 from gitops.cluster.approvals.decisions import (
     DecisionNeed,
     find_settlements,
-    open_debts,
     recorded_revocations,
     verify_decision,
     verify_revocations,
@@ -197,7 +196,7 @@ def _find_approval(
 
 def _find_debt(view: LedgerView, approval_id: str) -> Debt:
     """The open debt that an approval left. Raises GitopsError `debt_not_found`."""
-    debts = () if view.state is None else open_debts(view.state)
+    debts = () if view.state is None else view.state.debts
     debt = next((d for d in debts if d.approval_id == approval_id), None)
     if debt is None:
         known = ", ".join(d.approval_id for d in debts) or "none"

@@ -21,7 +21,6 @@ from gitops.cluster.approvals.decisions import (
     debt_form,
     debt_of,
     is_approval_record,
-    open_debts,
     revocation_record,
     verify_decision,
 )
@@ -198,7 +197,7 @@ def _check_settlements(walk: Walk, found: VerifiedEntry) -> None:
     """Part 4."""
     if found.entry.settled and (found.entry.kind is not EntryKind.COUNTERSIGN or found.entry.changes):
         raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, "only an entry that changes nothing else may settle a debt")
-    debts = {debt.approval_id: debt for debt in open_debts(walk.state)}
+    debts = {debt.approval_id: debt for debt in walk.state.debts}
     for settlement in found.entry.settled:
         debt = debts.pop(settlement.approval_id, None)
         if debt is None:
@@ -214,7 +213,7 @@ def _check_settlements(walk: Walk, found: VerifiedEntry) -> None:
 def _check_debts(walk: Walk, found: VerifiedEntry) -> None:
     """Part 5."""
     settled = {settlement.approval_id for settlement in found.entry.settled}
-    left = [debt.approval_id for debt in open_debts(walk.state) if debt.approval_id not in settled]
+    left = [debt.approval_id for debt in walk.state.debts if debt.approval_id not in settled]
     applies = found.entry.kind in (EntryKind.APPLY, EntryKind.INTENT, EntryKind.SCOPE) and any(
         map(_is_applied, found.entry.changes)
     )

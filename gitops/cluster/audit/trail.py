@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from gitops.cluster.approvals.decisions import DecisionNeed, open_debts, recorded_revocations, verify_decision
+from gitops.cluster.approvals.decisions import DecisionNeed, recorded_revocations, verify_decision
 from gitops.cluster.approvals.origins import authors, made_by_no_commit
 from gitops.cluster.approvals.rule_changes import rule_changes
 from gitops.cluster.approvals.verify import ApprovalNeed, ApprovalVerification, verify_approval
@@ -80,8 +80,8 @@ def _record(reader: GitReader, commit_id: str, entries: LedgerEntries, known: Tr
         found = read_verified_entry(reader, commit_id, known)
         before = None if found.entry.previous is None else state_of(reader, found.entry.previous)
         after = state_of(reader, commit_id)
-        debts_before = () if before is None else open_debts(before)
-        debts_after = () if after is None else open_debts(after)
+        debts_before = () if before is None else before.debts
+        debts_after = () if after is None else after.debts
     except GitopsError as error:
         return LogRecord(commit_id, _unverified_entry(reader, commit_id), (), error.code)
     position = AuditedPosition(found, entries, before or LedgerState())

@@ -290,6 +290,19 @@ class LedgerState:
         return {each: record for each, record in self.approval_records.items() if isinstance(record, Mapping)}
 
     @property
+    def debts(self) -> tuple[Debt, ...]:
+        """Debts without a countersignature, by approval id. A debt that cannot be read is open until it is settled."""
+        settled = {str(r["countersigns"]) for r in self.decided.values() if "countersigns" in r}
+        debts = []
+        for approval_id, record in sorted(self.decided.items()):
+            if "debt" in record and approval_id not in settled:
+                values = record["debt"] if isinstance(record["debt"], Mapping) else {}
+                found = (values.get(name) for name in ("commit", "resource", "principal", "reason"))
+                commit, resource, principal, reason = (text if isinstance(text, str) else "unknown" for text in found)
+                debts.append(Debt(approval_id, commit, Address(resource), principal, reason))
+        return tuple(debts)
+
+    @property
     def vanished(self) -> frozenset[Address]:
         """The graphs that are recorded as applied and whose root an observation found gone, without a delete."""
         gone = (address for address, seen in self.observations.items() if seen.get("vanished") is True)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.approvals.rule_changes import rule_changes
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.port import IntentListing
@@ -80,7 +79,7 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
         warn_of_lost_graphs(current, plan, current.state, [i.graph_id for i in interrupted.intents])
         if current.workspace.governance is None:
             # Only governance has countersignatures: all debts that the ledger records are open.
-            debts = open_debts(current.state)
+            debts = current.state.debts
         report_debts(debts, current.workspace.governance, problems)
     return PlanOutcome(
         config_dir=current.workspace.config_dir,

@@ -15,7 +15,6 @@ from gitops.cluster.approvals.decisions import (
     DecisionVerification,
     debt_of,
     find_settlements,
-    open_debts,
     recorded_revocations,
     revoked_approvals,
     verify_countersignatures,
@@ -286,7 +285,7 @@ def read_earlier_debts(
     listing: ApprovalListing, view: LedgerView, governance: Governance, at: datetime
 ) -> EarlierDebts:
     """The debts of earlier emergencies at time `at`, and what would settle them."""
-    debts = () if view.state is None else open_debts(view.state)
+    debts = () if view.state is None else view.state.debts
     trust, target = view.trust or governance.trust, governance.target
     recorded = () if view.state is None else view.state.approval_records
     settled = find_settlements(debts, listing.decisions, trust, target=target, at=at, recorded=recorded)

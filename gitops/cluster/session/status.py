@@ -12,7 +12,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.port import LedgerView
@@ -100,7 +99,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
                     _, newest = in_parallel(lambda read: read(), reads, ledger.parallel)
                 else:
                     catalog()
-                report_debts(open_debts(view.state), workspace.governance, problems)
+                report_debts(view.state.debts, workspace.governance, problems)
                 _warn_of_what_waits(view.state, problems)
     except GitopsError as error:
         problems.add_error(error)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from gitops.cluster.apply.refresh import refresh
-from gitops.cluster.approvals.decisions import open_debts
 from gitops.cluster.approvals.documents import decision_message
 from gitops.cluster.approving.decide import countersign, revoke
 from gitops.cluster.ledger.chain import COUNTERSIGNATURES
@@ -68,7 +67,7 @@ def test_one_person_is_enough_and_leaves_one_debt(life: Life) -> None:
     )
     assert [use.via for use in entry.approvals] == [Via.BREAK_GLASS]
     assert debt.commit in life.git.commit(life.chain()[-1]).parents
-    assert open_debts(life.state(len(life.chain()))) == (debt,)
+    assert life.state(len(life.chain())).debts == (debt,)
     assert outcome.debts == (debt,)
     assert life.audit(life.chain()[-1]).ok
 
@@ -121,7 +120,7 @@ def test_another_approver_settles_it_and_the_next_run_goes_on(owing: tuple[Life,
     assert [(s.approval_id, s.principal) for s in settling.settled] == [(identity, "ben@example.org")]
     assert settling.changes == ()
     assert agreed.commit in life.git.commit(life.chain()[-2]).parents
-    assert open_debts(life.state(len(life.chain()))) == ()
+    assert life.state(len(life.chain())).debts == ()
     assert life.audit(life.chain()[-1]).ok
 
 
@@ -187,11 +186,11 @@ def test_a_further_emergency_may_pass_and_owes_too(owing: tuple[Life, str]) -> N
     life.change("dora", {"cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"})
     second = made(alone(life, address="graph.notes", reason="worse"))
     assert life.apply().ok
-    assert [d.approval_id for d in open_debts(life.state(len(life.chain())))] == sorted([first, second])
+    assert [d.approval_id for d in life.state(len(life.chain())).debts] == sorted([first, second])
     for identity in (first, second):
         assert countersign(office(life, "ben"), identity, "seen").ok
     assert life.apply().ok
-    assert open_debts(life.state(len(life.chain()))) == ()
+    assert life.state(len(life.chain())).debts == ()
     assert len(newest(life).settled) == 2
     assert life.audit(life.chain()[-1]).ok
 
@@ -284,7 +283,7 @@ def test_an_announced_emergency_that_did_nothing_owes_nothing(life: Life) -> Non
     outcome = life.apply()
     assert deleted(outcome)
     assert len(newest(life).debts) == 1
-    assert len(open_debts(life.state(len(life.chain())))) == 1
+    assert len(life.state(len(life.chain())).debts) == 1
 
 
 def test_a_countersignature_of_a_clone_travels_by_its_branch(owing: tuple[Life, str], tmp_path: Path) -> None:
@@ -298,4 +297,4 @@ def test_a_countersignature_of_a_clone_travels_by_its_branch(owing: tuple[Life, 
         "refs/heads/gitops/countersignatures/brain"
     ]
     assert life.apply().ok
-    assert open_debts(life.state(len(life.chain()))) == ()
+    assert life.state(len(life.chain())).debts == ()
