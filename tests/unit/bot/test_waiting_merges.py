@@ -35,7 +35,7 @@ class _Ledger:
 
 def failed_one(*records: Changeset, touches: bool = True) -> Changeset | None:
     ledger = _Ledger(records)
-    context = SimpleNamespace(project=SimpleNamespace(tools=SimpleNamespace(ledger=lambda _: ledger)))
+    context = SimpleNamespace(repository=SimpleNamespace(ledger=lambda _: ledger))
     queue = Queue((WaitingCommit(MERGE, touches),), frozenset(), MERGE, None)
     step, found = last_step(cast(EventContext, context), ClusterRule("library", "."), queue)
     assert (step.commit, step.covers) == (MERGE, (MERGE,) if touches else ())
