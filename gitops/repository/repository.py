@@ -280,6 +280,9 @@ class Repository(ABC):
             tree = merged.tree
         return Candidate(request.head, tree, target, request.target, takes_back(git, target, request.head))
 
+    def _root_of(self, candidate: Candidate) -> str:
+        return candidate.tree or self.git.commit(candidate.commit).tree
+
     def folder(
         self, rule: ClusterRule, position: LedgerPosition, candidate: Candidate, config: BotConfig, *, in_place: bool
     ) -> ClusterFolder:
@@ -289,7 +292,7 @@ class Repository(ABC):
         GitopsError `cluster_not_found`, `bot_config_invalid`.
         """
         git, commit, ref = self.git, candidate.commit, candidate.ref or rule.ref
-        root = candidate.tree or git.commit(commit).tree
+        root = self._root_of(candidate)
         content = git.read(root, CONFIG_FILE) if ref == self.default_ref else None
         declaring = config if content is None else parse_bot_config(content)
         declared = declared_rule(declaring, rule.name)
@@ -345,7 +348,7 @@ class Repository(ABC):
         folder, scope = self.folder(rule, position, candidate, config, in_place=in_place), position.scope
         plain = require_plain(git, folder.tree, folder.rule.path, position.plain_folder(self.compiler()))
         files, declared, new = trust_at(git, folder.root), folder.declared, None
-        root = candidate.tree or git.commit(candidate.commit).tree
+        root = self._root_of(candidate)
         if declared is None and scope is not None:
             new = successor(config, folder.declaring, scope, lambda path: self.declared_storage(root, path))
         return ClusterAt(
@@ -388,7 +391,7 @@ class Repository(ABC):
         declaring = self.head_of(self.default_ref) if elsewhere and rule.ref != self.default_ref else None
         heads = (candidate.commit, candidate.base, folder.commit, declaring)
         reached = tuple(head for head in heads if head is not None)
-        tree = candidate.tree or git.commit(candidate.commit).tree
+        tree = self._root_of(candidate)
         unapplied = Unapplied(applied, reached, trust, self.clock.now(), None if declaring else tree)
         counted = CountedCommits(git, (rule.path, folder.rule.path), files, self.open_tree)
         return Origins(counted, unapplied, known, position.origins)
