@@ -34,7 +34,6 @@ def doctor(options: argparse.Namespace) -> int:
         os.environ,
         forge=options.forge,
         cluster=options.cluster,
-        remote=options.remote or "origin",
         probe=not options.no_probe,
     )
     found = tuple(replace(f, detail=redact(f.detail), fix=redact(f.fix)) for f in sort_findings(findings))

@@ -48,18 +48,12 @@ _NOT_PROBED = ("not tried", "gitops doctor without --no-probe")
 
 
 def examine(
-    local: LocalRepository,
-    environ: Mapping[str, str],
-    *,
-    forge: str | None,
-    cluster: str | None,
-    remote: str,
-    probe: bool,
+    local: LocalRepository, environ: Mapping[str, str], *, forge: str | None, cluster: str | None, probe: bool
 ) -> Iterator[DoctorFinding]:
     """Make all checks, in their fixed order. A check that depends on something broken is left out.
 
     `forge` is the kind of forge if it is not that of `gitops.yaml` or of the CI job. `cluster` limits the checks to one cluster.
-    `remote` is the name of the remote whose address names the forge. Without `probe` nothing is written.
+    Without `probe` nothing is written.
     """
     machine = read_machine(local, probe=probe)
     yield from machine_findings(machine)
@@ -111,7 +105,7 @@ def examine(
     yield from tick_findings(kind, files, strategies)
     yield from install_findings(kind, files, lambda path: local.git.read(tree, path), running_wheel)
     if config.ledger.store != "directory":
-        url = local.git.setting(f"remote.{remote}.url")
+        url = local.git.setting(f"remote.{local.remote_name}.url")
         yield from _forge(local, environ, kind, config.forge, url, rules, queue=answers_queue(files))
 
 

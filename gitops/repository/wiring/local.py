@@ -100,7 +100,7 @@ class LocalRepository(Repository):
         self.git = open_git(path, environ=environ)
         self.adopting = False
         self._login = str if login is None else login(self.git.setting)
-        self._remote_name = remote or "origin"
+        self.remote_name = remote or "origin"
         super().__init__(
             self.git,
             self._remote(remote, offline=offline),
@@ -225,8 +225,8 @@ class LocalRepository(Repository):
             return None
         if self.git.work_tree is None:
             return ref
-        tracked = f"refs/remotes/{self._remote_name}/"
-        usual = self.git.setting(f"remote.{self._remote_name}.fetch") == f"+refs/heads/*:{tracked}*"
+        tracked = f"refs/remotes/{self.remote_name}/"
+        usual = self.git.setting(f"remote.{self.remote_name}.fetch") == f"+refs/heads/*:{tracked}*"
         return tracked + ref.removeprefix("refs/heads/") if usual else None
 
     def rule(self, cluster: str | None = None, folder: str | None = None) -> ClusterRule:
