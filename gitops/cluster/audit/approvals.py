@@ -134,7 +134,7 @@ def _situation(found: VerifiedEntry) -> Situation:
     """What the entry lists of the plan, under the rules in force before it."""
     quorum = found.before.quorum(found.entry.target.environment)
     situation = survey([change_of(each) for each in found.entry.changes], (), ())
-    return replace(situation, gates=frozenset(quorum.numbers))
+    return replace(situation, gates=frozenset(quorum.numbers), limits=quorum.limits)
 
 
 def _met(found: VerifiedEntry, listed: EntryChange) -> tuple[GateName, ...]:
@@ -304,7 +304,8 @@ def revocation_notes(walk: Walk, branches: Collection[str]) -> Iterator[str]:
 #    before the entry, and from what is at hand of its changes. The steps of a migration are planned again from the schema texts
 #    that sources declare; who gains what, from what the ledger records before the entry and after it; what drops a replica, from
 #    the texts of its catalog.
-# 2. A change is not applied with fewer gates than that. More are permitted: the plan saw the graphs.
+# 2. A change is not applied with fewer of the gates that these rules have. More are permitted: the plan saw the graphs. A gate
+#    that a later release adds is in no rules of before.
 # 3. Entries before version 5 record no gates: the tier stands for them, and a migration has the approvals of all its gates. Those
 #    of the first release know no gates of migrations.
 # 4. A policy that only lets actors copy a protected branch to where others read it is a note in an entry before version 4, whose
@@ -329,7 +330,7 @@ def check_gates(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
         if gate is None:
             continue
         if found.entry.version >= WITH_GATES:
-            if missing := [each for each in gate.met if each not in listed.gates]:
+            if missing := [each for each in gate.met if each in situation.gates and each not in listed.gates]:
                 has = f"gate {', '.join(listed.gates)}" if listed.gates else "no gate"
                 detail = f"{listed.resource} meets gate {', '.join(missing)}: {gate.reason}; the entry records {has}"
                 raise IntegrityError(Code.LEDGER_GATES_MISSING, detail)
