@@ -20,7 +20,6 @@ from gitops.cluster.config.rule_forms import (
     any_other,
     choice,
     derived,
-    form_of,
     keyed,
     less,
     listed,
@@ -153,7 +152,7 @@ def _read_gates(value: object) -> tuple[str, ...] | Mapping[str, int]:
     return _LISTED_GATES(value) if isinstance(value, list) else _NUMBERS(value) or ()
 
 
-_GATES = KnownForm(_read_gates, values=form_of(Row(_LISTED_GATES)).values, below=_NUMBERS.below)
+_GATES = KnownForm(_read_gates, values=(GateName.LOSSY.value,), below=_NUMBERS.below)
 """A list of gates, or how many people each asks for."""
 
 
