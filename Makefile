@@ -92,6 +92,7 @@ docs: $(READY)
 	$(PY) -m tests.support.codes_page
 	$(PY) -m tests.support.cli_page
 	$(PY) -m tests.support.rules_page
+	$(PY) -m tests.support.keys_page
 	$(PY) -m tests.support.openapi_page
 
 lock:

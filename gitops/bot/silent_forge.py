@@ -89,6 +89,6 @@ class SilentForge:
     def _write_nothing(self, *_: object, **__: object) -> None:
         pass
 
-    files = reviews = comments = reactions = statuses = _unknown
+    files = reviews = comments = issues = reactions = statuses = _unknown
     upsert_comment = set_status = set_check = react = set_labels = _write_nothing
     record_deployment = withdraw = close_issue = _write_nothing

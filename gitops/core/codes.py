@@ -227,6 +227,7 @@ class Code(StrEnum):
     LEDGER_STATE_MISMATCH = "ledger_state_mismatch"
     LEDGER_BLOB_MISMATCH = "ledger_blob_mismatch"
     LEDGER_CHANGE_UNAPPROVED = "ledger_change_unapproved"
+    LEDGER_GATES_MISSING = "ledger_gates_missing"
     LEDGER_SOURCE_MISMATCH = "ledger_source_mismatch"
     LEDGER_DIVERGED = "ledger_diverged"
     LEDGER_BEHIND = "ledger_behind"

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from gitops.cluster.config.declaration import CONFIG_FILE
+from gitops.cluster.config.gitops_yaml import DEFAULT_SIGNERS, KEY_ROWS
 from gitops.cluster.config.keys import LISTS, documentation_path, keys_below
+from gitops.cluster.config.rule_forms import form_of
 from gitops.cluster.config.source import PathKind, SourceError, SourceTree
 from gitops.database.language.lexer import Token, TokenKind
 from gitops.database.language.schema import TypeKind
@@ -471,26 +473,12 @@ _MAX_ENTRIES = 5_000
 _MAX_PRINCIPALS = 200
 _TRUTH = ("true", "false")
 _WORDS = {
-    "version": ("1",),
     "state.backend": ("cluster",),
     "state.lock": _TRUTH,
     "compute.targets.*.kind": ("materialize",),
     "compute.targets.*.prune": _TRUTH,
     "compute.strategies.*.experimental": _TRUTH,
-    "ledger.store": ("branch", "directory"),
-    "approvals.via_forge": ("reversible", "irreversible"),
-    "approvals.forge_verdict": _TRUTH,
-    "approvals.gates": ("lossy",),
-    "approvals.widening": ("control", "protected", "write", "export", "read", "run"),
-    "apply.fail_fast": _TRUTH,
-    "apply.atomicity": ("atomic", "best_effort"),
-    "apply.queue": ("one_per_merge", "coalesce"),
-    "apply.on_failure": ("rollback", "keep"),
-    "forge.kind": ("github", "gitlab", "gitea", "local"),
-    "forge.commands": ("write", "maintain", "admin"),
-    "forge.checks": _TRUTH,
-    "forge.deployments": _TRUTH,
-    "forge.labels": _TRUTH,
+    **{key: form_of(row).values for key, row in KEY_ROWS.items()},
 }
 # What YAML 1.1 and other languages call true and false.
 _OTHER_TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
@@ -500,7 +488,7 @@ _FILE_ENDINGS = {
     "graphs.*.queries.*.file": (QUERIES,),
     "policies.*.file": (".yaml", ".yml"),
 }
-_PRINCIPALS = ("ledger.signers", "approvals.approvers", "approvals.break_glass", "approvals.accounts.*")
+_PRINCIPALS = frozenset(key for key, row in KEY_ROWS.items() if form_of(row).names == "principals")
 _TARGET = "compute.strategies.*.target"
 _BOUND, _CLUSTER_FOLDER = "policies.*.applies_to", "clusters.path"
 
@@ -540,8 +528,6 @@ def nearest_value(file: EditorFile, view: ClusterView, key: str, written: str) -
 
 def _principals(file: EditorFile, view: ClusterView) -> Iterator[str]:
     """The principals of the keys of people; a file that is half written is read as far as its lines can be."""
-    from gitops.cluster.config.gitops_yaml import DEFAULT_SIGNERS
-
     written = next((value.text for value in view.values("approvals", "allowed_signers")), DEFAULT_SIGNERS)
     try:
         data = file.tree.read(join_path(folder_of(file.path), written))

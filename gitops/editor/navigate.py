@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from gitops.cluster.config.declaration import CONFIG_FILE
-from gitops.cluster.config.keys import CLUSTER_KEYS, GITOPS_KEYS, documentation_path
+from gitops.cluster.config.gitops_yaml import GITOPS_KEYS
+from gitops.cluster.config.keys import CLUSTER_KEYS, documentation_path
 from gitops.cluster.config.named_clusters import CONFIG_FILE as GITOPS_FILE
 from gitops.cluster.config.source import PathKind, SourceError
 from gitops.database.language.schema import TypeKind

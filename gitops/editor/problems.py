@@ -12,7 +12,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from gitops.cluster.config.declaration import CONFIG_FILE
-from gitops.cluster.config.keys import CLUSTER_KEYS, GITOPS_KEYS, documentation_path, keys_below
+from gitops.cluster.config.gitops_yaml import GITOPS_KEYS, parse_bot_config
+from gitops.cluster.config.keys import CLUSTER_KEYS, documentation_path, keys_below
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.named_clusters import CONFIG_FILE as GITOPS_FILE
 from gitops.cluster.config.rule_forms import BotConfigError
@@ -186,7 +187,6 @@ def _cluster_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProb
 
 def _rules_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
     """The problems of `gitops.yaml`; those of its rules with the files of keys are at the key that they name."""
-    from gitops.cluster.config.gitops_yaml import parse_bot_config
     from gitops.cluster.config.trust_root import trust_paths, trust_root
 
     try:

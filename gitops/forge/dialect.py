@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
 from gitops.core.codes import Code
-from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError, UsageError
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
@@ -23,6 +22,7 @@ from gitops.forge.port import (
     CheckStatus,
     Comment,
     Features,
+    Issue,
     Permission,
     Reaction,
     RequestState,
@@ -30,7 +30,7 @@ from gitops.forge.port import (
 )
 from gitops.forge.web import WebAnswer, WebRequest, linked_page
 
-__all__ = ["GONE", "HEADS", "MAX_BODY", "Dialect", "ForgeIssue", "full_id"]
+__all__ = ["GONE", "HEADS", "MAX_BODY", "Dialect", "full_id"]
 
 HEADS = "refs/heads/"
 GONE = frozenset({404})
@@ -38,17 +38,6 @@ MAX_BODY = 1 << 20
 """Characters of a text that are read."""
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}")
-
-
-@dataclass(frozen=True, slots=True)
-class ForgeIssue:
-    """An open issue; `account` is the id of its author, `url` its address for people."""
-
-    number: int
-    account: str
-    title: str
-    body: str
-    url: str
 
 
 class Dialect(ABC):
@@ -229,7 +218,7 @@ class Dialect(ABC):
         """What an account may do at a time; NONE if the answer is about another account. Feature `permissions`."""
         self._lacks("permissions", data, account, now)
 
-    def read_issue(self, data: JsonObject, /) -> ForgeIssue | None:
+    def read_issue(self, data: JsonObject, /) -> Issue | None:
         """An issue; None for a change request or a closed issue in the list. Feature `issues`."""
         self._lacks("issues", data)
 

@@ -5,7 +5,8 @@ Rules of reading:
 1. No hidden requests. What does not change during a run, the account of the bot, is asked for once.
 2. Lists are read to their end, within bounds that raise `forge_limit`, and never from another host.
 3. A number that no change request can have, or that the forge answers with 404, is `request_not_found`.
-4. A comment has its marker only if the account of the bot wrote it.
+4. A comment has its marker only if the account of the bot wrote it. An issue is that of the account which the forge names as its
+   author: a marker alone says nothing, and who reads it does not matter.
 5. What a forge does not say is unknown: no list of pushes, no review decision, no branch rules, no permission.
 6. A request that the forge cannot show hides no other one: see `merged_by`.
 
@@ -33,7 +34,7 @@ from typing import TypeVar
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
-from gitops.forge.dialect import HEADS, Dialect, ForgeIssue
+from gitops.forge.dialect import HEADS, Dialect
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
@@ -44,6 +45,7 @@ from gitops.forge.port import (
     CommitCheck,
     Deployment,
     Features,
+    Issue,
     MergedRequests,
     Permission,
     Push,
@@ -158,6 +160,14 @@ class HostedForge:
             newest[status.context] = status
         return tuple(newest[context] for context in sorted(newest))
 
+    def issues(self, marker: str, author: Account) -> tuple[Issue, ...]:
+        """The open issues of an account with this marker, oldest first, by rule 4 of reading."""
+        if not self.features.issues:
+            return ()
+        found = map(self._dialect.read_issue, self._list(self._dialect.list_issues(author)))
+        own = [i for i in found if i is not None and i.account == author.id and has_marker(i.body, marker)]
+        return tuple(sorted(own, key=lambda issue: issue.number))
+
     def permission(self, account: Account) -> Permission:
         """What an account may do now; NONE for strangers, and for a login that belongs to another account now."""
         request = self._dialect.get_permission(account) if self.features.permissions else None
@@ -256,9 +266,9 @@ class HostedForge:
             return ""
         text, name = self._bounded(with_marker(marker, body)), cut(title, self._dialect.longest_title)
 
-        def update() -> ForgeIssue | None:
-            kept: ForgeIssue | None = None
-            for issue in self._own_issues(marker):
+        def update() -> Issue | None:
+            kept: Issue | None = None
+            for issue in self.issues(marker, self.me()):
                 if kept is not None:
                     self._sender.send(self._dialect.close_issue(issue.number))
                 elif (issue.title == name and same_text(issue.body, text)) or (
@@ -267,7 +277,7 @@ class HostedForge:
                     kept = issue
             return kept
 
-        def read(answer: WebAnswer) -> ForgeIssue | None:
+        def read(answer: WebAnswer) -> Issue | None:
             return self._dialect.read_issue(answer_object(answer.body, "the issue"))
 
         written = update() or self._create(self._dialect.open_issue(name, text), update, read)
@@ -278,7 +288,7 @@ class HostedForge:
         if not self.features.issues:
             return
         text = self._bounded(comment)
-        for issue in self._own_issues(marker):
+        for issue in self.issues(marker, self.me()):
             self._sender.send(self._dialect.close_issue(issue.number))
             if text:
                 self._comment_last(self._dialect.comment_on_issue(issue.number, text))
@@ -393,12 +403,6 @@ class HostedForge:
             detail = f"the text has {len(text)} characters; at most {MAX_TEXT} are sent"
             raise UsageError(Code.COMMENT_TOO_LARGE, detail)
         return self._dialect.escape(text)
-
-    def _own_issues(self, marker: str) -> list[ForgeIssue]:
-        me = self.me()
-        found = map(self._dialect.read_issue, self._list(self._dialect.list_issues(me)))
-        own = [i for i in found if i is not None and i.account == me.id and has_marker(i.body, marker)]
-        return sorted(own, key=lambda issue: issue.number)
 
     def _create(self, request: WebRequest, find: Callable[[], T | None], read: Callable[[WebAnswer], T]) -> T:
         """Create what must not exist twice, by rule 5 of writing; `find` looks for it, `read` makes it of the answer."""

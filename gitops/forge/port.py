@@ -175,6 +175,17 @@ class Comment:
 
 
 @dataclass(frozen=True, slots=True)
+class Issue:
+    """An open issue; `account` is the id of its author, `url` its address for people."""
+
+    number: int
+    account: str
+    title: str
+    body: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class Review:
     """One review: of `commit`, by `account`, at the time `at` (RFC 3339 UTC)."""
 
@@ -315,6 +326,13 @@ class ForgeReader(Protocol):
 
     def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
         """Statuses of a commit, by context; the newest of each."""
+        ...
+
+    def issues(self, marker: str, author: Account) -> tuple[Issue, ...]:
+        """The open issues that an account wrote and whose first line is this marker, oldest first, for every reader.
+
+        Everybody can write an issue with the marker of the bot: only what the forge says of its author makes it the bot's.
+        """
         ...
 
     def permission(self, account: Account) -> Permission:

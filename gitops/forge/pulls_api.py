@@ -16,7 +16,7 @@ from urllib.parse import quote
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
 from gitops.forge.actions import REPOSITORY
-from gitops.forge.dialect import GONE, HEADS, MAX_BODY, Dialect, ForgeIssue
+from gitops.forge.dialect import GONE, HEADS, MAX_BODY, Dialect
 from gitops.forge.json_object import JsonObject
 from gitops.forge.port import (
     Account,
@@ -24,6 +24,7 @@ from gitops.forge.port import (
     CheckState,
     CheckStatus,
     Comment,
+    Issue,
     Permission,
     Reaction,
     RequestState,
@@ -236,12 +237,12 @@ class PullsDialect(Dialect):
         content = data.text("content")
         return self._author(data).id, next((each for each, name in _REACTIONS.items() if name == content), None)
 
-    def read_issue(self, data: JsonObject, /) -> ForgeIssue | None:
+    def read_issue(self, data: JsonObject, /) -> Issue | None:
         """An open issue; a change request is one, too, and left out."""
         if data.has("pull_request") or data.text("state") != "open":
             return None
         title, body = data.line("title", self.longest_title), self.read_text(data)
-        return ForgeIssue(data.number("number"), self._author(data).id, title, body, data.text_or("html_url"))
+        return Issue(data.number("number"), self._author(data).id, title, body, data.text_or("html_url"))
 
     # Inside
 

@@ -400,6 +400,30 @@ class ForgeContract:
             ("library", False),
         ]
 
+    def test_a_person_lists_the_issues_of_the_bot(self, world: ForgeWorld, bot: Forge) -> None:
+        need(world, "issues")
+        first = bot.upsert_issue(MARKER, "library", body("one"))
+        bot.upsert_issue(OTHER, "archive", body("two", OTHER))
+        reader = world.reader("mira")
+        assert reader.me() != bot.me()
+        (found,) = reader.issues(MARKER, bot.me())
+        assert (found.title, found.account, found.url) == ("library", bot.me().id, first)
+        assert found.body.strip() == body("one").strip()
+        assert reader.issues(MARKER, bot.me()) == bot.issues(MARKER, bot.me())
+        (other,) = reader.issues(OTHER, bot.me())
+        assert other.number != found.number
+        bot.close_issue(MARKER, "done")
+        assert reader.issues(MARKER, bot.me()) == ()
+
+    def test_an_issue_of_somebody_else_is_none_of_the_bot(self, world: ForgeWorld, bot: Forge) -> None:
+        need(world, "issues")
+        world.issue_as("mallory", "Drift in library", body("posing"))
+        for each in (bot, world.reader("mira")):
+            assert each.issues(MARKER, bot.me()) == ()
+        bot.upsert_issue(MARKER, "library", body("one"))
+        for each in (bot, world.reader("mira")):
+            assert [issue.title for issue in each.issues(MARKER, bot.me())] == ["library"]
+
     def test_what_a_forge_lacks_is_passed_over(self, world: ForgeWorld, bot: Forge) -> None:
         number = world.open_request()
         comment = world.comment_as("mira", number, "/gitops plan")
@@ -412,6 +436,7 @@ class ForgeContract:
         if not features.issues:
             assert bot.upsert_issue(MARKER, "t", body("b")) == ""
             bot.close_issue(MARKER, "done")
+            assert bot.issues(MARKER, bot.me()) == ()
         if not features.reviews:
             assert bot.reviews(number) == ()
         assert [c.body for c in bot.comments(number)] == ["/gitops plan"]

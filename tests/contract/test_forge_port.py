@@ -55,7 +55,7 @@ def test_an_issue_is_printed_by_its_address(tmp_path: Path) -> None:
     address = forge.upsert_issue(MARKER, "Drift again", body("two"))
     shown = run("git", f"--git-dir={world.path}", "show", address, home=tmp_path)
     assert shown == body("two").strip()
-    assert [(i.path, i.last_comment) for i in forge.issues(MARKER)] == [
+    assert [(i.path, i.last_comment) for i in forge.recorded_issues(MARKER, forge.me())] == [
         ("issues/0001.md", "gone"),
         ("issues/0002.md", None),
     ]

@@ -15,7 +15,7 @@ from tests.support.page_edits import apply_edit, copy_tree, edits
 from tests.support.pages import ROOT, read_page
 
 _PAGE = read_page("extending.md")
-_SECTIONS = ("A new kind of resource", "A new command", "A new forge")
+_SECTIONS = ("A new kind of resource", "A rule with a gate", "A new command", "A new forge")
 _CHECKS = ("addresses", "documentation", "size", "text", "words")
 
 
@@ -49,15 +49,16 @@ def test_what_a_section_adds(tmp_path: Path, section: str) -> None:
     _run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", *checks)
 
 
-def test_a_kind_needs_few_files() -> None:
-    assert len({path for _, path, _ in edits(_PAGE, _SECTIONS[0])}) <= 6
+@pytest.mark.parametrize("section", _SECTIONS[:2])
+def test_a_kind_and_a_rule_need_few_files(section: str) -> None:
+    assert len({path for _, path, _ in edits(_PAGE, section)}) <= 6
 
 
 @pytest.fixture
 def extended(tmp_path: Path) -> Path:
     """A copy with all sections, and the pages that are generated."""
     _applied(tmp_path, _SECTIONS)
-    for page in ("codes_page", "cli_page"):
+    for page in ("codes_page", "cli_page", "keys_page"):
         _run(tmp_path, "-m", f"tests.support.{page}")
     return tmp_path
 

@@ -11,6 +11,7 @@ from gitops.bot.sweep import drift_ref
 from gitops.core.faults import NoFaults
 from gitops.forge.events import ManualEvent
 from gitops.forge.port import RequestState
+from gitops.forge.refs.records import RecordedIssue
 from gitops.render.comment import drift_marker
 from gitops.repository.results import LogLine, RunResult
 from gitops.repository.wiring.stores import graph_engine
@@ -39,6 +40,11 @@ def _migrate(loop: Loop, source: bytes = LIVE) -> None:
     prepared.publish()
 
 
+def _issues(stage: Stage) -> tuple[RecordedIssue, ...]:
+    book = stage.loop.book
+    return book.recorded_issues(drift_marker(CLUSTER), book.me())
+
+
 def _schema(loop: Loop, commit: str) -> bytes | None:
     return loop.store.read(loop.store.commit(commit).tree, "cluster/notes.pg")
 
@@ -63,7 +69,7 @@ def test_another_schema_is_proposed_once_and_the_proposal_adopts_it(stage: Stage
     _look(stage)
     assert [r.number for r in stage.loop.book.requests()] == [1]
     assert stage.loop.request(1).head == request.head
-    assert stage.loop.book.issues(drift_marker(CLUSTER)) == ()
+    assert _issues(stage) == ()
     assert stage.loop.tip(LEDGER) == ledger
     # More drift moves the same proposal on.
     _migrate(stage.loop, OTHER)
@@ -124,7 +130,7 @@ def test_a_graph_that_is_gone_is_an_issue_until_it_is_back(stage: Stage) -> None
     assert verdict(notes) is RunResult.WAITS
     assert "graph.legacy" in said(notes)
     _look(stage)
-    (issue,) = stage.loop.book.issues(drift_marker(CLUSTER))
+    (issue,) = _issues(stage)
     assert issue.open
     assert "Put the folder of each graph back" in issue.body
     assert "gitops approve graph.legacy --cluster brain" in issue.body
@@ -132,7 +138,7 @@ def test_a_graph_that_is_gone_is_an_issue_until_it_is_back(stage: Stage) -> None
     assert stage.loop.book.requests(state=RequestState.OPEN) == ()
     shutil.move(stage.loop.folder / "away", stage.loop.graph("legacy"))
     assert said(_look(stage)) == "drift of brain: none"
-    assert [i.open for i in stage.loop.book.issues(drift_marker(CLUSTER))] == [False]
+    assert [i.open for i in _issues(stage)] == [False]
 
 
 def test_what_cannot_be_looked_at_is_no_drift_and_no_peace(stage: Stage) -> None:
@@ -142,7 +148,7 @@ def test_what_cannot_be_looked_at_is_no_drift_and_no_peace(stage: Stage) -> None
     notes = _look(stage)
     assert verdict(notes) is RunResult.PROBLEMS
     assert "not everything could be read" in said(notes)
-    assert stage.loop.book.issues(drift_marker(CLUSTER)) == ()
+    assert _issues(stage) == ()
 
 
 def test_a_forge_that_takes_no_proposal_gets_an_issue(stage: Stage) -> None:
@@ -150,11 +156,11 @@ def test_a_forge_that_takes_no_proposal_gets_an_issue(stage: Stage) -> None:
     stage.broken.add("propose")
     notes = _look(stage)
     assert "cannot be proposed" in said(notes)
-    (issue,) = stage.loop.book.issues(drift_marker(CLUSTER))
+    (issue,) = _issues(stage)
     assert issue.open
     stage.broken.clear()
     _look(stage)
-    assert [i.open for i in stage.loop.book.issues(drift_marker(CLUSTER))] == [False]
+    assert [i.open for i in _issues(stage)] == [False]
 
 
 def _gitops(verb: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 from gitops.cluster.ledger.chain import ENTRY
 from gitops.cluster.ledger.documents import read_entry, write_entry
 from gitops.cluster.ledger.trailers import check_records, commit_message
-from gitops.cluster.model.change import Tier
+from gitops.cluster.model.change import GateName, Tier
 from gitops.cluster.model.ledger import EntryKind, LedgerEntry
 from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Permission, ReviewState
@@ -57,7 +57,10 @@ def _announced(loop: Loop) -> str:
 def _forged(loop: Loop, commit: str, *, tier: Tier | None) -> str:
     """The same entry, which says of its migration that it needed no approval, or one for another tier."""
     old, entry = loop.store.commit(commit), _entry(loop, commit)
-    changes = tuple(c if c.tier is None else replace(c, tier=tier, digest=tier and c.digest) for c in entry.changes)
+    gates = () if tier is None else (GateName.LOSSY,)
+    changes = tuple(
+        c if c.tier is None else replace(c, tier=tier, digest=tier and c.digest, gates=gates) for c in entry.changes
+    )
     lied = replace(entry, changes=changes, approvals=entry.approvals if tier else ())
     tree = loop.store.write_files(old.tree, {ENTRY: write_entry(lied)})
     parents = old.parents if tier else old.parents[:1]
@@ -83,8 +86,8 @@ def test_a_property_with_rows_is_dropped_with_an_approval_alone(gated: Loop) -> 
     assert rows(gated, "notes") == 3
     assert audited(gated).ok
     code, detail = _finding(gated, _forged(gated, _announced(gated), tier=None))
-    assert code == "ledger_change_unapproved"
-    assert "is reversible, and the entry records none" in detail
+    assert code == "ledger_gates_missing"
+    assert "schema.notes meets gate lossy" in detail
 
 
 def test_a_property_without_rows_is_dropped_without_an_approval(gated: Loop) -> None:
@@ -109,8 +112,8 @@ def test_a_graph_is_not_emptied_by_its_schema_without_an_approval(loop: Loop) ->
     assert rows(loop) == 0
     assert audited(loop).ok
     announced = _announced(loop)
-    assert "records none" in _finding(loop, _forged(loop, announced, tier=None))[1]
-    assert "records that of a reversible one" in _finding(loop, _forged(loop, announced, tier=Tier.REVERSIBLE))[1]
+    assert "the entry records no gate" in _finding(loop, _forged(loop, announced, tier=None))[1]
+    assert "the entry records gate lossy" in _finding(loop, _forged(loop, announced, tier=Tier.REVERSIBLE))[1]
 
 
 def test_what_no_later_plan_can_undo_needs_an_approval_also_without_rows(loop: Loop) -> None:
@@ -121,7 +124,7 @@ def test_what_no_later_plan_can_undo_needs_an_approval_also_without_rows(loop: L
     assert schema(loop, "notes") == INDEXED["cluster/notes.pg"]
     assert audited(loop).ok
     code, detail = _finding(loop, _forged(loop, _announced(loop), tier=None))
-    assert code == "ledger_change_unapproved"
+    assert code == "ledger_gates_missing"
     assert "no later plan can undo" in detail
 
 

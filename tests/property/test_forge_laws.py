@@ -80,7 +80,7 @@ def test_at_most_one_issue_is_open_and_none_is_opened_again(steps: list[tuple[Pe
         else:
             handle.close_issue(mark, "done")
         is_open[key] = opening
-        issues = handle.issues(mark)
+        issues = handle.recorded_issues(mark, handle.me())
         assert len(issues) == opens.get(key, 0)
         assert [issue.open for issue in issues[:-1]] == [False] * (len(issues) - 1 if issues else 0)
         assert not issues or issues[-1].open is is_open[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,8 @@ from gitops.cluster.ledger.documents import (
 from gitops.cluster.ledger.trailers import commit_message, parse_trailers, trailers
 from gitops.cluster.model.address import NAME
 from gitops.cluster.model.approval import Approval, ApprovalStatement, ClusterTarget
-from gitops.cluster.model.change import Action
+from gitops.cluster.model.change import Action, GateName
+from gitops.cluster.model.kinds import Gate
 from gitops.cluster.model.ledger import (
     AppliedResource,
     ApprovalUse,
@@ -101,7 +103,10 @@ entries = st.builds(
             lines,
             st.none() | lines,
             st.booleans(),
-        ),
+            tier=st.none(),
+            digest=st.none() | digests,
+            gates=st.sets(st.sampled_from(GateName)).map(lambda gates: tuple(sorted(gates))),
+        ).map(lambda change: replace(change, tier=Gate("", change.gates).tier if change.gates else None)),
         max_size=3,
     ).map(tuple),
     approvals=st.lists(st.builds(ApprovalUse, ulids, objects, lines, lines), max_size=2).map(tuple),

@@ -48,6 +48,10 @@ class ForgeWorld(Protocol):
         """The bot's forge, as another process would open it; somebody may act just before its first write."""
         ...
 
+    def reader(self, login: str) -> Forge:
+        """The forge as a person opens it, with a token of their own."""
+        ...
+
     def account(self, login: str) -> Account: ...
 
     def give(self, login: str, permission: Permission) -> None: ...
@@ -140,6 +144,9 @@ class OwnWorld:
     def operator(self) -> OperatorSettings:
         return OperatorSettings(lambda: self.people, lambda: {"main"})
 
+    def reader(self, login: str) -> Forge:
+        return self._stranger(Person(login, f"{login}@example.org"))
+
     def account(self, login: str) -> Account:
         return Account(login, login)
 
@@ -196,7 +203,8 @@ class OwnWorld:
 
     def issues(self) -> tuple[tuple[str, str, bool], ...]:
         markers = ("<!-- gitops:plan library -->", "<!-- gitops:plan archive -->")
-        own = [(i.title, i.body, i.open) for marker in markers for i in self.forge().issues(marker)]
+        bot = self.forge().me()
+        own = [(i.title, i.body, i.open) for marker in markers for i in self.forge().recorded_issues(marker, bot)]
         return (*self.strangers, *own)
 
     def _stranger(self, person: Person) -> DocumentForge:

@@ -130,6 +130,7 @@ def _listed(change: Change) -> EntryChange:
         seen=change.seen,
         tier=change.tier,
         digest=None if change.tier is None else change_digest(change),
+        gates=tuple(sorted(change.gates)),
     )
 
 

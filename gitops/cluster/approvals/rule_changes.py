@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.trust import RuleChange, Signer, TrustRoot
+from gitops.cluster.model.trust import DataGrowth, RuleChange, Signer, TrustRoot
 from gitops.core.clock import timestamp
 
-_COMMANDS = ("write", "maintain", "admin")
+if TYPE_CHECKING:
+    from gitops.cluster.config.rule_forms import Trusted
+
 _EVERYONE = "everyone with a listed key"
 
 
@@ -40,52 +44,58 @@ def rule_changes(address: Address, before: TrustRoot, after: TrustRoot) -> tuple
 
 
 _Difference = tuple[str, str | None, str | None, bool]
+_Compare = Callable[[TrustRoot, TrustRoot], Iterator[_Difference]]
 
 
 def _differences(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
+    # Few plans change rules, and a folder without git has none.
+    from gitops.cluster.config.gitops_yaml import KEY_ROWS
+
+    rows = {
+        row.trusted.member or key.rpartition(".")[2]: (key, row.trusted) for key, row in KEY_ROWS.items() if row.trusted
+    }
+    for member in (*_ORDER, *(each for each in rows if each not in _ORDER)):
+        if member in _OWN_WORDS:
+            yield from _OWN_WORDS[member](before, after)
+            continue
+        key, trusted = rows[member]
+        old, new = (
+            root.limits.get(key) if key.startswith("apply.") else getattr(root, member) for root in (before, after)
+        )
+        if isinstance(old, frozenset) and isinstance(new, frozenset):
+            yield from _names(trusted, old, new)
+        elif old != new:
+            yield trusted.words, _shown(old), _shown(new), trusted.widens(old, new)
+
+
+def _who(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
+    """Who may approve, whether or not a rule lists them."""
     if bool(before.approvers) != bool(after.approvers):
         said = [_EVERYONE if not root.approvers else "those listed" for root in (before, after)]
         yield "who may approve", said[0], said[1], not after.approvers
-    yield from _names("approver", _approvers(before), _approvers(after))
-    yield from _names("acts alone in an emergency", before.break_glass, after.break_glass)
-    yield from _names("signs ledger entries", before.ledger_signers, after.ledger_signers)
-    if before.required != after.required:
-        yield "people needed", str(before.required), str(after.required), after.required < before.required
-    yield from _numbers(before, after)
-    if before.expires_after != after.expires_after:
-        longer = after.expires_after > before.expires_after
-        yield "an approval lasts", _duration(before.expires_after), _duration(after.expires_after), longer
-    yield from _gates(before, after)
+    old, new = map(_approvers, (before, after))
+    yield from (("approver", None, name, True) for name in sorted(new - old))
+    yield from (("approver", name, None, False) for name in sorted(old - new))
+
+
+def _keys(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
     lines, says = _lines(before.signers), _lines(after.signers)
     for key in sorted(lines.keys() | says.keys(), key=fingerprint):
         if lines.get(key) != says.get(key):
             yield f"key {fingerprint(key)}", lines.get(key), says.get(key), key in says
+
+
+def _revoked(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
     old, new = (frozenset(map(fingerprint, root.revoked)) for root in (before, after))
     yield from (("revoked key", None, name, False) for name in sorted(new - old))
     yield from (("revoked key", name, None, True) for name in sorted(old - new))
+
+
+def _accounts(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
     was, now = dict(before.accounts), dict(after.accounts)
     for account in sorted(was.keys() | now.keys()):
         if was.get(account) != now.get(account):
             yield f"account {account} is", was.get(account), now.get(account), True
-    yield from _names("a review on the forge counts for", before.via_forge, after.via_forge)
-    if before.forge_verdict != after.forge_verdict:
-        yield (
-            "the forge has to approve, too",
-            _word(before.forge_verdict),
-            _word(after.forge_verdict),
-            before.forge_verdict,
-        )
-    if before.commands != after.commands:
-        lower = _COMMANDS.index(after.commands) < _COMMANDS.index(before.commands)
-        yield "permission for commands in comments", before.commands, after.commands, lower
-    for rule, one, other in (
-        ("repository", before.repository, after.repository),
-        ("the ledger is kept in a", before.ledger_store, after.ledger_store),
-        ("forge", before.forge_kind, after.forge_kind),
-        ("project on the forge", before.forge_project, after.forge_project),
-    ):
-        if one != other:
-            yield rule, one, other, True
 
 
 def _numbers(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
@@ -102,30 +112,15 @@ def _numbers(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
         yield f"people needed at gate {gate}{where}", said[0], said[1], counts < counted
 
 
-def _gates(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
-    """What needs an approval besides irreversible changes, and how much data one covers."""
-    for name in sorted(before.gates ^ after.gates):
-        removed = name in before.gates
-        yield "needs an approval, too", name if removed else None, None if removed else name, removed
-    for name in sorted(before.widening ^ after.widening):
-        removed = name in before.widening
-        yield "a policy that widens access needs an approval for", *((name, None) if removed else (None, name)), removed
-    old, new = before.data_growth, after.data_growth
-    if old != new:
-        said = [f"{each.percent} % or {each.rows} rows" for each in (old, new)]
-        yield "an approval covers growth of", said[0], said[1], new.percent > old.percent or new.rows > old.rows
-
-
 def _approvers(root: TrustRoot) -> frozenset[str]:
     """The people who may approve, whether or not a rule lists them."""
     speaking = {signer.principals[0] for signer in root.signers if signer.key not in root.revoked}
     return frozenset(root.approvers or speaking) - root.ledger_signers
 
 
-def _names(rule: str, before: Iterable[str], after: Iterable[str]) -> Iterator[_Difference]:
-    old, new = frozenset(before), frozenset(after)
-    yield from ((rule, None, name, True) for name in sorted(new - old))
-    yield from ((rule, name, None, False) for name in sorted(old - new))
+def _names(trusted: Trusted, old: frozenset[str], new: frozenset[str]) -> Iterator[_Difference]:
+    yield from ((trusted.words, None, name, trusted.widens(False, True)) for name in sorted(new - old))
+    yield from ((trusted.words, name, None, trusted.widens(True, False)) for name in sorted(old - new))
 
 
 def _lines(signers: Iterable[Signer]) -> Mapping[str, str]:
@@ -140,9 +135,27 @@ def _lines(signers: Iterable[Signer]) -> Mapping[str, str]:
     return {key: "; ".join(sorted(lines)) for key, lines in found.items()}
 
 
-def _word(on: bool) -> str:
-    return "yes" if on else "no"
+def _shown(value: object) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "yes" if value else "no"
+        case timedelta():
+            return str(value).removesuffix(", 0:00:00")
+        case DataGrowth():
+            return f"{value.percent} % or {value.rows} rows"
+    return str(value)
 
 
-def _duration(length: timedelta) -> str:
-    return str(length).removesuffix(", 0:00:00")
+_OWN_WORDS: Mapping[str, _Compare] = MappingProxyType(
+    {"approvers": _who, "numbers": _numbers, "signers": _keys, "revoked": _revoked, "accounts": _accounts}
+)
+"""The attributes of `TrustRoot` whose differences are more than the two values of a rule."""
+
+_ORDER = (
+    "approvers", "break_glass", "ledger_signers", "required", "numbers", "expires_after", "gates", "widening", "data_growth",
+    "signers", "revoked", "accounts", "via_forge", "forge_verdict", "commands", "repository", "ledger_store", "forge_kind",
+    "forge_project",
+)  # fmt: skip
+"""The order in which people read the differences; a rule that is not here comes last."""

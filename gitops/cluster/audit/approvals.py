@@ -1,11 +1,11 @@
-"""What permitted an entry: its approvals and revocations, step 4 of the audit, and the gates of what it applied, steps 9 and 10.
+"""What permitted an entry: its approvals and revocations, step 4 of the audit, and the gates of what it applied, step 9.
 
 Whether its approvals, emergencies and countersignatures hold, in order; the first part that fails is the finding:
 
 1. Every approval that the entry uses passes the verification steps of a plan at that position, and was given as recorded.
 2. None of them had been revoked. A revocation names the newest entry of its time, and does not undo what that entry did.
-3. Gated changes that were applied have a quorum, or one emergency: as many people as the gates that they meet ask for, by the
-   rules in force before the entry, in the environment where the cluster was.
+3. Gated changes that were applied have a quorum, or one emergency: as many people as the gates that the entry records ask for,
+   by the rules in force before it, in the environment where the cluster was.
 4. Every countersignature that the entry records passes its steps, for a debt that was open.
 5. While a debt is open, only emergencies are applied.
 6. The state records exactly the debts that consumed approvals left: one for each emergency, and no others.
@@ -13,7 +13,7 @@ Whether its approvals, emergencies and countersignatures hold, in order; the fir
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gitops.cluster.approvals.decisions import (
@@ -33,10 +33,11 @@ from gitops.cluster.ledger.layout import blob_key
 from gitops.cluster.ledger.schemas import recorded_schema
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.approval import DecisionEvidence, DecisionKind
-from gitops.cluster.model.change import Action, Disposition, GateName, Tier
-from gitops.cluster.model.kinds import Situation, rules_of
+from gitops.cluster.model.change import Action, Change, Disposition, GateName, Tier
+from gitops.cluster.model.kinds import Gate, Situation, rules_of
 from gitops.cluster.model.ledger import (
     RULES_OF_0_2_1,
+    WITH_GATES,
     WITH_ORIGINS,
     Debt,
     EntryChange,
@@ -58,11 +59,9 @@ __all__ = [
     "asked",
     "check_approvals",
     "check_debt_records",
-    "check_migrations",
-    "check_policies",
+    "check_gates",
     "check_revocation_records",
     "check_revocations",
-    "check_strategies",
     "revocation_notes",
 ]
 
@@ -131,12 +130,20 @@ def asked(found: VerifiedEntry, met: Collection[GateName]) -> str:
 
 
 def _situation(found: VerifiedEntry) -> Situation:
-    """What the entry lists of the plan."""
-    return survey([change_of(each) for each in found.entry.changes], (), ())
+    """What the entry lists of the plan, under the rules in force before it."""
+    quorum = found.before.quorum(found.entry.target.environment)
+    situation = survey([change_of(each) for each in found.entry.changes], (), ())
+    return replace(situation, gates=frozenset(quorum.numbers), limits=quorum.limits)
 
 
 def _met(found: VerifiedEntry, listed: EntryChange) -> tuple[GateName, ...]:
-    """The gates that a change meets, by what the entry lists of it; the texts of a migration may say more (step 9)."""
+    """The gates that a change meets, by what the entry lists of it; step 9 says whether these are all.
+
+    Entries before version 5 list no gates: there the gates follow from the rules of the kind where these need no texts, else from
+    the tier.
+    """
+    if found.entry.version >= WITH_GATES:
+        return listed.gates
     change = change_of(listed)
     gate = rules_of(change.address).gate(change, _situation(found))
     if gate is not None:
@@ -290,47 +297,73 @@ def revocation_notes(walk: Walk, branches: Collection[str]) -> Iterator[str]:
                 )
 
 
-# Whether an entry records the gate of each migration that it lists as applied: rules 1 to 4.
+# Whether an entry records every gate of what it lists as applied: rules 1 to 5.
 #
-# 1. The steps are planned again from the schema texts before and after, as sources declare them. What they do, the rows that the
-#    entry records and the rules in force before it give the tier, as in a plan (`gitops.cluster.model.kinds`).
-# 2. A migration is not applied below its tier: without a gate where it needs one, or as one that a later plan can undo.
-# 3. A migration that no later plan can undo, and that removes data as well, has the approvals of both gates.
-# 4. A text that no source has, such as one that was found in a graph, is a note: then the recorded tier is believed.
-#
-# Entries of the first release know no gates of migrations.
+# 1. The gates follow again from the rules of the kinds (`gitops.cluster.model.kinds`), as in a plan: from the rules in force
+#    before the entry, and from what is at hand of its changes. The steps of a migration are planned again from the schema texts
+#    that sources declare; who gains what, from what the ledger records before the entry and after it; what drops a replica, from
+#    the texts of its catalog.
+# 2. A change is not applied with fewer of the gates that these rules have. More are permitted: the plan saw the graphs. A gate
+#    that a later release adds is in no rules of before.
+# 3. Entries before version 5 record no gates: the tier stands for them, and a migration has the approvals of all its gates. Those
+#    of the first release know no gates of migrations.
+# 4. A policy that only lets actors copy a protected branch to where others read it is a note in an entry before version 4, whose
+#    release did not gate that.
+# 5. A text that no source has, such as one that was found in a graph, is a note: then what is recorded is believed.
 
 
-def check_migrations(walk: Walk, found: VerifiedEntry) -> None:
-    """Apply the rules to one entry. Raises IntegrityError `ledger_change_unapproved`."""
-    if found.entry.version < WITH_ORIGINS:
-        return
-    quorum = found.before.quorum(found.entry.target.environment)
-    for listed in found.entry.changes:
-        applied = listed.disposition == Disposition.APPLIED
-        if not applied or listed.resource.kind is not Kind.SCHEMA or listed.operation != Action.UPDATE:
-            continue
-        migration = _migration(walk, found, listed)
-        if migration is None:
-            # A source that is not here is a note already.
-            if found.entry.source is not None and walk.reader.resolve(found.entry.source.commit) is not None:
-                detail = f"the texts of the migration of {listed.resource} are not in the sources"
-                walk.notes.append(f"entry {found.entry.number}: {detail}")
-            continue
-        change = replace(change_of(listed), migration=migration)
-        situation = replace(survey([change], (), ()), gates=frozenset(quorum.numbers))
+def check_gates(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
+    """Apply the rules to one entry, `state` being the one after it.
+
+    Raises IntegrityError `ledger_gates_missing`, `ledger_change_unapproved`, `strategy_record_invalid`.
+    """
+    applied = [each for each in found.entry.changes if _is_applied(each)]
+    changes = [_described(walk, found, listed) for listed in applied]
+    situation = replace(
+        _situation(found),
+        gapped=_gapped(walk, found, changes),
+        widened=_widened(walk, found, state, changes),
+    )
+    for listed, change in zip(applied, changes, strict=True):
         gate = rules_of(change.address).gate(change, situation)
         if gate is None:
             continue
-        if listed.tier not in (gate.tier, Tier.IRREVERSIBLE):
-            has = "none" if listed.tier is None else f"that of a {listed.tier} one"
-            detail = f"{gate.reason}: the migration of {listed.resource} is {gate.tier}, and the entry records {has}"
-            raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
-        uses = (use for use in found.entry.approvals if use.resource == listed.resource)
-        given = [walk.consumed[use.approval_id].verification for use in uses]
-        if not select_quorum(given, quorum.needed(gate.met)):
-            detail = f"the migration of {listed.resource} has too few approvals: {asked(found, gate.met)}"
-            raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+        if found.entry.version >= WITH_GATES:
+            if missing := [each for each in gate.met if each in situation.gates and each not in listed.gates]:
+                has = f"gate {', '.join(listed.gates)}" if listed.gates else "no gate"
+                detail = f"{listed.resource} meets gate {', '.join(missing)}: {gate.reason}; the entry records {has}"
+                raise IntegrityError(Code.LEDGER_GATES_MISSING, detail)
+        elif rules_of(change.address).gate(change_of(listed), _situation(found)) is None:
+            # What the entry shows by itself was held against its approvals already.
+            _check_tier(walk, found, listed, gate)
+
+
+def _check_tier(walk: Walk, found: VerifiedEntry, listed: EntryChange, gate: Gate) -> None:
+    """Rule 3."""
+    if listed.tier not in (gate.tier, Tier.IRREVERSIBLE):
+        has = "no gate" if listed.tier is None else f"that of a {listed.tier} change"
+        detail = f"{listed.resource}: {gate.reason}; the entry records {has}"
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+    quorum = found.before.quorum(found.entry.target.environment)
+    uses = (use for use in found.entry.approvals if use.resource == listed.resource)
+    given = [walk.consumed[use.approval_id].verification for use in uses]
+    if not select_quorum(given, quorum.needed(gate.met)):
+        detail = f"{listed.operation} {listed.resource} has too few approvals: {asked(found, gate.met)}"
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+
+
+def _described(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> Change:
+    """A change as an entry lists it, with the steps of its migration."""
+    change, entry = change_of(listed), found.entry
+    if change.address.kind is not Kind.SCHEMA or change.action is not Action.UPDATE or entry.version < WITH_ORIGINS:
+        return change
+    migration = _migration(walk, found, listed)
+    # A source that is not here is a note already.
+    if migration is None and entry.source is not None and walk.reader.resolve(entry.source.commit) is not None:
+        walk.notes.append(
+            f"entry {entry.number}: the texts of the migration of {listed.resource} are not in the sources"
+        )
+    return replace(change, migration=migration)
 
 
 def _migration(walk: Walk, found: VerifiedEntry, listed: EntryChange) -> MigrationPreview | None:
@@ -357,60 +390,37 @@ def _text(walk: Walk, found: VerifiedEntry, graph: str, digest: str) -> bytes | 
     return next((text for text in texts if text is not None), None)
 
 
-# Whether an entry records the gate of what it lists as applied and whose text says that it needs one: rules 1 to 4.
-#
-# 1. Who gains what is computed again from the policies, bindings, graphs and queries that the ledger records before the entry and
-#    after it, as in a plan, and held against the classes of gains that the rules in force before the entry gate.
-# 2. A policy that gives such a gain is not applied without a gate.
-# 3. One that only lets actors copy a protected branch to where others read it is a note in an entry before version 4, whose
-#    release did not gate that.
-# 4. Where the rules gate what is lossy, a strategy that drops a replica before the new one is created is not applied without a
-#    gate.
-
-
-def check_policies(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
-    """Apply rules 1 to 3 to one entry, `state` being the one after it. Raises IntegrityError `ledger_change_unapproved`."""
-    applied = [
-        each
-        for each in found.entry.changes
-        if each.resource.kind is Kind.POLICY and each.disposition == Disposition.APPLIED
-    ]
-    if not applied or not found.before.widening or walk.previous is None:
-        return
+def _widened(walk: Walk, found: VerifiedEntry, state: LedgerState, changes: Sequence[Change]) -> Mapping[Address, str]:
+    """The policies among changes that give a gain which the rules in force before an entry gate, with what they give."""
+    policies = [change for change in changes if change.address.kind is Kind.POLICY]
+    if not policies or not found.before.widening or walk.previous is None:
+        return {}
     before = _source(walk.reader, walk.previous.commit.tree, walk.state)
     access = access_between(before, _source(walk.reader, found.commit.tree, state))
-    changes = [change_of(each) for each in applied if each.tier is None]
-    for copies in (False, True):
-        rows = tuple(row for row in access.rows if row.copies is copies)
-        widened = widened_policies(changes, replace(access, rows=rows), found.before.widening)
-        for policy, words in widened.items():
-            detail = f"{policy} {words}, and the entry records no gate"
-            if not copies or found.entry.version >= RULES_OF_0_2_1:
-                raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
-            walk.notes.append(f"entry {found.entry.number}: {detail}")
+    if found.entry.version < RULES_OF_0_2_1:
+        copies, others = (tuple(row for row in access.rows if row.copies is each) for each in (True, False))
+        ungated = [change for change in policies if change.tier is None]
+        for policy, words in widened_policies(ungated, replace(access, rows=copies), found.before.widening).items():
+            walk.notes.append(f"entry {found.entry.number}: {policy} {words}, and the entry records no gate")
+        access = replace(access, rows=others)
+    return widened_policies(policies, access, found.before.widening)
 
 
-def check_strategies(walk: Walk, found: VerifiedEntry) -> None:
-    """Apply rule 4 to one entry. Raises IntegrityError `ledger_change_unapproved`, `strategy_record_invalid`."""
-    quorum = found.before.quorum(found.entry.target.environment)
-    if GateName.LOSSY not in quorum.numbers:
-        return
-    applied = {
-        each.resource: each.after
-        for each in found.entry.changes
-        if each.resource.kind is Kind.STRATEGY
-        and each.disposition == Disposition.APPLIED
-        and each.after is not None
-        and each.tier is None
+def _gapped(walk: Walk, found: VerifiedEntry, changes: Iterable[Change]) -> frozenset[Address]:
+    """The strategies among changes that drop a replica before the new one is created."""
+    strategies = {
+        change.address: change.after
+        for change in changes
+        if change.address.kind is Kind.STRATEGY and change.after is not None
     }
-    if not applied:
-        return
+    if not strategies or GateName.LOSSY not in found.before.quorum(found.entry.target.environment).numbers:
+        return frozenset()
     from gitops.cluster.model.compute import drops_first
 
-    texts = {name: walk.reader.read(found.commit.tree, blob_key(name, after) or "") for name, after in applied.items()}
-    for name in sorted(drops_first(Resource(name, applied[name], data=text) for name, text in texts.items() if text)):
-        detail = f"{name} drops a replica before the new one is created, and the entry records no gate"
-        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+    texts = {
+        name: walk.reader.read(found.commit.tree, blob_key(name, after) or "") for name, after in strategies.items()
+    }
+    return frozenset(drops_first(Resource(name, strategies[name], data=text) for name, text in texts.items() if text))
 
 
 def _source(reader: GitReader, tree: str, state: LedgerState) -> AccessSource:

@@ -217,4 +217,5 @@ def change_of(listed: EntryChange) -> Change:
         binding_change=listed.binding_change,
         seen=listed.seen,
         tier=listed.tier,
+        gates=listed.gates,
     )

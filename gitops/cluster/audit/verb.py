@@ -11,8 +11,7 @@ Per entry, in order; the first step that fails is the finding, and nothing after
 7. Every catalog blob that its state names exists with its digest.
 8. Its source commit continues the one before and has the folder, the configuration, the keys and the authors that the entry
    names (where the repository has the commit), and a converged state is what that commit declares.
-9. Its migrations have the gates that their steps need, where sources have the schema texts (`gitops.cluster.audit.approvals`).
-10. Its policies and strategies have the gates that what they permit or drop needs (`gitops.cluster.audit.approvals`).
+9. Its changes have the gates that they need, as far as their texts are at hand (`gitops.cluster.audit.approvals`).
 
 Then the ledger as a whole is compared with what witnesses know of it.
 
@@ -30,11 +29,9 @@ from gitops.cluster.audit.approvals import (
     approved_addresses,
     check_approvals,
     check_debt_records,
-    check_migrations,
-    check_policies,
+    check_gates,
     check_revocation_records,
     check_revocations,
-    check_strategies,
     revocation_notes,
 )
 from gitops.cluster.audit.report import AuditFinding, AuditReport, AuditWitnesses
@@ -193,9 +190,7 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
     check_revocation_records(walk, found, state)  # 4, of the state
     _check_blobs(walk, found, state)  # 7
     check_source(walk, found, state, recorded)  # 8
-    check_migrations(walk, found)  # 9
-    check_policies(walk, found, state)  # 10
-    check_strategies(walk, found)
+    check_gates(walk, found, state)  # 9
     for operation, begun in announced_operations(walk.reader, found, approved).items():
         walk.announced.setdefault(operation, begun)
     walk.previous, walk.state = found, state

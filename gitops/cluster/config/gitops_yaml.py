@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from datetime import timedelta
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from gitops.cluster.config.named_clusters import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.cluster.config.rule_forms import (
     CHOSEN_KEY,
+    KnownForm,
     Place,
     Refused,
+    Row,
+    Trusted,
+    any_other,
     choice,
     derived,
     keyed,
+    less,
     listed,
     mapping,
+    more,
     optional,
     refused,
     refused_text,
+    rows_below,
+    rule,
     text,
     truth,
     whole,
@@ -30,6 +37,7 @@ from gitops.cluster.config.rule_forms import (
 from gitops.cluster.model.access import AccessClass
 from gitops.cluster.model.address import is_name
 from gitops.cluster.model.change import GateName
+from gitops.cluster.model.trust import DataGrowth
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
@@ -39,15 +47,17 @@ from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
 __all__ = [
     "CONFIG_FILE",
     "DEFAULT_SIGNERS",
+    "GITOPS_KEYS",
+    "KEY_ROWS",
     "VERSION",
     "ApplyRule",
     "ApprovalRule",
     "BotConfig",
     "ClusterRule",
     "ForgeRule",
-    "GrowthRule",
     "LedgerRule",
     "parse_bot_config",
+    "trust_rules",
 ]
 
 
@@ -102,13 +112,22 @@ def duration(value: object) -> timedelta:
 VERSION = 1
 DEFAULT_SIGNERS = ".gitops/allowed_signers"
 
+LedgerStore = Literal["branch", "directory"]
+Atomicity = Literal["atomic", "best_effort"]
+Queue = Literal["one_per_merge", "coalesce"]
+OnFailure = Literal["rollback", "keep"]
+ForgeKind = Literal["github", "gitlab", "gitea", "local"]
+Commands = Literal["write", "maintain", "admin"]
+
 _RESERVED = "gitops/"
 
 _PLAIN_PATH = "is not a plain path inside the repository"
 _PATH = text(is_path, _PLAIN_PATH)
 _FOLDER = text(lambda path: path == "." or is_path(path), _PLAIN_PATH)
 _NAME = text(is_name, "use letters, digits, _ and -, starting with a letter or _")
-_PRINCIPAL = text(lambda name: is_plain(name) and PRINCIPAL.fullmatch(name), "is not one plain principal")
+_PRINCIPAL = text(
+    lambda name: is_plain(name) and PRINCIPAL.fullmatch(name), "is not one plain principal", names="principals"
+)
 _ACCOUNT = text(
     ACCOUNT.match,
     "is not an account such as github:583231, the forge and its number for the account, or local:alice",
@@ -119,15 +138,22 @@ _PROJECT = text(PROJECT.match, "is not a project such as owner/name")
 _LINE = text(lambda line: line.strip() and is_plain(line), "is not one line of text")
 
 
-_GATES = listed(choice(GateName.LOSSY.value))
-_NUMBERS = keyed(choice(*(gate.value for gate in GateName)), whole(1, 20))
+_LISTED_GATES = listed(choice(GateName.LOSSY.value))
+_PEOPLE = whole(1, 20)
+_NUMBERS: KnownForm[Mapping[str, int]] = KnownForm(
+    keyed(choice(*GateName), _PEOPLE),
+    below={gate: Row(_PEOPLE, f"How many people have to approve {gate.covers}, {{bounds}}.") for gate in GateName},
+)
 
 
-def _gates(value: object) -> tuple[str, ...] | Mapping[str, int]:
-    """A list of gates, or how many people each asks for."""
+def _read_gates(value: object) -> tuple[str, ...] | Mapping[str, int]:
     if not isinstance(value, list | dict):
         raise Refused(((), "expected a list such as [lossy], or a mapping such as {irreversible: 2, lossy: 1}"))
-    return _GATES(value) if isinstance(value, list) else _NUMBERS(value) or ()
+    return _LISTED_GATES(value) if isinstance(value, list) else _NUMBERS(value) or ()
+
+
+_GATES = KnownForm(_read_gates, values=(GateName.LOSSY.value,), below=_NUMBERS.below)
+"""A list of gates, or how many people each asks for."""
 
 
 def _target(value: object) -> str:
@@ -137,11 +163,14 @@ def _target(value: object) -> str:
     return branch
 
 
-def _supported(value: object) -> int:
+def _read_version(value: object) -> int:
     # `true` and `1.0` equal 1.
     if type(value) is not int or value != VERSION:
         raise Refused(((), f"this release reads version {VERSION} only"))
     return value
+
+
+_VERSION = KnownForm(_read_version, values=(str(VERSION),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +180,34 @@ class ClusterRule:
     `renamed_from` is the name of the ledger that the cluster goes on with.
     """
 
-    name: str
-    path: str
-    branch: str = DEFAULT_BRANCH
-    environment: str = "production"
-    renamed_from: str | None = None
+    name: str = rule(
+        _NAME,
+        "The name of the cluster: letters, digits, `_` and `-`. It is part of the name of the ledger branch.",
+        more="The first character is a letter or `_`.",
+    )
+    path: str = rule(_FOLDER, "The cluster folder; `.` is the root of the repository.")
+    branch: str = rule(
+        _target,
+        "The branch that the cluster follows.",
+        default=DEFAULT_BRANCH,
+        more="Names that begin with `gitops/` belong to the bot.",
+    )
+    environment: str = rule(
+        _NAME,
+        "What the cluster is for. Approvals are bound to it.",
+        default="production",
+        more="It is a name like that of a cluster.",
+    )
+    renamed_from: str | None = rule(
+        optional(_NAME),
+        "The name that the cluster had before: it goes on with that ledger and its graphs.",
+        default=None,
+        more=(
+            "Without it, a new name is a new cluster, and the old one is taken out; the plan of that names the "
+            "key where the new one has the folder or the storage of the old one."
+        ),
+        unset="none",
+    )
 
     @property
     def ref(self) -> str:
@@ -167,16 +219,25 @@ class ClusterRule:
 class LedgerRule:
     """Where ledgers are kept and who may sign their entries."""
 
-    store: Literal["branch", "directory"] = "branch"
-    signers: tuple[str, ...] = ()
+    store: LedgerStore = rule(
+        choice(*get_args(LedgerStore)),
+        "`branch`: signed commits on `gitops/ledger/<cluster>`. `directory`: a folder beside the graphs.",
+        default="branch",
+        trusted=Trusted("the ledger is kept in a", any_other, "ledger_store"),
+        more="The folder is `__cluster/` of the storage root, without signed approvals.",
+    )
+    signers: tuple[str, ...] = rule(
+        listed(_PRINCIPAL),
+        "The principals whose keys sign ledger entries. They cannot approve.",
+        default=(),
+        trusted=Trusted("signs ledger entries", more, "ledger_signers"),
+        more="A ledger branch needs at least one with a key that is not revoked.",
+        unset="none",
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class GrowthRule:
-    """How many more rows than its approver saw an approval covers: so many percent, or so many rows, whichever is more."""
-
-    percent: int = 10
-    rows: int = 1000
+def _grows(before: DataGrowth, after: DataGrowth) -> bool:
+    return more(before.percent, after.percent) or more(before.rows, after.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,19 +252,129 @@ class ApprovalRule:
     permissions whose gain by a change of a policy needs an approval.
     """
 
-    allowed_signers: str = DEFAULT_SIGNERS
-    revoked_keys: str | None = None
-    approvers: tuple[str, ...] = ()
-    required: int = 1
-    expires_after: timedelta = timedelta(days=7)
-    accounts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    via_forge: tuple[Literal["reversible", "irreversible"], ...] = ("reversible",)
-    forge_verdict: bool = False
-    break_glass: tuple[str, ...] = ()
-    gates: tuple[str, ...] | Mapping[str, int] = ()
-    environments: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
-    widening: tuple[str, ...] = ()
-    data_growth: GrowthRule = GrowthRule()
+    allowed_signers: str = rule(
+        _PATH,
+        "The file with the public keys of people.",
+        default=DEFAULT_SIGNERS,
+        more="These are the [keys of people](#keys-of-people).",
+    )
+    revoked_keys: str | None = rule(
+        optional(_PATH), "The file with revoked public keys, one in a line.", default=None, unset="none"
+    )
+    approvers: tuple[str, ...] = rule(
+        listed(_PRINCIPAL),
+        "The principals who may approve.",
+        default=(),
+        trusted=Trusted("approver", more),
+        unset="everybody with a key but ledger signers",
+    )
+    required: int = rule(
+        _PEOPLE,
+        "How many different people have to approve one change, {bounds}, where no gate says it.",
+        default=1,
+        trusted=Trusted("people needed", less),
+        more="So many people who may approve must have a key.",
+    )
+    expires_after: timedelta = rule(
+        _DURATION,
+        "How long an approval lasts at most, such as `7d`, `12h` or `30m`.",
+        default=timedelta(days=7),
+        trusted=Trusted("an approval lasts", more),
+        more="It is 1 to 99999, with `d`, `h` or `m`.",
+    )
+    accounts: Mapping[str, str] = rule(
+        keyed(_ACCOUNT, _PRINCIPAL, "The principal that this account is."),
+        "Which principal a forge account is: `github:583231: ada@brain.example`.",
+        default={},
+        trusted=Trusted("account", any_other),
+        more="The number is the forge's id of the account, which it never reuses.",
+        unset="none",
+    )
+    via_forge: tuple[Literal["reversible", "irreversible"], ...] = rule(
+        listed(choice("reversible", "irreversible")),
+        "For which kinds of change a review on the forge counts as an approval.",
+        default=("reversible",),
+        trusted=Trusted("a review on the forge counts for", more),
+        more=(
+            "The kinds are `reversible` and `irreversible`; a [review](approvals.md#reviews-on-a-forge) never "
+            "counts for keys and rules."
+        ),
+    )
+    forge_verdict: bool = rule(
+        truth,
+        "Whether the forge itself has to report the change request as approved, too.",
+        default=False,
+        trusted=Trusted("the forge has to approve, too", less),
+        more="The forge judges by required reviews and code owners.",
+    )
+    break_glass: tuple[str, ...] = rule(
+        listed(_PRINCIPAL),
+        "The principals who may approve alone in an emergency.",
+        default=(),
+        trusted=Trusted("acts alone in an emergency", more),
+        more=(
+            "An [emergency](approvals.md#emergencies) never opens keys and rules, and a second person has to "
+            "countersign it before the next apply."
+        ),
+        unset="none",
+    )
+    gates: tuple[str, ...] | Mapping[str, int] = rule(
+        _GATES,
+        "A list of reversible changes that need an approval, too, or how many people each gate asks for.",
+        default=(),
+        trusted=Trusted("needs an approval, too", less),
+        more=(
+            "`lossy`: a migration that removes types or properties of a graph that holds rows, or may hold some: "
+            "a plan without access to the graph cannot know; or a strategy with "
+            "[`drop_first`](strategies.md#a-compute-cluster-that-may-have-one-replica). A "
+            "[review](approvals.md#reviews-on-a-forge) counts for it. A mapping names "
+            "[gates](approvals.md#gates), such as `{irreversible: 2, lossy: 1}`; what it does not name asks for "
+            "`required`."
+        ),
+        unset="none; `[lossy]` in new repositories",
+    )
+    environments: Mapping[str, Mapping[str, int]] = rule(
+        keyed(_NAME, _NUMBERS, "How many people each gate asks for in this environment of `clusters`."),
+        "The numbers of people of an environment; they go before those of `gates`.",
+        default={},
+        trusted=Trusted("people needed at gate", less, "numbers"),
+        more="`production: {lossy: 2}` gates `lossy` in that environment, also where `gates` does not list it.",
+        unset="none",
+    )
+    widening: tuple[str, ...] = rule(
+        listed(choice(*AccessClass)),
+        "The classes of permissions whose gain by a change of a policy needs an approval.",
+        default=(),
+        trusted=Trusted("a policy that widens access needs an approval for", less),
+        more=(
+            "The [classes](approvals.md#policies-that-widen-access) are `control`, `protected`, `write`, "
+            "`export`, `read` and `run`. A [review](approvals.md#reviews-on-a-forge) counts for it."
+        ),
+        unset="none; `[control, protected]` in new repositories",
+    )
+    data_growth: DataGrowth = rule(
+        mapping(
+            DataGrowth,
+            {
+                "percent": Row(
+                    whole(0, 1000),
+                    "In percent of the rows that were seen, {bounds}; no more may be replaced, either.",
+                ),
+                "rows": Row(
+                    whole(0, 10**12),
+                    "In rows, for growth alone. With 0, only the percentage counts.",
+                    more="With 1000, an approval for 5 rows covers 1,005.",
+                    unset="1000; 0 in new repositories",
+                ),
+            },
+        ),
+        "How many more rows than its approver saw an approval of a change of data covers.",
+        default=DataGrowth(),
+        trusted=Trusted("an approval covers growth of", _grows),
+        more=(
+            "[Whichever of the two is more](approvals.md#data) counts. A graph that was seen empty has to stay empty."
+        ),
+    )
 
     def numbers(self) -> dict[str, int]:
         """How many people the file asks for, by the key that says it."""
@@ -228,13 +399,55 @@ class ApplyRule:
     `drain_grace` how long data stay after they left the cluster.
     """
 
-    parallel: int | None = None
-    fail_fast: bool = False
-    node_timeout: timedelta = timedelta(minutes=10)
-    atomicity: Literal["atomic", "best_effort"] = "atomic"
-    queue: Literal["one_per_merge", "coalesce"] = "one_per_merge"
-    on_failure: Literal["rollback", "keep"] = "rollback"
-    drain_grace: timedelta = timedelta(0)
+    parallel: int | None = rule(
+        optional(whole(1, 64)),
+        "How many changes are carried out at once, {bounds}.",
+        default=None,
+        unset="1; 16 if the data is in a bucket",
+    )
+    fail_fast: bool = rule(truth, "Whether nothing new is started after the first failure.", default=False)
+    node_timeout: timedelta = rule(
+        _DURATION,
+        "How long an apply waits for one change, such as `10m` or `1h`; never a limit for a migration.",
+        default=timedelta(minutes=10),
+        more="Migrations and deletes of graphs, which cannot be taken back, have [no limit](bot.md#interrupts).",
+    )
+    atomicity: Atomicity = rule(
+        choice(*get_args(Atomicity)),
+        "Whether a merge lands whole or not at all (`atomic`), or what can land (`best_effort`).",
+        default="atomic",
+        more=(
+            "[Whole or not at all](changesets.md#whole-or-not-at-all) means that the bot takes back what was "
+            "prepared when a change of the merge fails. `gitops apply` applies what can land, unless it is called "
+            "with `--atomic`."
+        ),
+    )
+    queue: Queue = rule(
+        choice(*get_args(Queue)),
+        "Whether merges that wait are applied one by one (`one_per_merge`), or all at once.",
+        default="one_per_merge",
+        more=(
+            "One by one, in [the queue](changesets.md#the-queue), each merge has its own changeset; `coalesce` "
+            "applies all at once."
+        ),
+    )
+    on_failure: OnFailure = rule(
+        choice(*get_args(OnFailure)),
+        "What becomes of what an atomic apply staged when it fails: `rollback` or `keep`.",
+        default="rollback",
+        more=(
+            "`rollback` takes it back, `keep` leaves it [to be looked at](changesets.md#what-stays-after-a-failure)."
+        ),
+    )
+    drain_grace: timedelta = rule(
+        derived(wait),
+        "How long an atomic apply keeps data after they left the cluster, such as `30s` or `5m`.",
+        default=timedelta(0),
+        more=(
+            "At most `999m`. The job waits so long, and keeps the lock; less where all "
+            "[servers](query-server.md#who-serves-what) have let go of them."
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,26 +458,80 @@ class ForgeRule:
     who run the bot outside of a job that says them. `templates` is a folder with the repository's own comment templates.
     """
 
-    kind: Literal["github", "gitlab", "gitea", "local"] | None = None
-    project: str | None = None
-    commands: Literal["write", "maintain", "admin"] = "write"
-    checks: bool = True
-    deployments: bool = True
-    labels: bool = True
-    templates: str | None = None
+    kind: ForgeKind | None = rule(
+        optional(choice(*get_args(ForgeKind))),
+        "The forge, where the job of the bot does not say it.",
+        default=None,
+        trusted=Trusted("forge", any_other, "forge_kind"),
+        more="The kinds are `github`, `gitlab`, `gitea`, and `local` for a bare repository.",
+        unset="that of the CI job, else `local`",
+    )
+    project: str | None = rule(
+        optional(_PROJECT),
+        "The forge's name of the repository, such as `brain/clusters`.",
+        default=None,
+        trusted=Trusted("project on the forge", any_other, "forge_project"),
+        more="A CI job that says its project decides itself.",
+        unset="the path in the address of the remote",
+    )
+    commands: Commands = rule(
+        choice(*get_args(Commands)),
+        "The permission that an account needs for commands in comments.",
+        default="write",
+        trusted=Trusted(
+            "permission for commands in comments",
+            lambda before, after: less(*map(get_args(Commands).index, (before, after))),
+        ),
+        more="It is `write`, `maintain` or `admin`.",
+    )
+    checks: bool = rule(truth, "Whether problems are shown as a check with annotations.", default=True)
+    deployments: bool = rule(truth, "Whether applies are shown as deployments.", default=True)
+    labels: bool = rule(
+        truth,
+        "Whether change requests have labels of the bot.",
+        default=True,
+        more="One of them is `gitops/needs-approval`.",
+    )
+    templates: str | None = rule(
+        optional(_PATH),
+        "The folder with this repository's own templates of comments.",
+        default=None,
+        more="See [templates of comments](comments.md).",
+        unset="none",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class BotConfig:
     """The whole file. `repository` is a stable id of the repository; without it the root commit serves."""
 
-    version: int
-    repository: str | None = None
-    clusters: tuple[ClusterRule, ...] = ()
-    ledger: LedgerRule = LedgerRule()
-    approvals: ApprovalRule = ApprovalRule()
-    apply: ApplyRule = ApplyRule()
-    forge: ForgeRule = ForgeRule()
+    version: int = rule(_VERSION, f"The version of this file: `{VERSION}`.")
+    repository: str | None = rule(
+        optional(_LINE),
+        "A stable id of the repository, one line. Approvals are bound to it.",
+        default=None,
+        trusted=Trusted("repository", any_other),
+        more="Set it: copies of a repository have the same root commit.",
+        unset="the root commit",
+    )
+    clusters: tuple[ClusterRule, ...] = rule(
+        listed(mapping(ClusterRule)),
+        "The clusters of the repository: a list of mappings with `name` and `path`.",
+        default=(),
+        more="Their names differ in more than case.",
+        unset="none",
+    )
+    ledger: LedgerRule = rule(
+        mapping(LedgerRule), "Where ledgers are kept, and who signs their entries.", default=LedgerRule()
+    )
+    approvals: ApprovalRule = rule(
+        mapping(ApprovalRule),
+        "Who may permit changes that need an approval.",
+        default=ApprovalRule(),
+        more="All irreversible changes do, and those of `gates` and `widening`.",
+    )
+    apply: ApplyRule = rule(mapping(ApplyRule), "How merges are applied.", default=ApplyRule())
+    forge: ForgeRule = rule(mapping(ForgeRule), "What the bot does on a forge.", default=ForgeRule())
 
     def cluster(self, name: str | None) -> ClusterRule:
         """The cluster called `name`, or the only one. Raises GitopsError `cluster_not_found` or `cluster_ambiguous`."""
@@ -280,68 +547,23 @@ class BotConfig:
         raise GitopsError(code, f"name one of the clusters: {known}", path=CONFIG_FILE)
 
 
-_CONFIG = mapping(
-    BotConfig,
-    {
-        "version": _supported,
-        "repository": optional(_LINE),
-        "clusters": listed(
-            mapping(
-                ClusterRule,
-                {
-                    "name": _NAME,
-                    "path": _FOLDER,
-                    "branch": _target,
-                    "environment": _NAME,
-                    "renamed_from": optional(_NAME),
-                },
-            )
-        ),
-        "ledger": mapping(LedgerRule, {"store": choice("branch", "directory"), "signers": listed(_PRINCIPAL)}),
-        "approvals": mapping(
-            ApprovalRule,
-            {
-                "allowed_signers": _PATH,
-                "revoked_keys": optional(_PATH),
-                "approvers": listed(_PRINCIPAL),
-                "required": whole(1, 20),
-                "expires_after": _DURATION,
-                "accounts": keyed(_ACCOUNT, _PRINCIPAL),
-                "via_forge": listed(choice("reversible", "irreversible")),
-                "forge_verdict": truth,
-                "break_glass": listed(_PRINCIPAL),
-                "gates": _gates,
-                "environments": keyed(_NAME, _NUMBERS),
-                "widening": listed(choice(*AccessClass)),
-                "data_growth": mapping(GrowthRule, {"percent": whole(0, 1000), "rows": whole(0, 10**12)}),
-            },
-        ),
-        "apply": mapping(
-            ApplyRule,
-            {
-                "parallel": optional(whole(1, 64)),
-                "fail_fast": truth,
-                "node_timeout": _DURATION,
-                "atomicity": choice("atomic", "best_effort"),
-                "queue": choice("one_per_merge", "coalesce"),
-                "on_failure": choice("rollback", "keep"),
-                "drain_grace": derived(wait),
-            },
-        ),
-        "forge": mapping(
-            ForgeRule,
-            {
-                "kind": optional(choice("github", "gitlab", "gitea", "local")),
-                "project": optional(_PROJECT),
-                "commands": choice("write", "maintain", "admin"),
-                "checks": truth,
-                "deployments": truth,
-                "labels": truth,
-                "templates": optional(_PATH),
-            },
-        ),
-    },
-)
+_CONFIG = mapping(BotConfig)
+
+KEY_ROWS: Mapping[str, Row] = MappingProxyType(dict(rows_below(_CONFIG)))
+"""The row of every key, by its dotted path; `*` stands for a name that users choose. `clusters` is a list of such mappings."""
+
+GITOPS_KEYS: Mapping[str, str] = MappingProxyType({key: row.documentation for key, row in KEY_ROWS.items()})
+"""Every key with a line of documentation, in the order in which messages list them."""
+
+
+def trust_rules(config: BotConfig) -> Iterator[tuple[str, Trusted, Any]]:
+    """The rules of trust of a file: the path of each, what makes it one, and its value."""
+    for key, row in KEY_ROWS.items():
+        if row.trusted is not None:
+            value: Any = config
+            for name in key.split("."):
+                value = getattr(value, name)
+            yield key, row.trusted, value
 
 
 # One event asks for the file of several commits, which is the same nearly always.
@@ -367,8 +589,8 @@ def _repeated_names(config: BotConfig) -> list[tuple[Place, str]]:
     seen: dict[str, str] = {}
     repeated: list[tuple[Place, str]] = []
     for key in ("name", "renamed_from"):
-        for number, rule in enumerate(config.clusters):
-            name: str | None = getattr(rule, key)
+        for number, cluster in enumerate(config.clusters):
+            name: str | None = getattr(cluster, key)
             if name is None:
                 continue
             if name.lower() in seen:

@@ -1,7 +1,7 @@
-"""Every key of `cluster.yaml` and `gitops.yaml` with a line of documentation, in the order in which messages list them.
+"""Every key of `cluster.yaml` with a line of documentation, in the order in which messages list them.
 
-The parser of `cluster.yaml` permits the keys of its table, an editor completes and explains both, and the pages list them. `*`
-stands for a name that users choose. What stands below `compute`, and in `gitops.yaml`, is read by forms of the same keys.
+The parser permits the keys of this table, an editor completes and explains them, and the pages list them. `*` stands for a name
+that users choose. What stands below `compute` is read by forms of the same keys. Those of `gitops.yaml` are in `gitops_yaml`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["CLUSTER_KEYS", "GITOPS_KEYS", "LISTS", "documentation_path", "keys_below", "read_table"]
+__all__ = ["CLUSTER_KEYS", "LISTS", "documentation_path", "keys_below", "read_table"]
 
 
 def read_table(text: str) -> Mapping[str, str]:
@@ -76,60 +76,6 @@ compute.strategies.*.experimental | Whether `shrink_to_fit` is permitted. Defaul
 
 LISTS = frozenset({"clusters"})
 """The keys whose value is a list of mappings."""
-
-GITOPS_KEYS = read_table("""
-version | The version of this file: `1`.
-repository | A stable id of the repository, one line. Approvals are bound to it. Default: the root commit.
-clusters | The clusters of the repository: a list of mappings with `name` and `path`.
-clusters.name | The name of the cluster: letters, digits, `_` and `-`. It is part of the name of the ledger branch.
-clusters.path | The cluster folder; `.` is the root of the repository.
-clusters.branch | The branch that the cluster follows. Default: `main`.
-clusters.environment | What the cluster is for. Approvals are bound to it. Default: `production`.
-clusters.renamed_from | The name that the cluster had before: it goes on with that ledger and its graphs.
-ledger | Where ledgers are kept, and who signs their entries.
-ledger.store | `branch`: signed commits on `gitops/ledger/<cluster>`. `directory`: a folder beside the graphs. Default: `branch`.
-ledger.signers | The principals whose keys sign ledger entries. They cannot approve.
-approvals | Who may permit changes that need an approval.
-approvals.allowed_signers | The file with the public keys of people. Default: `.gitops/allowed_signers`.
-approvals.revoked_keys | The file with revoked public keys, one in a line.
-approvals.approvers | The principals who may approve. Default: everybody with a key but ledger signers.
-approvals.required | How many different people have to approve one change, 1 to 20, where no gate says it. Default: 1.
-approvals.expires_after | How long an approval lasts at most, such as `7d`, `12h` or `30m`. Default: `7d`.
-approvals.accounts | Which principal a forge account is: `github:583231: ada@brain.example`.
-approvals.accounts.* | The principal that this account is.
-approvals.via_forge | For which kinds of change a review on the forge counts as an approval. Default: `[reversible]`.
-approvals.forge_verdict | Whether the forge itself has to report the change request as approved, too. Default: false.
-approvals.break_glass | The principals who may approve alone in an emergency.
-approvals.gates | A list of reversible changes that need an approval, too, or how many people each gate asks for.
-approvals.gates.irreversible | How many people have to approve what no later plan can undo, 1 to 20.
-approvals.gates.lossy | How many people have to approve what removes types or properties of a graph with rows, 1 to 20.
-approvals.gates.widening | How many people have to approve a policy that permits more in a class of `widening`, 1 to 20.
-approvals.environments | The numbers of people of an environment; they go before those of `gates`.
-approvals.environments.* | How many people each gate asks for in this environment of `clusters`.
-approvals.environments.*.irreversible | How many people have to approve what no later plan can undo, 1 to 20.
-approvals.environments.*.lossy | How many people have to approve what removes types or properties of a graph with rows, 1 to 20.
-approvals.environments.*.widening | How many people have to approve a policy that permits more in a class of `widening`, 1 to 20.
-approvals.widening | The classes of permissions whose gain by a change of a policy needs an approval. Default: none.
-approvals.data_growth | How many more rows than its approver saw an approval of a change of data covers.
-approvals.data_growth.percent | In percent of the rows that were seen, 0 to 1000; no more may be replaced, either. Default: 10.
-approvals.data_growth.rows | In rows, for growth alone. Default: 1000. With 0, only the percentage counts.
-apply | How merges are applied.
-apply.parallel | How many changes are carried out at once, 1 to 64. Default: 1, and 16 if the data is in a bucket.
-apply.fail_fast | Whether nothing new is started after the first failure. Default: false.
-apply.atomicity | Whether a merge lands whole or not at all (`atomic`), or what can land (`best_effort`). Default: `atomic`.
-apply.queue | Whether merges that wait are applied one by one (`one_per_merge`), or all at once. Default: `one_per_merge`.
-apply.on_failure | What becomes of what an atomic apply staged when it fails: `rollback` or `keep`. Default: `rollback`.
-apply.drain_grace | How long an atomic apply keeps data after they left the cluster, such as `30s` or `5m`. Default: `0s`.
-apply.node_timeout | How long an apply waits for one change, such as `10m` or `1h`; never a limit for a migration. Default: `10m`.
-forge | What the bot does on a forge.
-forge.kind | The forge, where the job of the bot does not say it. Default: `local`, a bare repository.
-forge.project | The forge's name of the repository, such as `brain/clusters`.
-forge.commands | The permission that an account needs for commands in comments. Default: `write`.
-forge.checks | Whether problems are shown as a check with annotations. Default: true.
-forge.deployments | Whether applies are shown as deployments. Default: true.
-forge.labels | Whether change requests have labels of the bot. Default: true.
-forge.templates | The folder with this repository's own templates of comments.
-""")
 
 
 def documentation_path(path: tuple[str, ...], keys: Mapping[str, str]) -> str:

@@ -1,20 +1,27 @@
 """What the values of a document of rules must be: each form takes a plain value, and gives what it says, or all its problems.
 
-    RULE = mapping(LedgerRule, {"store": choice("branch", "directory"), "signers": listed(PRINCIPAL)})
-    RULE({"store": "branch"})    # a LedgerRule, or Refused with `("store",), "expected 'branch' or 'directory'"`
+    class LedgerRule:
+        store: str = rule(choice("branch", "directory"), "Where the ledger is.", default="branch")
+
+    mapping(LedgerRule)({"store": "branch"})    # a LedgerRule, or Refused with `("store",), "expected 'branch' or 'directory'"`
+
+A rule is stated once, by the field of its dataclass: its key, type, default and form, its words for people, and whether it is one
+of the rules of trust. The parser, the editor, the pages, the digest of the rules and the words of a change of them read that row.
 
 Unknown keys are refused and values never coerced: a misspelt rule must not be a missing rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, field, fields
+from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from gitops.cluster.config.named_clusters import CONFIG_FILE
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError, GitopsError
 from gitops.database.language.suggest import did_you_mean
 from gitops.database.language.yaml import YamlError, YamlList, YamlMap, YamlNode, YamlScalar, shown
@@ -101,7 +108,34 @@ class Refused(Exception):  # noqa: N818 - what is refused is the value, and no m
         self.problems = problems
 
 
-def text(accepts: Callable[[str], object], problem: str) -> Form[str]:
+@dataclass(frozen=True, slots=True)
+class KnownForm(Generic[T]):
+    """A form that says what it takes, for editors and pages.
+
+    `values` are all its texts, where they are few; `bounds` are those of a number. `names` says whose names its texts are.
+    `below` are the rows of the keys below it, `*` stands for a key that users choose.
+    """
+
+    read: Form[T]
+    values: tuple[str, ...] = ()
+    bounds: str = ""
+    names: str = ""
+    below: Mapping[str, Row] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __call__(self, value: object) -> T:
+        """Read a plain value. Raises Refused."""
+        return self.read(value)
+
+    def holding(self, read: Form[Any]) -> KnownForm[Any]:
+        """The form of what holds values of this one."""
+        return KnownForm(read, self.values, self.bounds, self.names, self.below)
+
+
+def _known(form: Form[Any]) -> KnownForm[Any]:
+    return form if isinstance(form, KnownForm) else KnownForm(form)
+
+
+def text(accepts: Callable[[str], object], problem: str, *, names: str = "") -> Form[str]:
     """A text that `accepts` takes; `problem` is the message about any other one."""
 
     def read(value: object) -> str:
@@ -111,7 +145,7 @@ def text(accepts: Callable[[str], object], problem: str) -> Form[str]:
             raise Refused(((), problem))
         return value
 
-    return read
+    return KnownForm(read, names=names)
 
 
 def derived(make: Callable[[object], T]) -> Form[T]:
@@ -134,14 +168,17 @@ def whole(least: int, most: int) -> Form[int]:
             raise Refused(((), f"expected a whole number from {least} to {most}"))
         return value
 
-    return read
+    return KnownForm(read, bounds=f"{least} to {most}")
 
 
-def truth(value: object) -> bool:
-    """`true` or `false`. Raises Refused."""
+def _truth(value: object) -> bool:
     if not isinstance(value, bool):
         raise Refused(((), "expected true or false"))
     return value
+
+
+truth: Form[bool] = KnownForm(_truth, ("true", "false"))
+"""`true` or `false`."""
 
 
 def choice(*texts: str) -> Form[Any]:
@@ -153,12 +190,12 @@ def choice(*texts: str) -> Form[Any]:
             raise Refused(((), f"expected {', '.join(others)}{' or ' if others else ''}{last}"))
         return value
 
-    return read
+    return KnownForm(read, texts)
 
 
 def optional(form: Form[T]) -> Form[T | None]:
     """A value, or null for none."""
-    return lambda value: None if value is None else form(value)
+    return _known(form).holding(lambda value: None if value is None else form(value))
 
 
 def listed(item: Form[T]) -> Form[tuple[T, ...]]:
@@ -169,11 +206,11 @@ def listed(item: Form[T]) -> Form[tuple[T, ...]]:
             raise Refused(((), "expected a list"))
         return tuple(_all(((number,), item, each) for number, each in enumerate(value)))
 
-    return read
+    return _known(item).holding(read)
 
 
-def keyed(key: Form[str], form: Form[T]) -> Form[Mapping[str, T]]:
-    """A mapping whose keys the user chooses, each of them a text of one form."""
+def keyed(key: Form[str], form: Form[T], words: str = "") -> Form[Mapping[str, T]]:
+    """A mapping whose keys the user chooses, each of them a text of one form; `words` are those of one of its values."""
 
     def read(value: object) -> Mapping[str, T]:
         if not isinstance(value, dict):
@@ -183,15 +220,24 @@ def keyed(key: Form[str], form: Form[T]) -> Form[Mapping[str, T]]:
         )
         return MappingProxyType(dict(zip(found[::2], found[1::2], strict=True)))
 
-    return read
+    return KnownForm(read, below={"*": Row(form, words)} if words else {})
 
 
-def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any]]) -> Form[T]:
-    """A mapping with `members`, which are all fields of the dataclass `kind`; one without a default is required."""
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    if known.keys() != members.keys():
-        raise BugError(f"{kind} has other fields than the mapping that is read: {known.keys() ^ members.keys()}")
-    required = [name for name in members if known[name].default is known[name].default_factory is MISSING]
+def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | None = None) -> Form[T]:
+    """A mapping with the fields of the dataclass `kind` as members; one without a default is required.
+
+    The rows of the members are those of the fields, unless they are given.
+    """
+    known = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]
+    rows = {name: _row(each) for name, each in (members or {n: f.metadata[_ROW] for n, f in known.items()}).items()}
+    if known.keys() != rows.keys():
+        raise BugError(f"{kind} has other fields than the mapping that is read: {known.keys() ^ rows.keys()}")
+    required = [name for name in rows if known[name].default is known[name].default_factory is MISSING]
+    unset = {
+        name: each.default if each.default_factory is MISSING else each.default_factory()
+        for name, each in known.items()
+    }
+    rows = {name: row._replace(default=unset[name]) for name, row in rows.items()}
 
     def read(value: object) -> T:
         if not isinstance(value, dict):
@@ -200,21 +246,21 @@ def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any]]) -> Form[T]
         unknown = [
             (
                 (name,),
-                f"{UNKNOWN}; {did_you_mean(name, sorted(members)) or 'known here: ' + ', '.join(sorted(members))}",
+                f"{UNKNOWN}; {did_you_mean(name, sorted(rows)) or 'known here: ' + ', '.join(sorted(rows))}",
             )
             for name in value
-            if name not in members
+            if name not in rows
         ]
-        names = [name for name in members if name in value]
+        names = [name for name in rows if name in value]
         try:
-            found = _all(((name,), members[name], value[name]) for name in names)
+            found = _all(((name,), rows[name].form, value[name]) for name in names)
         except Refused as refused:
             raise Refused(*missing, *refused.problems, *unknown) from None
         if missing or unknown:
             raise Refused(*missing, *unknown)
         return kind(**dict(zip(names, found, strict=True)))
 
-    return read
+    return KnownForm(read, below=rows)
 
 
 def _all(values: Iterable[tuple[Place, Form[Any], object]]) -> list[Any]:
@@ -228,3 +274,120 @@ def _all(values: Iterable[tuple[Place, Form[Any], object]]) -> list[Any]:
     if problems:
         raise Refused(*problems)
     return found
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+# One row for each rule.
+
+
+class Trusted(NamedTuple):
+    """What makes a rule one of trust: it is in force from the ledger entry on that takes it over, and a change of it is approved.
+
+    `words` are those of a change of it for people. `widens` says whether something is permitted after a change from one value to
+    another that was not before; of a set it is asked about a name, whether that is in it. `member` is the attribute of
+    `TrustRoot` that has the value, where that is not called as the key.
+    """
+
+    words: str
+    widens: Callable[[Any, Any], bool]
+    member: str = ""
+
+
+def more(before: Any, after: Any) -> bool:
+    """A larger value permits more, and None permits anything."""
+    return before is not None and (after is None or after > before)
+
+
+def less(before: Any, after: Any) -> bool:
+    """A smaller value permits more, and None permits nothing."""
+    return more(after, before)
+
+
+def any_other(before: Any, after: Any) -> bool:  # noqa: ARG001 - no order of values
+    """Every other value permits something else."""
+    return True
+
+
+class Row(NamedTuple):
+    """One rule: what its value must be, its words, and what makes it one of trust, if it is. `mapping` adds the default.
+
+    In the words, `{bounds}` stands for those of the number. `more` are further words for the page, in Markdown. `unset` says what
+    counts without the key, where that is not just a value.
+    """
+
+    form: Form[Any]
+    words: str = ""
+    trusted: Trusted | None = None
+    more: str = ""
+    unset: str = ""
+    default: Any = MISSING
+
+    @property
+    def said(self) -> str:
+        """Its words."""
+        return self.words.replace("{bounds}", _known(self.form).bounds)
+
+    @property
+    def said_default(self) -> str:
+        """What counts without the key, in Markdown; empty for what must be there, and for what only has keys below it."""
+        shown = shown_value(self.default)
+        return self.unset or (shown if isinstance(self.default, int) or not shown else f"`{shown}`")
+
+    @property
+    def documentation(self) -> str:
+        """Its words with its default, for an editor."""
+        return f"{self.said} Default: {self.said_default}." if self.said_default else self.said
+
+
+_ROW = "rule"
+
+
+def rule(
+    form: Form[Any],
+    words: str,
+    *,
+    default: Any = MISSING,
+    trusted: Trusted | None = None,
+    more: str = "",
+    unset: str = "",
+) -> Any:
+    """The field of a dataclass that states a rule; one without a default is required, and that of a mapping is none."""
+    row = Row(form, words, trusted, more, unset)
+    if isinstance(default, dict):
+        return field(default_factory=lambda: MappingProxyType(default), metadata={_ROW: row})
+    return field(default=default, metadata={_ROW: row})
+
+
+def _row(stated: Form[Any] | Row) -> Row:
+    return stated if isinstance(stated, Row) else Row(stated)
+
+
+def rows_below(form: Form[Any], prefix: str = "") -> Iterator[tuple[str, Row]]:
+    """The rows of all keys of a mapping, with their dotted paths, in their order."""
+    for name, row in _known(form).below.items():
+        yield f"{prefix}{name}", row
+        yield from rows_below(row.form, f"{prefix}{name}.")
+
+
+def form_of(row: Row) -> KnownForm[Any]:
+    """The form of a row, with what it says of itself."""
+    return _known(row.form)
+
+
+def shown_value(value: Any) -> str:
+    """A value as a rule file would have it; empty for none."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | str():
+            return str(value)
+        case tuple() if value:
+            return f"[{', '.join(map(str, value))}]"
+        case timedelta():
+            seconds = int(value.total_seconds())
+            unit = next(((size, name) for size, name in _UNITS if seconds and not seconds % size), (1, "s"))
+            return f"{seconds // unit[0]}{unit[1]}"
+    return ""
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))

@@ -8,15 +8,16 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
 
 from gitops.cluster.config.gitops_yaml import (
     CONFIG_FILE,
+    KEY_ROWS,
     ApprovalRule,
     BotConfig,
-    ForgeRule,
-    GrowthRule,
-    LedgerRule,
     parse_bot_config,
+    trust_rules,
 )
 from gitops.cluster.model.change import GateName
 from gitops.cluster.model.trust import DataGrowth, Signer, TrustRoot
@@ -197,25 +198,25 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         digest=_trust_digest(config, signers, revoked),
         first_digest=_first_digest(config, signers, revoked),
         signers=signers,
-        approvers=frozenset(rule.approvers),
-        ledger_signers=ledger_signers,
-        required=rule.required,
-        numbers=_gate_numbers(rule),
-        expires_after=rule.expires_after,
         revoked=revoked,
-        accounts=tuple(sorted(rule.accounts.items())),
-        via_forge=frozenset(rule.via_forge),
-        forge_verdict=rule.forge_verdict,
-        break_glass=frozenset(rule.break_glass),
-        gates=frozenset({GateName.LOSSY.value}.intersection(rule.gates)),
-        widening=frozenset(rule.widening),
-        data_growth=DataGrowth(rule.data_growth.percent, rule.data_growth.rows),
-        repository=config.repository,
-        ledger_store=config.ledger.store,
-        forge_kind=config.forge.kind,
-        forge_project=config.forge.project,
-        commands=config.forge.commands,
+        **_members(config),
     )
+
+
+def _members(config: BotConfig) -> dict[str, Any]:
+    """The attributes of `TrustRoot` that say the rules of trust of a file. Those of `apply` are limits that gates read."""
+    found: dict[str, Any] = {}
+    limits: dict[str, int] = {}
+    for key, trusted, value in trust_rules(config):
+        section, _, name = key.rpartition(".")
+        if section == "apply":
+            limits |= {} if value is None else {key: value}
+            continue
+        plain = tuple(sorted(value.items())) if isinstance(value, Mapping) else value
+        found[trusted.member or name] = frozenset(value) if isinstance(value, tuple) else plain
+    rule = config.approvals
+    gates = frozenset({GateName.LOSSY.value}.intersection(rule.gates))
+    return found | {"gates": gates, "numbers": _gate_numbers(rule), "limits": MappingProxyType(limits)}
 
 
 def _gate_numbers(rule: ApprovalRule) -> tuple[tuple[str, GateName, int], ...]:
@@ -232,37 +233,34 @@ def _gate_numbers(rule: ApprovalRule) -> tuple[tuple[str, GateName, int], ...]:
 
 def _trust_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collection[str]) -> str:
     """The digest of this release. What has its default is left out, so that a later rule does not move the digests of today."""
-
-    def said(part: LedgerRule | ApprovalRule | GrowthRule | ForgeRule, *left_out: str) -> dict[str, object]:
-        unset, found = type(part)(), dict[str, object]()
-        for name in (each.name for each in fields(part) if each.name not in left_out):
-            value = getattr(part, name)
-            if value == getattr(unset, name):
-                continue
-            match value:
-                case tuple():
-                    found[name] = sorted(set(value))
-                case Mapping():
-                    found[name] = {
-                        key: dict(each) if isinstance(each, Mapping) else each for key, each in value.items()
-                    }
-                case GrowthRule():
-                    found[name] = said(value)
-                case _:
-                    found[name] = value
-        return found
-
-    approvals = said(config.approvals, "allowed_signers", "revoked_keys", "expires_after")
+    said: dict[str, dict[str, object]] = {"ledger": {}, "forge": {}, "approvals": {}}
+    for key, _, value in trust_rules(config):
+        section, _, name = key.rpartition(".")
+        if section and name != "expires_after" and value != KEY_ROWS[key].default:
+            said.setdefault(section, {})[name] = _said(value)
+    said["approvals"]["expires_after_s"] = int(config.approvals.expires_after.total_seconds())
     return canonical_digest(
         {
             "signers": _signer_forms(signers),
             "revoked": sorted(revoked),
             "repository": config.repository,
-            "ledger": said(config.ledger),
-            "forge": said(config.forge, "checks", "deployments", "labels", "templates"),
-            "approvals": {**approvals, "expires_after_s": int(config.approvals.expires_after.total_seconds())},
+            **said,
         }
     )
+
+
+def _said(value: object) -> object:
+    """A value as the digest covers it, without order and without defaults."""
+    match value:
+        case tuple():
+            return sorted(set(value))
+        case Mapping():
+            return {key: dict(each) if isinstance(each, Mapping) else each for key, each in value.items()}
+        case DataGrowth():
+            unset = DataGrowth()
+            names = [each.name for each in fields(value)]
+            return {name: getattr(value, name) for name in names if getattr(value, name) != getattr(unset, name)}
+    return value
 
 
 def _first_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collection[str]) -> str:

@@ -4,10 +4,10 @@
 each status; the values of the three record maps have any content. Maps are written by code point, so that two documents of
 one state are the same bytes and their differences read well.
 
-`entry.json` is one ledger entry. This release writes version 4. Version 1 knows only approvals that people signed; version 2 is
+`entry.json` is one ledger entry. This release writes version 5. Version 1 knows only approvals that people signed; version 2 is
 for entries that use another, open a debt or settle one; version 3 records the origins of commits; those of version 4 explain
-each change. Every text is one plain line, every digest and id is checked for its form, and the writer reads back what it wrote
-before anyone signs it.
+each change; version 5 records the gates of each change. Every text is one plain line, every digest and id is checked for its
+form, and the writer reads back what it wrote before anyone signs it.
 
 `sound.json` lists the graphs that an apply read and compiled without a problem.
 
@@ -27,7 +27,7 @@ from gitops.cluster.approvals.documents import SEEN, TARGET
 from gitops.cluster.config.sound import PlainFolder, SoundGraph, SoundRecord
 from gitops.cluster.model.address import Address, is_name
 from gitops.cluster.model.approval import Via
-from gitops.cluster.model.change import Tier
+from gitops.cluster.model.change import GateName, Tier
 from gitops.cluster.model.ledger import (
     AppliedResource,
     ApprovalUse,
@@ -223,6 +223,12 @@ _ENTRY_3: Members = {
     "forge": nullable(LINE),
     "origins": list_of(_ORIGIN),
 }
+_ENTRY_5: Members = {
+    **_ENTRY_3,
+    "changes": list_of(
+        record(EntryChange, {**_CHANGE_3, "gates": optional(list_of(enum(GateName)), (), written=False)}),
+    ),
+}
 
 
 def _check_previous(entry: LedgerEntry) -> None:
@@ -236,6 +242,17 @@ def _check_entry_2(entry: LedgerEntry) -> None:
     _check_previous(entry)
 
 
+def _check_entry_5(entry: LedgerEntry) -> None:
+    for change in entry.changes:
+        if list(change.gates) != sorted(set(change.gates)):
+            raise MalformedError(f"the gates of {change.resource} are not in the order of their names", "changes")
+        # The tier says which approvals count, and the gates how many of them are needed.
+        irreversible = GateName.IRREVERSIBLE in change.gates
+        if (change.gates and change.tier is None) or irreversible != (change.tier is Tier.IRREVERSIBLE):
+            raise MalformedError(f"the tier of {change.resource} is not that of its gates", "changes")
+    _check_previous(entry)
+
+
 ENTRY = Document(
     versions={
         1: record(partial(LedgerEntry, version=1), _ENTRY, check=_check_previous),
@@ -243,6 +260,7 @@ ENTRY = Document(
         3: record(partial(LedgerEntry, version=3), _ENTRY_3, check=_check_previous),
         # The same members, under stricter rules.
         4: record(partial(LedgerEntry, version=4), _ENTRY_3, check=_check_previous),
+        5: record(LedgerEntry, _ENTRY_5, check=_check_entry_5),
     },
     version_of=lambda entry: entry.version,
     code=Code.LEDGER_ENTRY_INVALID,

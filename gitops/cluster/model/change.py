@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 from gitops.cluster.model.address import Address
 from gitops.core.dataclass import dataclass
@@ -68,13 +69,22 @@ class Tier(StrEnum):
 class GateName(StrEnum):
     """Why a change needs approvals; a change may meet several gates, and the largest of their numbers of people counts.
 
-    IRREVERSIBLE: no later plan can undo it. LOSSY: it removes rows, or values of them, or the only replica of a compute cluster.
-    WIDENING: a policy permits more.
+    LOSSY is also for the only replica of a compute cluster. `covers` are the words for what meets a gate. Rules have a gate with
+    a `limit` where they have that: the key of a number below `apply`.
     """
 
-    IRREVERSIBLE = "irreversible"
-    LOSSY = "lossy"
-    WIDENING = "widening"
+    covers: str
+    limit: str
+
+    IRREVERSIBLE = "irreversible", "what no later plan can undo"
+    LOSSY = "lossy", "what removes types or properties of a graph with rows"
+    WIDENING = "widening", "a policy that permits more in a class of `widening`"
+
+    def __new__(cls, name: str, covers: str = "", limit: str = "") -> Self:
+        """A gate by its name in rules and documents."""
+        made = str.__new__(cls, name)
+        made._value_, made.covers, made.limit = name, covers, limit
+        return made
 
 
 NOT_KNOWN_HERE = "its rows are not known here"

@@ -114,7 +114,8 @@ class Situation:
     whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to. `guarded`: those that it is
     recorded to be bound to, None where the ledger does not say which. `gapped` are the strategies whose change lets a compute
     cluster be without a replica. `givers`: per policy that takes a graph or the cluster, the
-    policies that let go of it. `gates`: the gates that the rules have. `gated`: addresses whose change has a gate. `widened`
+    policies that let go of it. `gates`: the gates that the rules in force have, `limits`: the numbers of these rules that gates
+    read, by key, never those that the plan brings. `gated`: addresses whose change has a gate. `widened`
     says per policy whose change needs an approval for it what that permits more.
     """
 
@@ -125,6 +126,7 @@ class Situation:
     approved: frozenset[Address]
     policy_graphs: Mapping[Address, tuple[str, ...]]
     gates: frozenset[str] = frozenset()
+    limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     gated: frozenset[Address] = frozenset()
     gapped: frozenset[Address] = frozenset()
     guarded: Mapping[Address, tuple[str, ...] | None] = field(default_factory=lambda: MappingProxyType({}))

@@ -13,7 +13,7 @@ from typing import Any
 
 from gitops.cluster.model.address import Address, graph_address, restore_address, schema_address
 from gitops.cluster.model.approval import ClusterTarget, Via
-from gitops.cluster.model.change import Disposition, Seen, Tier
+from gitops.cluster.model.change import Disposition, GateName, Seen, Tier
 from gitops.cluster.model.scope import ClusterScope
 from gitops.core.canonical import canonical, canonical_digest
 from gitops.core.clock import is_ulid
@@ -56,7 +56,8 @@ class EntryChange:
     """One change of an entry with its final disposition; digests are 64 hex digits or None.
 
     `seen` is the graph that a change of data was about when it was decided, `tier` that of a gated change, and `digest` the one
-    that its approvals name. Entries before version 3 have none of these.
+    that its approvals name. Entries before version 3 have none of these. `gates` are those that a gated change meets, by name;
+    entries before version 5 do not say them.
     """
 
     resource: Address
@@ -69,6 +70,7 @@ class EntryChange:
     seen: Seen | None = None
     tier: Tier | None = None
     digest: str | None = None
+    gates: tuple[GateName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class FormerLedger:
     trust_digest: str | None = None
 
 
-ENTRY_VERSION = 4
+ENTRY_VERSION = 5
 """The version of the entries that this release writes."""
 
 WITH_ORIGINS = 3
@@ -141,6 +143,9 @@ WITH_ORIGINS = 3
 RULES_OF_0_2_1 = 4
 """The first version of entries whose origins explain each change (`cluster.approvals.origins`, rule 1), and whose policies need
 an approval to let actors copy a protected branch to where others read it."""
+
+WITH_GATES = 5
+"""The first version of entries that record the gates of each change, so that an audit need not infer them from its tier."""
 
 UNKNOWN_AUTHOR = "<unknown>"
 """The author where authors could not be determined. No commit and no account can have this name."""

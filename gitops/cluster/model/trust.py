@@ -39,11 +39,13 @@ class DataGrowth:
 class Quorum:
     """How many different people have to approve a change at each gate that the rules have in one environment.
 
-    A gate without a number is one that the rules do not have. `environment` is empty where a ledger has no rules.
+    A gate without a number is one that the rules do not have. `environment` is empty where a ledger has no rules. `limits` are
+    the numbers that gates read, by key.
     """
 
     numbers: Mapping[GateName, int] = field(default_factory=lambda: MappingProxyType({GateName.IRREVERSIBLE: 1}))
     environment: str = ""
+    limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def needed(self, met: Iterable[GateName]) -> int:
         """How many people a change needs that meets these gates: the largest of their numbers, and never less than one."""
@@ -99,8 +101,9 @@ class TrustRoot:
     the principals who may act alone in an emergency. `gates` are kinds of reversible change that also need an approval (`lossy`),
     `widening` the classes of permissions whose gain by a policy needs one, and `data_growth` says how many more rows than its
     approver saw an approval covers. `repository`, `ledger_store`, `forge_kind`, `forge_project` and
-    `commands`, the permission that a command in a comment needs, are as `gitops.yaml` says. `first_digest` is the digest that
-    the first release made of the same rules: of keys and approvals alone.
+    `commands`, the permission that a command in a comment needs, are as `gitops.yaml` says. `limits` are the numbers below
+    `apply` that a gate reads, by key. `first_digest` is the digest that the first release made of the same rules: of keys and
+    approvals alone.
     """
 
     digest: str
@@ -124,6 +127,7 @@ class TrustRoot:
     forge_project: str | None = None
     commands: str = "write"
     first_digest: str = ""
+    limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def digest_in(self, version: int) -> str:
         """The digest of these rules in entries of a version: those before 3 hold the one that the first release made."""
@@ -133,9 +137,10 @@ class TrustRoot:
         """How many people have to approve in an environment: by its own numbers, else by those of all, else `required`."""
         own, common = ({gate: n for of, gate, n in self.numbers if of == each} for each in (environment, ""))
         has = {GateName.IRREVERSIBLE, *own, *common, *map(GateName, self.gates)}
+        has |= {gate for gate in GateName if gate.limit in self.limits}
         has = has | {GateName.WIDENING} if self.widening else has - {GateName.WIDENING}
         found = {gate: own.get(gate, common.get(gate, self.required)) for gate in GateName if gate in has}
-        return Quorum(MappingProxyType(found), environment)
+        return Quorum(MappingProxyType(found), environment, self.limits)
 
     def reviews_open(self, environment: str) -> frozenset[Tier]:
         """The tiers of the changes for which a review on the forge counts and that these rules gate in an environment."""

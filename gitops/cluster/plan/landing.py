@@ -63,7 +63,9 @@ def left_out(change: Change) -> GitopsError | None:
         return GitopsError(code, detail, path=address)
     if blocked and change.reason is not None:
         why = f"{change.reason}: {BLOCKED_MESSAGES[change.reason]}"
-        gated, graph = rules_of(address).gated_at(change), address.graph_address or "its graphs"
+        # What has a gate of its own is approved itself; anything else goes with what it belongs to.
+        gated = address if change.tier is not None else rules_of(address).gated_at(change)
+        graph = address.graph_address or "its graphs"
         fix = _BLOCKED_REMEDIES.get(change.reason, "").format(address=gated, graph=graph) or None
         return GitopsError(Code.APPLY_DEPENDENCY_BLOCKED, why, path=address, fix=fix)
     return None

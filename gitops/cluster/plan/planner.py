@@ -201,6 +201,7 @@ def describe(inputs: PlanInputs) -> Described:
     situation = replace(
         survey(changes, edges, inputs.pending, inputs.state.resources),
         gates=frozenset(inputs.quorum.numbers),
+        limits=inputs.quorum.limits,
         gapped=gapped,
         givers=givers_of(bindings_of(changes, inputs.desired, inputs.state)),
         widened=widened_policies(changes, inputs.access, inputs.widening),

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
-from gitops.forge.dialect import GONE, HEADS, Dialect, ForgeIssue, full_id
+from gitops.forge.dialect import GONE, HEADS, Dialect, full_id
 from gitops.forge.hosted import HostedForge, no_request
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
@@ -30,6 +30,7 @@ from gitops.forge.port import (
     Deployment,
     DeploymentState,
     Features,
+    Issue,
     Permission,
     Reaction,
     RequestState,
@@ -366,10 +367,10 @@ class GitLabDialect(Dialect):
         level = data.number("access_level", least=0)
         return next((role for least, role in _ROLES if level >= least), Permission.NONE)
 
-    def read_issue(self, data: JsonObject, /) -> ForgeIssue:
+    def read_issue(self, data: JsonObject, /) -> Issue:
         """An issue: https://docs.gitlab.com/api/issues/."""
         author, text = self.read_account(data.part("author")), self.read_text(data)
-        return ForgeIssue(data.number("iid"), author.id, data.text("title"), text, data.text_or("web_url"))
+        return Issue(data.number("iid"), author.id, data.text("title"), text, data.text_or("web_url"))
 
     def escape(self, text: str) -> str:
         """A text in which GitLab finds no quick action: a line such as `/merge` would be carried out with the bot's rights.

@@ -31,6 +31,7 @@ from gitops.forge.port import (
     CommitCheck,
     Deployment,
     Features,
+    Issue,
     MergedRequests,
     Permission,
     Push,
@@ -78,7 +79,9 @@ MAX_NOTE = 640
 """Characters of a message."""
 
 _DEPLOYMENT = "deployment.json"
+_ISSUES = "refs/gitops/issues"
 _ISSUE_NAME = re.compile(r"([0-9]{4,9})\.json")
+_LONGEST_NAME = len("123456789.json")
 
 
 class DocumentReports(ABC):
@@ -107,7 +110,11 @@ class DocumentReports(ABC):
     @property
     def identity(self) -> str:
         """The author of the bot's comments and issues."""
-        return f"{self._bot.name} <{self._bot.email}>"
+        return _identity(self.me())
+
+    def me(self) -> Account:
+        """Who the bot is: what it commits as."""
+        return Account(self._bot.email, self._bot.name, bot=True)
 
     def _now(self) -> str:
         return timestamp(self._clock.now())
@@ -177,23 +184,40 @@ class DocumentReports(ABC):
 
     # Issues
 
-    def issues(self, marker: str) -> tuple[RecordedIssue, ...]:
-        """The bot's issues with this marker, oldest first. Raises IntegrityError `request_invalid`."""
-        return _read_issues(self._folder(self._issues_ref(marker)) or EMPTY)
+    def issues(self, marker: str, author: Account) -> tuple[Issue, ...]:
+        """The open issues of an account with this marker. Raises IntegrityError `request_invalid`."""
+        ref = _issues_ref(marker, _identity(author))
+        return tuple(
+            Issue(each.number, author.id, each.title, each.body, f"{ref}:{each.path}")
+            for each in self.recorded_issues(marker, author)
+            if each.open
+        )
+
+    def recorded_issues(self, marker: str, author: Account) -> tuple[RecordedIssue, ...]:
+        """All issues of an account with this marker, oldest first. Raises IntegrityError `request_invalid`."""
+        by = _identity(author)
+        found = _read_issues(self._folder(_issues_ref(marker, by)) or EMPTY)
+        return tuple(each for each in found if (each.marker, each.author) == (marker, by))
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:
         """Write the bot's one open issue with this marker, or update it; returns what `git show` prints it by.
 
         Raises UsageError `comment_too_large`.
         """
-        ref, issue = self._issues_ref(marker), RecordedIssue(marker, self.identity, title, body, self._now())
+        ref = _issues_ref(marker, self.identity)
+        issue = RecordedIssue(marker, self.identity, title, body, self._now())
+        # People name an issue by its number, whatever its marker is. A number near the last one is not the bot's.
+        names = [name for folder in self._folders(_ISSUES).values() for name in folder.names("issues")]
+        taken = max(
+            (int(name[:-5]) for name in names if _ISSUE_NAME.fullmatch(name) and len(name) < _LONGEST_NAME), default=0
+        )
 
         def placed(folder: DocumentFolder) -> RecordedIssue:
             """The issue in place of the open one, else as the next one."""
             known = _read_issues(folder)
             if known and known[-1].open:
                 return replace(issue, opened_at=known[-1].opened_at, path=known[-1].path)
-            last = int(known[-1].path.removeprefix("issues/").removesuffix(".md")) if known else 0
+            last = max(taken, known[-1].number if known else 0)
             return replace(issue, path=f"issues/{last + 1:04}.md")
 
         before = self._amend(ref, "issue", lambda folder: _issue_files(folder, placed(folder)))
@@ -211,15 +235,22 @@ class DocumentReports(ABC):
                 return {}
             return _issue_files(folder, replace(known[-1], open=False, last_comment=comment))
 
-        self._amend(self._issues_ref(marker), "issue: closed", closed)
-
-    def _issues_ref(self, marker: str) -> str:
-        return f"refs/gitops/issues/{digest(f'{self.identity}{chr(10)}{marker}'.encode(errors='replace'))[:20]}"
+        self._amend(_issues_ref(marker, self.identity), "issue: closed", closed)
 
 
 def _shard(kind: str, commit: str) -> str:
     """The ref for the documents of a commit. Raises UsageError `usage_error` for anything but a full id."""
     return f"refs/gitops/{kind}/{full_id(commit)[:2]}"
+
+
+def _identity(account: Account) -> str:
+    """An account as it is the author of comments and issues."""
+    return f"{account.login} <{account.id}>"
+
+
+def _issues_ref(marker: str, author: str) -> str:
+    """The ref for the issues of an author with a marker, for every reader."""
+    return f"{_ISSUES}/{digest(f'{author}{chr(10)}{marker}'.encode(errors='replace'))[:20]}"
 
 
 def _file_name(text: str) -> str:
@@ -348,10 +379,6 @@ class DocumentForge(DocumentReports):
             permissions=bool(self._settings.people()),
             branch_rules=self._settings.guarded() is not None,
         )
-
-    def me(self) -> Account:
-        """Who the bot is: what it commits as."""
-        return Account(self._bot.email, self._bot.name, bot=True)
 
     def permission(self, account: Account) -> Permission:
         """What the operator permits an account."""

@@ -177,6 +177,11 @@ class RecordedIssue:
     last_comment: str | None = None
     path: str = ""
 
+    @property
+    def number(self) -> int:
+        """The number in the name of its file; it has none before it is kept."""
+        return int(self.path.removeprefix("issues/").removesuffix(".md") or 0)
+
 
 _STATE = one_of("open", "closed")
 _OPEN = Form(lambda value: _STATE.read(value) == "open", lambda is_open: "open" if is_open else "closed")

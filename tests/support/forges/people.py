@@ -129,6 +129,9 @@ class HostedWorld:
     def bot(self, *, overtaken_by: Callable[[], object] | None = None) -> Any:
         raise NotImplementedError
 
+    def reader(self, login: str) -> Any:
+        raise NotImplementedError
+
     def account(self, login: str) -> Account:
         found = self.world.accounts[login]
         return Account(str(found.id), login, bot=found.type == "Bot")
@@ -238,6 +241,9 @@ class OverHttp(HostedWorld):
             self.server.rivals.append(overtaken_by)
         return open_forge(self.server)
 
+    def reader(self, login: str) -> Any:
+        return open_forge(self.server, self.world.lend(f"token-of-{login}", login).text)
+
 
 @dataclass
 class InProcess(HostedWorld):
@@ -253,6 +259,9 @@ class InProcess(HostedWorld):
         sender = self.sender()
         sender.rivals += [] if overtaken_by is None else [overtaken_by]
         return self.forge(sender)
+
+    def reader(self, login: str) -> Any:
+        return self.forge(self.sender(login))
 
 
 def on_github(folder: Path, *, prompt: bool) -> HostedWorld:

@@ -225,7 +225,7 @@ LIES: dict[str, tuple[int, Lie, str, str]] = {
         "no entry announced it",
     ),
     "no source": (5, Lie(saying(source=None)), "ledger_entry_invalid", "source commit"),
-    "an older version": (5, Lie(saying(version=3)), "ledger_entry_invalid", "version 3 follows version 4"),
+    "an older version": (5, Lie(saying(version=3)), "ledger_entry_invalid", "version 3 follows version 5"),
     "changeset": (5, Lie(saying(changeset="chs-0")), "ledger_entry_invalid", "changeset"),
     "config digest": (4, Lie(saying(config_digest=OTHER)), "ledger_source_mismatch", "another configuration"),
     "folder tree": (

@@ -73,18 +73,33 @@ def test_a_review_on_the_forge_is_an_approval_of_it(life: Life) -> None:
     assert life.audit(life.chain()[-1]).finding is None
 
 
-def test_an_entry_that_hides_the_gate_is_a_finding(life: Life) -> None:
+def hidden(entry: LedgerEntry) -> LedgerEntry:
+    """The entry as if its changes met no gate."""
+    return replace(entry, changes=tuple(replace(c, tier=None, digest=None, gates=()) for c in entry.changes))
+
+
+def of_an_earlier_release(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    """Verify entries as those before the version that a name says."""
+    monkeypatch.setattr(approvals, first, ENTRY_VERSION + 1)
+
+
+def test_an_entry_that_hides_the_gate_is_a_finding(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     life.approve("ada", "policy.k")
     assert life.apply().converged
-
-    def hidden(entry: LedgerEntry) -> LedgerEntry:
-        changes = tuple(replace(c, tier=None, digest=None) for c in entry.changes)
-        return replace(entry, changes=changes)
-
-    finding = life.audit(life.forge(newest(life).number, Lie(entry=hidden))).finding
+    assert [c.gates for c in newest(life).changes if c.resource == "policy.k"] == [("widening",)]
+    lie = life.forge(newest(life).number, Lie(entry=hidden))
+    finding = life.audit(lie).finding
     assert finding is not None
-    assert finding.code == "ledger_change_unapproved"
-    assert "policy.k widens access" in finding.detail
+    assert finding.code == "ledger_gates_missing"
+    gain = "widens access: change on main of notes for 1 actor"
+    assert finding.detail == f"policy.k meets gate widening: {gain}; the entry records no gate"
+    of_an_earlier_release(monkeypatch, "WITH_GATES")
+    finding = life.audit(lie).finding
+    assert finding is not None
+    assert (finding.code, finding.detail) == (
+        "ledger_change_unapproved",
+        f"policy.k: {gain}; the entry records no gate",
+    )
 
 
 def test_copies_of_a_protected_branch_wait_for_an_approval(
@@ -106,17 +121,15 @@ def test_copies_of_a_protected_branch_wait_for_an_approval(
     assert life.apply().converged
     assert not [note for note in life.audit(life.chain()[-1]).notes if "widens" in note]
 
-    def hidden(entry: LedgerEntry) -> LedgerEntry:
-        return replace(entry, changes=tuple(replace(c, tier=None, digest=None) for c in entry.changes))
-
     number = newest(life).number
     lie = life.forge(number, Lie(entry=hidden))
-    words = "policy.k widens access: branch_create_from main of notes for 1 actor, and the entry records no gate"
+    gain = "widens access: branch_create_from main of notes for 1 actor"
     finding = life.audit(lie).finding
     assert finding is not None
-    assert finding.detail == words
-    monkeypatch.setattr(approvals, "RULES_OF_0_2_1", ENTRY_VERSION + 1)
-    assert f"entry {number}: {words}" in life.audit(lie).notes
+    assert finding.detail == f"policy.k meets gate widening: {gain}; the entry records no gate"
+    of_an_earlier_release(monkeypatch, "WITH_GATES")
+    of_an_earlier_release(monkeypatch, "RULES_OF_0_2_1")
+    assert f"entry {number}: policy.k {gain}, and the entry records no gate" in life.audit(lie).notes
 
 
 def test_what_permits_less_or_the_same_needs_no_approval(begun: Life, tmp_path: Path) -> None:

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from gitops.cluster.audit import approvals as audited_approvals
 from gitops.cluster.ledger.documents import write_state
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.change import Reason
-from gitops.cluster.model.ledger import AppliedResource, ApprovalUse, EntryChange, EntryKind, LedgerEntry
+from gitops.cluster.model.change import GateName, Reason
+from gitops.cluster.model.kinds import Gate, QueryKind
+from gitops.cluster.model.ledger import ENTRY_VERSION, AppliedResource, ApprovalUse, EntryChange, EntryKind, LedgerEntry
 from tests.support.audited import (
     CONFIG,
+    FILES,
     STATE,
     WIDER,
     Lie,
@@ -168,7 +171,9 @@ def test_two_people_have_to_approve_where_the_rules_say_two(tmp_path: Path, numb
     assert asks in report.finding.detail
 
 
-def test_a_migration_that_cannot_be_undone_needs_the_people_for_what_it_drops_as_well(tmp_path: Path) -> None:
+def test_a_migration_that_cannot_be_undone_needs_the_people_for_what_it_drops_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A step that needs few people does not let a drop through that needs more; who lowers the number meets it first."""
     life = Life(tmp_path, config=CONFIG + "  gates: {irreversible: 1, lossy: 2}\n")
     life.begin()
@@ -186,9 +191,53 @@ def test_a_migration_that_cannot_be_undone_needs_the_people_for_what_it_drops_as
     assert life.audit(life.chain()[-1]).ok
     report = life.audit(life.forge(announced, Lie(lambda e: replace(e, approvals=e.approvals[:1]))))
     assert report.finding is not None
-    assert report.finding.detail == (
-        "the migration of schema.notes has too few approvals: gate lossy asks for 2 different people in environment production"
+    asks = "gate lossy asks for 2 different people in environment production"
+    assert report.finding.detail == f"update schema.notes has no valid approval, or too few: {asks}"
+
+    # An entry that leaves a gate out asks for fewer people, and says less than the texts of the schemas.
+    def fewer(entry: LedgerEntry) -> LedgerEntry:
+        changes = tuple(replace(c, gates=tuple(g for g in c.gates if g != "lossy")) for c in entry.changes)
+        return replace(entry, changes=changes, approvals=entry.approvals[:1])
+
+    lie = life.forge(announced, Lie(fewer))
+    report = life.audit(lie)
+    assert report.finding is not None
+    assert (report.finding.code, report.finding.detail) == (
+        "ledger_gates_missing",
+        "schema.notes meets gate lossy: no later plan can undo this schema change; the entry records gate irreversible",
     )
+    # Entries of earlier releases record no gates: the approvals are counted by what the texts say.
+    monkeypatch.setattr(audited_approvals, "WITH_GATES", ENTRY_VERSION + 1)
+    report = life.audit(lie)
+    assert report.finding is not None
+    assert (report.finding.code, report.finding.detail) == (
+        "ledger_change_unapproved",
+        f"update schema.notes has too few approvals: {asks}",
+    )
+
+
+def test_a_gate_that_the_audit_cannot_compute_is_held_to_the_people_that_it_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kind may gate a change for what only its plan knows: what the entry records of that is believed, and counted."""
+    life = Life(tmp_path, config=CONFIG + "  widening: [read]\n  gates: {irreversible: 1, lossy: 1, widening: 2}\n")
+    life.begin()
+    known = [Gate("it has many callers", (GateName.WIDENING,))]
+    monkeypatch.setattr(QueryKind, "gate", lambda _, change, __: known[0] if known and change.before else None)
+    life.change("dora", {"cluster/notes.gq": FILES["cluster/notes.gq"] + b"// the same, for more\n"})
+    for who in ("ada", "ben"):
+        assert [c.address for c in life.apply().changes if c.reason is Reason.APPROVAL_REQUIRED] == [QUERY]
+        life.approve(who, QUERY)
+    assert life.apply().converged
+    number = len(life.chain())
+    assert {c.resource: c.gates for c in life.entry(number).changes if c.gates} == {QUERY: ("widening",)}
+    fewer = life.forge(number, Lie(lambda e: replace(e, approvals=e.approvals[:1])))
+    for _ in ("it is known to the audit", "it is not"):
+        assert life.audit(life.chain()[-1]).ok
+        report = life.audit(fewer)
+        assert report.finding is not None
+        assert "too few: gate widening asks for 2 different people" in report.finding.detail
+        known.clear()
 
 
 def test_a_delete_by_two_that_was_cut_short_spends_both_approvals(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gitops.cluster.apply.apply import apply
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.compute import owned_rows
-from gitops.cluster.model.ledger import EntryKind
+from gitops.cluster.model.ledger import ENTRY_VERSION, EntryKind
 from gitops.cluster.model.outcome import PlanOutcome
 from gitops.cluster.model.plan import Undo
 from gitops.cluster.plan.plan import plan
@@ -137,4 +137,6 @@ def test_a_gap_is_applied_with_an_approval_and_an_entry_without_one_is_found(tmp
         life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy") + gap.replace(b"50cc", b"100cc")})
         applied(life, world)
     assert rows(world)["target_size"]["target_size"] == "100cc"
+    assert [each.code for each in life.audit(life.chain()[-1]).findings] == ["ledger_gates_missing"]
+    monkeypatch.setattr("gitops.cluster.audit.approvals.WITH_GATES", ENTRY_VERSION + 1)
     assert [each.code for each in life.audit(life.chain()[-1]).findings] == ["ledger_change_unapproved"]

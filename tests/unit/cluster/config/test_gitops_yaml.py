@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.cluster.config.gitops_yaml import parse_bot_config
+from gitops.cluster.approvals.rule_changes import rule_changes
+from gitops.cluster.config.gitops_yaml import KEY_ROWS, parse_bot_config
 from gitops.cluster.config.trust_root import trust_paths, trust_root
+from gitops.cluster.model.address import Address
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.errors import GitopsError
+from gitops.database.language.yaml import parse_yaml, to_plain
 from tests.support.cases import read_yaml
 from tests.support.pages import ROOT
 
@@ -200,6 +205,74 @@ SIGNERS = FILES[".gitops/allowed_signers"]
 )
 def test_what_changes_trust_changes_the_digest(changed: dict[str, str]) -> None:
     assert trust(**changed).digest != trust().digest
+
+
+# A file that sets every rule of trust, none of them to its default.
+FULL = """\
+version: 1
+repository: library/clusters
+clusters: [{name: library, path: clusters/library}, {name: lab, path: lab, environment: lab}]
+ledger: {store: directory, signers: [bot]}
+approvals:
+  approvers: [bea, ada]
+  required: 2
+  expires_after: 36h
+  accounts: {"github:2": bea, "github:1": ada}
+  via_forge: [reversible, irreversible]
+  forge_verdict: true
+  break_glass: [bea, ada]
+  gates: {lossy: 2, irreversible: 1}
+  environments: {lab: {lossy: 1}}
+  widening: [write, control]
+  data_growth: {percent: 5, rows: 0}
+apply: {parallel: 8, fail_fast: true}
+forge: {kind: gitlab, project: owner/name, commands: admin, checks: false}
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "digest", "first"),
+    [
+        (CONFIG, "f19d30b5f64d9196f25fafa54e87c76705346477272319aacceddff0421bb5cd", "0377aee0729d9706"),
+        (FULL, "4042bbbfaaa6ab0a8b5d099333c1bea59988f6609189edb4d40123efa2285010", "454b66980c3c5123"),
+    ],
+)
+def test_the_digests_of_released_rules_stay(config: str, digest: str, first: str) -> None:
+    """Entries and approvals hold them."""
+    root = trust(config=config)
+    assert (root.digest, root.first_digest[:16]) == (digest, first)
+
+
+def test_a_rule_of_trust_is_in_the_digest_and_in_words_and_no_other_key_is() -> None:
+    """Each key of a full file is left out in turn: what a row says about trust is what happens."""
+    full = to_plain(parse_yaml(FULL.encode()))
+    stated = [key for key, row in KEY_ROWS.items() if row.trusted is not None]
+    assert [key for key in stated if not _has(full, key.split("."))] == []
+    for key, row in KEY_ROWS.items():
+        path = key.split(".")
+        if key in ("version", "ledger", "ledger.signers", "clusters") or not _has(full, path):
+            continue
+        less = _without(full, path)
+        section = row.trusted is None and any(each.startswith(f"{key}.") for each in stated)
+        counts = section or row.trusted is not None or path[:2] in (["approvals", name] for name in _WITH_KEYS)
+        before, after = trust(config=FULL), trust(config=json.dumps(less))
+        assert (before.digest != after.digest) is counts, key
+        words = [each.rule for each in rule_changes(Address("trust.library"), before, after)]
+        assert bool(words) is counts, key
+        assert "other rules" not in words, key
+
+
+_WITH_KEYS = ("data_growth", "gates", "environments", "accounts")
+
+
+def _has(value: Any, path: Sequence[str]) -> bool:
+    return not path or (isinstance(value, dict) and path[0] in value and _has(value[path[0]], path[1:]))
+
+
+def _without(value: Any, path: Sequence[str]) -> Any:
+    if len(path) == 1:
+        return {key: each for key, each in value.items() if key != path[0]}
+    return {**value, path[0]: _without(value[path[0]], path[1:])}
 
 
 @pytest.mark.parametrize(
