@@ -34,8 +34,6 @@ from gitops.repository.wiring.serving import open_query_server
 if TYPE_CHECKING:
     from gitops.forge.web import WebSender
 
-__all__ = ["query"]
-
 _TEXTUAL = frozenset({"string", "date", "datetime", "blob"})
 _SHOWN = 500
 _Types = Mapping[str, tuple[bool, bool]]

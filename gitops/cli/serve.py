@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from gitops.server.http import ListenAddress
     from gitops.server.service import Server
 
-__all__ = ["queue", "serve"]
-
 _SECRET = "GITOPS_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 _API_TOKENS = "GITOPS_API_TOKENS"
 _SHORTEST = 16

@@ -29,8 +29,6 @@ from gitops.repository.wiring.project import LocalProject
 from gitops.server.api import ApiToken, ServedCluster
 from gitops.server.deliveries import WebhookFormat, repository_key
 
-__all__ = ["ServedRepository", "WatchedForge", "open_cluster", "read_tokens", "server_environment", "webhook_format"]
-
 _WORDS = 3
 _SHORTEST_TOKEN = 32
 

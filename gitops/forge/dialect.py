@@ -30,8 +30,6 @@ from gitops.forge.port import (
 )
 from gitops.forge.web import WebAnswer, WebRequest, linked_page
 
-__all__ = ["GONE", "HEADS", "MAX_BODY", "Dialect", "ForgeIssue", "full_id"]
-
 HEADS = "refs/heads/"
 GONE = frozenset({404})
 MAX_BODY = 1 << 20

@@ -28,8 +28,6 @@ from gitops.forge.port import UNPROTECTED, Account, BranchRules, Features, Permi
 from gitops.forge.pulls_api import PullsDialect, segment
 from gitops.forge.web import WebAnswer, WebRequest, WebSender
 
-__all__ = ["GiteaDialect", "GiteaForge", "check_signature", "decode", "decode_file"]
-
 _OK = 200
 _NOT_FOUND = 404
 # An instance may give fewer entries than this (`MAX_RESPONSE_ITEMS`).

@@ -46,8 +46,6 @@ from gitops.forge.pulls_api import PullsDialect, repository_path, segment
 from gitops.forge.text import cut, cut_markdown
 from gitops.forge.web import WebAnswer, WebRequest, WebSender, read_list
 
-__all__ = ["MAX_FILES", "GitHubDialect", "GitHubForge", "check_signature", "decode", "decode_file", "graphql_data"]
-
 MAX_FILES = 3000
 """Files of one request that GitHub lists at most: https://docs.github.com/en/rest/pulls/pulls#list-pull-requests-files"""
 

@@ -55,8 +55,6 @@ from gitops.forge.port import (
 from gitops.forge.text import MAX_TEXT, cut, first_line_marker, has_marker, same_text, with_marker
 from gitops.forge.web import WebAnswer, WebRequest, WebSender, read_list
 
-__all__ = ["HostedForge", "no_request"]
-
 T = TypeVar("T")
 
 _OK = 200

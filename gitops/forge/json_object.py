@@ -14,8 +14,6 @@ from gitops.core.clock import parse_timestamp, timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 
-__all__ = ["JsonObject", "answer_object", "event_object", "is_unicode"]
-
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 _HALF = re.compile("[\ud800-\udfff]")
 _LINE = 1024

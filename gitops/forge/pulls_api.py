@@ -33,8 +33,6 @@ from gitops.forge.port import (
 from gitops.forge.text import cut
 from gitops.forge.web import WebRequest
 
-__all__ = ["PullsDialect", "repository_path", "segment"]
-
 _NO_COMMIT = frozenset({400, 404, 422})
 _GHOST = Account("", "ghost")
 """The author of what a deleted account wrote.

@@ -21,8 +21,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.json_object import JsonObject, answer_object
 
-__all__ = ["MOST_PAGES", "WebAnswer", "WebRequest", "WebSender", "linked_page", "read_list"]
-
 MOST_PAGES = 100
 """Pages of one list that are read, of 100 entries each."""
 

@@ -53,8 +53,6 @@ from gitops.git.trees import (
     merged_index,
 )
 
-__all__ = ["LooseObjectGuard", "object_folders"]
-
 _KINDS = {"commit": ObjectType.COMMIT, "tree": ObjectType.TREE, "blob": ObjectType.BLOB, "tag": ObjectType.TAG}
 _OUTSIDE = (ConfigLevel.PROGRAMDATA, ConfigLevel.SYSTEM, ConfigLevel.XDG, ConfigLevel.GLOBAL)
 _MAX_TAGS = 8

@@ -22,28 +22,6 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError, GitopsError, UsageError
 from gitops.database.storage.port import StorageRootError, parse_storage
 
-__all__ = [
-    "ACTION_FOLDERS",
-    "INSTALL_FOLDER",
-    "LOCAL_ACTION",
-    "PAUSE_SWITCH",
-    "REQUIREMENTS",
-    "STRATEGIES_PIPELINES",
-    "FileState",
-    "ForgeKind",
-    "FoundCluster",
-    "FoundGraph",
-    "InitFile",
-    "InitOutcome",
-    "InitRequest",
-    "PublicKey",
-    "fill",
-    "find_cluster",
-    "find_path",
-    "init",
-    "values_of_bot",
-]
-
 INSTALL_FOLDER = ".gitops/install"
 """What jobs install: the wheel of the program, and its dependencies with their hashes."""
 REQUIREMENTS = f"{INSTALL_FOLDER}/requirements.txt"

@@ -8,8 +8,6 @@ from collections.abc import Collection
 from gitops.core.dataclass import dataclass
 from gitops.init.files import REQUIREMENTS, STRATEGIES_PIPELINES, ForgeKind, InitRequest
 
-__all__ = ["SetupStep", "next_steps", "upgrade_steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class SetupStep:

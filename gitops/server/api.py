@@ -47,8 +47,6 @@ from gitops.server.bodies import CommitBody, FailBody, RuntimeBody, read_request
 from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
 
-__all__ = ["ApiAnswer", "ApiRequest", "ApiToken", "ClusterApi", "EventStream", "ServedCluster"]
-
 _MOST = 1000
 _STATUSES = {
     Code.CHANGESET_NOT_FOUND: 404,

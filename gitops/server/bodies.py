@@ -17,8 +17,6 @@ from gitops.core.documents.forms import OBJECT, OBJECT_ID, is_line
 from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.core.errors import GitopsError
 
-__all__ = ["Body", "CommitBody", "FailBody", "RuntimeBody", "read_request"]
-
 _SHOWN: Final = 10
 
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 
-__all__ = ["APPLICATION", "VERSION", "Connection", "Database"]
-
 APPLICATION, VERSION = 0x67697471, 1
 """What marks a file as a queue (`PRAGMA application_id`), and the version of its tables (`PRAGMA user_version`)."""
 

@@ -45,17 +45,6 @@ from gitops.forge.events import Event
 from gitops.forge.port import Account
 from gitops.server.database import Connection, Database
 
-__all__ = [
-    "EnqueueResult",
-    "EventQueue",
-    "EventState",
-    "ListedEvent",
-    "QueuedEvent",
-    "event_subject",
-    "read_event",
-    "write_event",
-]
-
 # Forges offer to deliver again what is some days old: https://docs.github.com/en/webhooks/testing-and-troubleshooting-webhooks
 _REMEMBERED = timedelta(days=14)
 _MAX_REASON = 500

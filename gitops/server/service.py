@@ -19,8 +19,6 @@ from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
 from gitops.server.workers import EventHandler, RetryPolicy, WorkerPool
 
-__all__ = ["Server", "ServerSettings"]
-
 # What is left of the time of a connection when a stream ends in good order.
 _LAST_S = 5.0
 

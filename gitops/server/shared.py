@@ -18,8 +18,6 @@ from gitops.core.redact import Redactor
 from gitops.render.characters import visible
 from gitops.server.queue import EventState
 
-__all__ = ["MEDIA_TYPE", "Metrics", "ServerContext", "StopSignal"]
-
 # Numbers since the start of the process, in the text format of Prometheus.
 #
 # Source: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format.

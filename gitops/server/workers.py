@@ -26,8 +26,6 @@ from gitops.repository.results import LogLine, RunResult, combined_result
 from gitops.server.queue import EventQueue, QueuedEvent, event_subject, read_event
 from gitops.server.shared import ServerContext
 
-__all__ = ["EventHandler", "RetryPolicy", "WorkerPool"]
-
 EventHandler = Callable[[str, Event], Iterator[LogLine]]
 """Handles an event of a repository, named as in the queue. Raises any error that ended it."""
 

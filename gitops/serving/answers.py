@@ -16,23 +16,6 @@ from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, RemoteError
 
-__all__ = [
-    "ANSWERS",
-    "JSON",
-    "NDJSON",
-    "ApiCode",
-    "ApiProblem",
-    "BodyAnswer",
-    "ProblemError",
-    "StreamAnswer",
-    "bad_request",
-    "encode_headers",
-    "json_answer",
-    "not_found",
-    "problem_answer",
-    "problem_of",
-]
-
 
 class ApiCode(StrEnum):
     """The closed list of codes of answers."""

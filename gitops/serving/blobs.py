@@ -12,8 +12,6 @@ from gitops.serving.answers import ApiProblem, ProblemError
 if TYPE_CHECKING:
     from gitops.database.graph import BlobCell
 
-__all__ = ["BlobPart", "find_part", "find_precondition"]
-
 PIECE_BYTES = 64 * 1024
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 

@@ -44,8 +44,6 @@ from gitops.serving.revision import AppliedRevision, verify_revision
 if TYPE_CHECKING:
     from gitops.database.graph import ReadCache
 
-__all__ = ["BootRules", "CompilePolicy", "boot", "ready", "ready_outcome", "see_revision"]
-
 CompilePolicy = Callable[[Enforced], PolicyEngine]
 """Compiles a policy for what it is bound to. Raises GitopsError `policy_invalid`."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from gitops.database.language.query import CheckedQuery
     from gitops.database.language.schema import Schema
 
-__all__ = ["Compiled", "Generation", "PolicyCover", "ServedGraph", "StoredQuery", "TextOfGraph"]
-
 
 class PolicyCover(StrEnum):
     """How requests without a policy are treated: see `classify` in `gitops.serving.access`."""

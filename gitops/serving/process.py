@@ -34,20 +34,6 @@ from gitops.serving.revision import AppliedRevision
 if TYPE_CHECKING:
     from gitops.database.graph import ReadCache
 
-__all__ = [
-    "BootInputs",
-    "Booted",
-    "PolicyCompiler",
-    "Reload",
-    "ReloadResult",
-    "Reloader",
-    "ServerTokens",
-    "ServingGeneration",
-    "Watch",
-    "boot_process",
-    "is_truthy",
-]
-
 
 def is_truthy(value: str | None) -> bool:
     """Whether a variable of the environment says yes: not blank, not 0, and not false."""

@@ -28,8 +28,6 @@ from typing import Any
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
 
-__all__ = ["Companion", "Lifeline", "WorkerStart", "in_children", "run_child", "supervise"]
-
 _HEEDED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD})
 _SHORT_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0

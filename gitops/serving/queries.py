@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from gitops.database.graph import QueryOptions, Snapshot, WriteContext
     from gitops.serving.generation import ServedGraph, StoredQuery
 
-__all__ = ["InlineQuery", "MutationRequest", "QueryTexts", "commit_form", "describe_query", "run_change", "run_read"]
-
 _KEPT = 512
 # A longer text is compiled each time it comes.
 _KEPT_BYTES = 16 * 1024

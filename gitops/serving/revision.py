@@ -26,8 +26,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.database.storage.parallel import in_parallel
 
-__all__ = ["AppliedRevision", "AppliedText", "verify_revision"]
-
 
 @dataclass(frozen=True, slots=True)
 class AppliedText:

@@ -42,8 +42,6 @@ from gitops.compute.materialize.connection import (
 from gitops.compute.strategies import statements
 from gitops.core.errors import GitopsError
 
-__all__ = ["MaterializeTarget"]
-
 _TICK = timedelta(microseconds=1)
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -40,9 +40,6 @@ from gitops.cluster.targets.signals import (
 )
 from gitops.core.dataclass import dataclass
 
-__all__ = ["GAP", "SUSPENDED", "ActionKind", "ReplicaAction", "StrategyDecision", "burst_name", "decide"]
-
-
 GUARD = "guard"
 
 

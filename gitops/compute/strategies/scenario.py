@@ -53,9 +53,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
 
-__all__ = ["Replay", "SignalTrace", "read_scenario", "replay_of"]
-
-
 _DAY_S = 24 * 3600
 _MOST_TICKS = 200_000
 

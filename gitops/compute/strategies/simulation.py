@@ -16,8 +16,6 @@ from gitops.compute.strategies.decision import ActionKind, ReplicaAction, decide
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 
-__all__ = ["HYDRATION_S", "Activity", "Crashing", "Scenario", "SimulatedStep", "SimulatedUsage", "Timeline", "simulate"]
-
 HYDRATION_S = 300
 """How long a replica takes to hydrate, where nothing says it."""
 

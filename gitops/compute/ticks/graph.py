@@ -61,20 +61,6 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, around
 
-__all__ = [
-    "OWES",
-    "ReplicaWork",
-    "TickAction",
-    "action_of",
-    "actions_of",
-    "audit_row",
-    "decision_id",
-    "has_happened",
-    "tick_graph",
-    "tick_record",
-]
-
-
 _ORDER, _DECISION, _COVER = "strategy_order", "replica_decision", "replica_cover"
 _GAP = "replica_gap"
 

@@ -27,8 +27,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
 from gitops.database.language.suggest import did_you_mean
 
-__all__ = ["MemoryOutcome", "Wipe", "wake", "wipe"]
-
 _Work = Callable[[str, StrategyTarget, list[ComputeRules]], int]
 
 

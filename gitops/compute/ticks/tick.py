@@ -75,9 +75,6 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError, UsageError
 from gitops.core.faults import around
 
-__all__ = ["TickOutcome", "Ticking", "preview", "targets_of", "tick", "without_resources"]
-
-
 _MOST_WORKERS = 8
 
 

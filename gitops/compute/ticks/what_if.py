@@ -35,9 +35,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 
-__all__ = ["Reach", "ReplayOutcome", "Replayed", "replays", "traces", "with_what_if"]
-
-
 _DAYS = 7
 _MOST_REPLAYED = 20
 

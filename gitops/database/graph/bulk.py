@@ -83,19 +83,6 @@ from gitops.database.graph.write.intake import FILE_BYTES, LoadIntake, RecordPro
 from gitops.database.graph.write.rules import cell_faults, find_mismatches, node_id, pattern_fault
 from gitops.database.language.schema import FLOATS, INTEGERS, EdgeType, NodeType, PropType, Scalar
 
-__all__ = [
-    "BulkPart",
-    "BulkPlan",
-    "BulkTask",
-    "column_cells",
-    "discard_bulk",
-    "input_columns",
-    "load_parquet",
-    "plan_bulk",
-    "publish_bulk",
-    "write_part",
-]
-
 TERM = timedelta(days=6)
 _FILE = re.compile(r"[0-9A-Za-z_-]+\.lance")
 

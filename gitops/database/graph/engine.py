@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from gitops.database.language.schema import Schema
     from gitops.database.language.schema.steps import Migration, MigrationStep
 
-__all__ = ["LanceEngine", "plan_migration", "require_driver"]
-
 
 class LanceEngine:
     """A GraphEngine: reading is light, and the Lance driver is loaded when a table is made or changed.

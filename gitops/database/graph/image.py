@@ -28,8 +28,6 @@ from gitops.database.graph.write.rules import (
 )
 from gitops.database.language.schema import Catalog, EdgeType, NodeType, RangeBound, Scalar
 
-__all__ = ["GraphImage", "row_violations"]
-
 _SHOWN = 80
 _EXACT = 2**53
 

@@ -28,8 +28,6 @@ from gitops.database.graph.presence import locate, path_existence
 from gitops.database.graph.root import DatasetLocation, StoredFile, root_taken
 from gitops.database.storage.local import LocalStore, lock_folder, remove_set_aside, set_aside, sync_folder
 
-__all__ = ["LocalFolder", "LocalRoot", "StagingFolder"]
-
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 

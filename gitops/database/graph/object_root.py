@@ -44,8 +44,6 @@ from gitops.database.graph.port import Existence
 from gitops.database.graph.root import DatasetLocation, StoredFile, root_taken
 from gitops.database.storage.port import ObjectStore
 
-__all__ = ["ObjectFolder", "ObjectRoot", "ObjectStaging", "PrefixStore"]
-
 _URI = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._=@+-]+)+")
 _ROUNDS = 8
 

@@ -29,8 +29,6 @@ from gitops.database.language.suggest import choices
 if TYPE_CHECKING:
     from lance.blob import BlobFile
 
-__all__ = ["BlobCell", "describe_graph", "export_records", "open_blob", "read_rows"]
-
 MAX_ROWS = 10_000
 
 

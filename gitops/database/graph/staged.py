@@ -48,22 +48,6 @@ from gitops.database.graph.root import Staging
 from gitops.database.graph.snapshot import Snapshot, open_newest
 from gitops.database.storage.port import ObjectStore
 
-__all__ = [
-    "DEFAULT_TERM",
-    "Lease",
-    "StagedGraph",
-    "StagedVersion",
-    "WriteContext",
-    "hold_lease",
-    "later_timestamp",
-    "precise_timestamp",
-    "read_leases",
-    "require_no_branches",
-    "retry_until_published",
-    "sleep_jittered",
-    "take_lease",
-]
-
 ATTEMPTS = 32
 _FIRST_S = 0.005
 _LONGEST_S = 0.5

@@ -34,31 +34,6 @@ from gitops.database.graph.root import DatasetLocation, GraphFolder
 from gitops.database.language.schema import Catalog, EdgeType, NodeType, PropType, Scalar
 from gitops.database.storage.bucket import AWAY, PERMIT
 
-__all__ = [
-    "DRIVER_ERRORS",
-    "TableWriter",
-    "arrow_field",
-    "arrow_schema",
-    "arrow_table",
-    "call_driver",
-    "count_differences",
-    "count_values",
-    "create_table",
-    "data_files",
-    "dataset_versions",
-    "declared_type",
-    "driver_message",
-    "drop_left_files",
-    "drop_versions",
-    "kept_bytes",
-    "key_columns",
-    "open_latest",
-    "open_table",
-    "raw_columns",
-    "service_failure",
-    "stage_rows",
-]
-
 DRIVER_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
 """What the driver raises."""
 

@@ -25,8 +25,6 @@ from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, system_reason
 from gitops.database.storage.port import TEMP_PREFIX, split_key, split_prefix
 
-__all__ = ["LocalStore", "delete_tree", "lock_folder", "remove_set_aside", "set_aside", "sync_folder"]
-
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MAX_OBJECT_BYTES = 1 << 28
 _LOCK_WAIT_S = 30.0

@@ -35,8 +35,6 @@ from gitops.forge.json_object import JsonObject, event_object
 from gitops.forge.port import Account
 from gitops.git.port import ZERO
 
-__all__ = ["check_signature", "decode", "decode_file"]
-
 INPUT_PREFIX = "GITOPS_INPUT_"
 """Variables of a pipeline started by hand that are inputs of the bot: `GITOPS_INPUT_CLUSTER=library` is `cluster=library`."""
 

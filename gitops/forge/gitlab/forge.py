@@ -40,8 +40,6 @@ from gitops.forge.port import (
 from gitops.forge.web import WebAnswer, WebRequest, WebSender
 from gitops.git.port import ZERO
 
-__all__ = ["GitLabForge"]
-
 _PER_PAGE = 100
 """Rows of a page, the most that GitLab gives: https://docs.gitlab.com/api/rest/#pagination."""
 

@@ -59,8 +59,6 @@ from gitops.forge.refs.records import (
 from gitops.forge.text import MAX_TEXT, cut, cut_markdown, text_bytes
 from gitops.git.port import Person
 
-__all__ = ["Amend", "DocumentForge", "DocumentReports", "OperatorSettings"]
-
 # What a forge of documents says about commits and deployments, and its issues; nothing but a status decides anything.
 #
 # refs/gitops/statuses/<2 hex>            <commit>/<context>.json

@@ -30,8 +30,6 @@ from gitops.forge.refs.document_forge import Amend, DocumentForge, OperatorSetti
 from gitops.forge.refs.records import MAX_DOCUMENT, DocumentFolder, PushedBranch
 from gitops.git.port import ZERO, EntryType, GitRemote, GitStore, NewCommit, Person, RefUpdate, TreeEntry
 
-__all__ = ["LocalForge"]
-
 # Each round of a race has a winner: with eight writers, losing all of these happens once in a million.
 _ATTEMPTS = 100
 

@@ -47,8 +47,6 @@ from gitops.serving.queries import QueryTexts
 if TYPE_CHECKING:
     from gitops.serving.http.mcp import ToolServer
 
-__all__ = ["HttpApp"]
-
 REVISION, EXPECTED_REVISION = "omnigraph-applied-revision", "omnigraph-if-applied-revision"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _OK, _FAILED = 200, 500

@@ -27,8 +27,6 @@ from gitops.serving.http.graph_routes import BRANCH, GRAPH, find_commit, permit_
 from gitops.serving.http.route import Parameter, Route
 from gitops.serving.queries import commit_form
 
-__all__ = ["ROUTES"]
-
 _OCTETS = "application/octet-stream"
 # A part up to this size goes out at once.
 _SMALL = 2**20

@@ -50,8 +50,6 @@ from gitops.serving.http.call import Call, PieceStream, canonical_branch, receiv
 from gitops.serving.http.route import LOAD_BYTES, MIB, Parameter, Route
 from gitops.serving.queries import commit_form
 
-__all__ = ["BRANCH", "GRAPH", "ROUTES", "cut_pieces", "find_commit", "permit_commit", "read_limit", "stream_export"]
-
 GRAPH = "/graphs/{graph_id}"
 BRANCH = Parameter("branch", "The branch, by default `main`.")
 STREAM_BYTES = 1024 * MIB

@@ -23,8 +23,6 @@ from gitops.serving.answers import JSON, BodyAnswer
 from gitops.serving.http.call import Call
 from gitops.serving.http.tools import run_tool, tools_of
 
-__all__ = ["ToolServer"]
-
 _EXCHANGE = "gitops.exchange"
 _BAD = 400
 _INSTRUCTIONS = (

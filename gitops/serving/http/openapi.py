@@ -18,8 +18,6 @@ from gitops.serving.http.route import Parameter, Route
 if TYPE_CHECKING:
     from gitops.serving.http.bodies import Model
 
-__all__ = ["ApiDocument", "make_document"]
-
 _REFERENCE = "#/components/schemas/{model}"
 _TEXT: Mapping[str, Any] = {"type": "string"}
 _GRAPH_ID = {"type": "string", "pattern": "^[A-Za-z0-9-]{1,64}$"}

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from gitops.database.graph import Snapshot
     from gitops.serving.generation import ServedGraph, StoredQuery
 
-__all__ = ["ROUTES", "run_stored"]
-
 _CONDITION = "omnigraph-if-graph-commit"
 
 

@@ -10,8 +10,6 @@ from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer, ReloadAnswer
 from gitops.serving.http.call import Call
 from gitops.serving.http.route import Route
 
-__all__ = ["ROUTES"]
-
 
 async def health(call: Call) -> BodyAnswer:
     """The event loop answers, and no query is stuck: its thread comes back only with another process."""

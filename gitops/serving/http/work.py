@@ -31,18 +31,6 @@ from gitops.serving.generation import Generation, PolicyCover
 if TYPE_CHECKING:
     from gitops.database.graph import Embedder
 
-__all__ = [
-    "Admission",
-    "GenerationSource",
-    "HttpContext",
-    "HttpLimits",
-    "LogRecord",
-    "Observer",
-    "StreamSlots",
-    "Workers",
-    "read_limits",
-]
-
 T = TypeVar("T")
 ANONYMOUS = "anonymous"
 _RETRY_AFTER_S = "60"

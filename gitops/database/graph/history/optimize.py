@@ -29,8 +29,6 @@ from gitops.database.graph.staged import StagedVersion, WriteContext, hold_lease
 from gitops.database.graph.tables import TableWriter, call_driver, declared_type, key_columns, open_table
 from gitops.database.language.schema import EdgeType, NodeType, Scalar
 
-__all__ = ["OptimizeOptions", "optimize_tables"]
-
 _ATTEMPTS = 3
 _COMPACTION = ("BaseOperation", "Rewrite")
 """What the driver calls the two steps of a compaction: it reserves fragments, then it rewrites."""

@@ -35,8 +35,6 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.tables import ReadTable, TableRows, look_up, spread
 
-__all__ = ["ARRAYS", "MAX_EDGES", "Adjacency", "AdjacencyFolder", "HalfAdjacency", "NodeNumbering", "build_adjacency"]
-
 MAX_EDGES = 2**31 - 1
 _BATCH = 2_000_000
 _DENSE = 2

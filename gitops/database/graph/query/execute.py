@@ -39,8 +39,6 @@ from gitops.database.language.query import ComparisonOperator as Sign
 from gitops.database.language.query.typed import PropertyValue
 from gitops.database.language.schema import Scalar
 
-__all__ = ["Executor", "ScanRequest"]
-
 _PRODUCT = 1_000_000
 _OUTER = 65_536
 _FEW = 1_000

@@ -14,8 +14,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database.graph.embedding import Embedder
 
-__all__ = ["Budget", "QueryOptions", "Strategy"]
-
 _MIB = 2**20
 
 

@@ -51,27 +51,6 @@ from gitops.database.language.query.typed import (
 )
 from gitops.database.language.schema import PropType, Scalar
 
-__all__ = [
-    "Block",
-    "Condition",
-    "ConditionSide",
-    "ConstantCell",
-    "Constants",
-    "HopOp",
-    "NotOp",
-    "Operator",
-    "ProductOp",
-    "ScanOp",
-    "SortOp",
-    "TestOp",
-    "Trace",
-    "explain",
-    "operators_of",
-    "plan_block",
-    "selectivity",
-    "show_variable",
-]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXTS = (Scalar.DATE, Scalar.DATETIME)
 

@@ -56,8 +56,6 @@ from gitops.database.language.query.typed import (
 )
 from gitops.database.language.schema import FLOATS, NUMERIC, PropType, Scalar, TypeKind
 
-__all__ = ["QueryResult", "run_query"]
-
 _MOST_ROWS = 2**31 - 1
 _AS_THEY_ARE = (Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64)
 

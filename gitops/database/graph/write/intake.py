@@ -47,20 +47,6 @@ from gitops.database.language.schema import Catalog, EdgeType, NodeType
 from gitops.database.language.suggest import did_you_mean
 from gitops.database.storage.parallel import in_parallel
 
-__all__ = [
-    "FILE_BYTES",
-    "PARTS",
-    "AddressSet",
-    "BitSet",
-    "LoadError",
-    "LoadIntake",
-    "RecordProblems",
-    "RecordReader",
-    "Spill",
-    "TableIntake",
-    "group_key",
-]
-
 MAX_LINE_BYTES = 32 * 1024 * 1024
 MAX_SLOTS = 131_072
 MAX_REPORTED = 100

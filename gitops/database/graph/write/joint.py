@@ -22,8 +22,6 @@ from gitops.database.graph.write.intake import PARTS, AddressSet, BitSet, LoadIn
 from gitops.database.graph.write.rules import cardinality_violation, hashable_cells, unique_violation
 from gitops.database.language.schema import EdgeType
 
-__all__ = ["JointChecks", "LoadMode", "TableCheck"]
-
 _SHOWN = 80
 Columns = str | tuple[str, ...]
 

@@ -57,8 +57,6 @@ from gitops.database.language.query.typed import (
 )
 from gitops.database.language.schema import INTEGERS, NUMERIC, Catalog, EdgeType, NodeType, PropType, Scalar, TypeKind
 
-__all__ = ["MutationOptions", "Mutator"]
-
 LOCK_BRANCH = "__schema_apply_lock__"
 _SHOWN = 80
 
