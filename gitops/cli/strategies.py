@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from gitops.cli.cluster import to_read, to_write
 from gitops.cli.shared import FAILED, OK, UNWRITTEN, USAGE, say, say_report, show_form
 from gitops.cluster.config.declaration import CONFIG_FILE
-from gitops.compute.strategies.scenario import read_scenario
-from gitops.compute.strategies.simulation import Scenario, Timeline, simulate
+from gitops.compute.strategies.simulation import Scenario, Timeline, read_scenario, simulate
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import UsageError, system_reason
