@@ -12,6 +12,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from gitops.cluster.config.compute import RESERVED_REPLICAS
+from gitops.cluster.targets import signals
 from gitops.cluster.targets.port import (
     CRASHES_COUNT_FOR,
     AuditRow,
@@ -20,16 +21,6 @@ from gitops.cluster.targets.port import (
     StrategyRow,
     newest_states,
     newest_strategies,
-)
-from gitops.cluster.targets.signals import (
-    STATE_VERSION,
-    ComputeCluster,
-    Crashes,
-    ReplicaSpec,
-    Signals,
-    SizeTable,
-    StrategyState,
-    read_payload,
 )
 from gitops.compute.materialize import queries
 from gitops.compute.materialize.connection import (
@@ -91,20 +82,20 @@ class MaterializeTarget:
             return False
         return True
 
-    def clusters(self) -> Mapping[str, ComputeCluster]:
+    def clusters(self) -> Mapping[str, signals.ComputeCluster]:
         """One statement."""
-        found: dict[str, ComputeCluster] = {}
-        replicas: dict[str, dict[str, ReplicaSpec]] = {}
+        found: dict[str, signals.ComputeCluster] = {}
+        replicas: dict[str, dict[str, signals.ReplicaSpec]] = {}
         for owner, name, managed, replica, size in self._signals(queries.CLUSTERS):
             held = replicas.setdefault(name, {})
-            found.setdefault(name, ComputeCluster(owner, name, MappingProxyType(held), managed))
+            found.setdefault(name, signals.ComputeCluster(owner, name, MappingProxyType(held), managed))
             if replica is not None and replica not in RESERVED_REPLICAS:
-                held[replica] = ReplicaSpec(size)
+                held[replica] = signals.ReplicaSpec(size)
         return found
 
     def observe(
-        self, clusters: Collection[ComputeCluster], *, now: datetime, lookback: timedelta | None
-    ) -> Mapping[str, Signals]:
+        self, clusters: Collection[signals.ComputeCluster], *, now: datetime, lookback: timedelta | None
+    ) -> Mapping[str, signals.Signals]:
         """Four statements."""
         owners = [each.cluster_id for each in clusters]
         sizes = self.sizes()
@@ -112,11 +103,11 @@ class MaterializeTarget:
         seen = self._signals(queries.ACTIVITY, owners, self._address.application_name, since, since)
         activity = {owner: at.astimezone(UTC) for owner, at in seen}
         hydrated = self._hydrated(owners)
-        crashes: dict[str, dict[str, Crashes]] = {}
+        crashes: dict[str, dict[str, signals.Crashes]] = {}
         for owner, replica, total, out_of_memory in self._signals(queries.CRASHES, owners, now - CRASHES_COUNT_FOR):
-            crashes.setdefault(owner, {})[replica] = Crashes(total, out_of_memory)
+            crashes.setdefault(owner, {})[replica] = signals.Crashes(total, out_of_memory)
         return {
-            owner: Signals(
+            owner: signals.Signals(
                 now,
                 sizes,
                 activity.get(owner),
@@ -126,9 +117,11 @@ class MaterializeTarget:
             for owner in owners
         }
 
-    def sizes(self) -> SizeTable:
+    def sizes(self) -> signals.SizeTable:
         """One statement."""
-        return SizeTable({size: None if cost is None else float(cost) for size, cost in self._signals(queries.SIZES)})
+        return signals.SizeTable(
+            {size: None if cost is None else float(cost) for size, cost in self._signals(queries.SIZES)}
+        )
 
     def hydrated(self, cluster_id: str) -> frozenset[str]:
         """One statement."""
@@ -156,11 +149,11 @@ class MaterializeTarget:
             for owner, kind, config, at in found
         )
 
-    def states(self) -> Mapping[str, Sequence[StrategyState]]:
+    def states(self) -> Mapping[str, Sequence[signals.StrategyState]]:
         """One statement; rows of other versions stay where they are."""
         found = (
-            (owner, read_payload(version, payload), at)
-            for owner, version, payload, at in self._if_there(queries.STATES, STATE_VERSION)
+            (owner, signals.read_payload(version, payload), at)
+            for owner, version, payload, at in self._if_there(queries.STATES, signals.STATE_VERSION)
         )
         return newest_states(StateRow(owner, state, at) for owner, state, at in found if state is not None)
 
@@ -229,14 +222,14 @@ class MaterializeTarget:
             self._write(queries.rows(queries.DELETE_PAIRS, queries.PAIR, len(pairs)), *values)
             self._write(queries.rows(queries.DELETE_PAIR_STATES, queries.PAIR, len(pairs)), *values)
 
-    def replace_states(self, cluster_id: str, states: Iterable[StrategyState], *, at: datetime) -> None:
+    def replace_states(self, cluster_id: str, states: Iterable[signals.StrategyState], *, at: datetime) -> None:
         """Three statements, as for strategies."""
         payloads = {state.strategy.value: json.dumps(dict(state.payload)) for state in states}
         if not payloads:
             return
         types = list(payloads)
         at = self._after(queries.NEWEST_STATES, [cluster_id, types], at)
-        values = [(cluster_id, STATE_VERSION, payload, at) for payload in payloads.values()]
+        values = [(cluster_id, signals.STATE_VERSION, payload, at) for payload in payloads.values()]
         self._write(queries.rows(queries.INSERT_STATES, queries.STORED, len(values)), *chain.from_iterable(values))
         self._write(queries.PRUNE_STATES, cluster_id, types, at)
 

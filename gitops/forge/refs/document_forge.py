@@ -20,25 +20,8 @@ from gitops.core.clock import Clock, timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError
+from gitops.forge import port
 from gitops.forge.dialect import full_id
-from gitops.forge.port import (
-    Account,
-    Annotation,
-    BranchRules,
-    ChangeRequest,
-    CheckStatus,
-    Comment,
-    CommitCheck,
-    Deployment,
-    Features,
-    MergedRequests,
-    Permission,
-    Push,
-    Reaction,
-    RequestState,
-    Review,
-    ReviewDecision,
-)
 from gitops.forge.refs import records
 from gitops.forge.refs.records import (
     CHECK,
@@ -112,22 +95,22 @@ class DocumentReports(ABC):
 
     # Statuses and checks
 
-    def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
+    def statuses(self, commit: str) -> tuple[port.CheckStatus, ...]:
         """Statuses of a commit, by context. Raises IntegrityError `request_invalid`."""
         return _read_statuses(self._folder(_shard("statuses", commit)) or EMPTY, commit)
 
-    def statuses_of(self, commits: Iterable[str]) -> Mapping[str, tuple[CheckStatus, ...]]:
+    def statuses_of(self, commits: Iterable[str]) -> Mapping[str, tuple[port.CheckStatus, ...]]:
         """Statuses of many commits, as `statuses` gives those of each, from one listing."""
         shards = self._folders("refs/gitops/statuses")
         return {commit: _read_statuses(shards.get(_shard("statuses", commit), EMPTY), commit) for commit in commits}
 
-    def set_status(self, status: CheckStatus) -> None:
+    def set_status(self, status: port.CheckStatus) -> None:
         """Set the status of a commit in a context, replacing the one before. The commit itself need not be here."""
         ref, what = _shard("statuses", status.commit), f"statuses: {status.commit[:12]}"
         files = {f"{status.commit}/{_file_name(status.context)}.json": STATUS.write(status)}
         self._amend(ref, what, lambda folder: changed_files(folder, files))
 
-    def checks(self, commit: str) -> tuple[CommitCheck, ...]:
+    def checks(self, commit: str) -> tuple[port.CommitCheck, ...]:
         """Checks of a commit with their annotations, by name. Raises IntegrityError `request_invalid`."""
         folder = self._folder(_shard("checks", commit)) or EMPTY
         checks = []
@@ -136,12 +119,12 @@ class DocumentReports(ABC):
             checks.append(replace(check, summary=read_required(folder, f"{stem}.md").decode(errors="replace")))
         return tuple(sorted(checks, key=lambda check: check.name))
 
-    def set_check(self, check: CommitCheck) -> None:
+    def set_check(self, check: port.CommitCheck) -> None:
         """Write the check of a commit with this name, or replace it; what is too long is cut. The commit need not be here."""
         ref, what = _shard("checks", check.commit), f"checks: {check.commit[:12]}"
         stem = f"{check.commit}/{_file_name(check.name)}"
         kept = tuple(
-            Annotation(
+            port.Annotation(
                 path=_line(found.path) or "?",
                 line=max(found.line, 1),
                 message=cut(found.message.encode(errors="replace").decode(), MAX_NOTE),
@@ -159,11 +142,11 @@ class DocumentReports(ABC):
 
     # Deployments
 
-    def deployment(self, environment: str) -> Deployment | None:
+    def deployment(self, environment: str) -> port.Deployment | None:
         """The newest deployment to an environment. Raises IntegrityError `request_invalid`."""
         return _read_deployment(self._folder(_deployment_ref(environment)) or EMPTY)
 
-    def record_deployment(self, deployment: Deployment) -> None:
+    def record_deployment(self, deployment: port.Deployment) -> None:
         """Record the state of a deployment; earlier ones stay in the history of the ref, and an unchanged one keeps its time."""
         new, at = deployment, self._now()
         dated = DatedDeployment(new.commit, new.environment, new.state, new.description, new.url, at)
@@ -234,17 +217,17 @@ def _deployment_ref(environment: str) -> str:
     return f"refs/gitops/deployments/{_file_name(environment)}"
 
 
-def _read_statuses(folder: DocumentFolder, commit: str) -> tuple[CheckStatus, ...]:
+def _read_statuses(folder: DocumentFolder, commit: str) -> tuple[port.CheckStatus, ...]:
     statuses = [STATUS.read(read_required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
     if any(status.commit != commit for status in statuses):
         raise IntegrityError(Code.REQUEST_INVALID, f"a status in the folder of commit {commit} names another commit")
     return tuple(sorted(statuses, key=lambda status: status.context))
 
 
-def _read_deployment(folder: DocumentFolder) -> Deployment | None:
+def _read_deployment(folder: DocumentFolder) -> port.Deployment | None:
     data = folder.read(_DEPLOYMENT)
     found = None if data is None else DEPLOYMENT.read(data)
-    return found and Deployment(found.commit, found.environment, found.state, found.description, found.url)
+    return found and port.Deployment(found.commit, found.environment, found.state, found.description, found.url)
 
 
 def _read_issues(folder: DocumentFolder) -> tuple[RecordedIssue, ...]:
@@ -279,7 +262,7 @@ class OperatorSettings:
     names) that the installed hook protects; None where no hook is installed, or where that cannot be seen.
     """
 
-    people: Callable[[], Mapping[str, Permission]] = dict
+    people: Callable[[], Mapping[str, port.Permission]] = dict
     guarded: Callable[[], Collection[str] | None] = lambda: None
 
 
@@ -294,7 +277,7 @@ class DocumentForge(DocumentReports):
     # How documents are kept
 
     @abstractmethod
-    def request(self, number: int) -> ChangeRequest:
+    def request(self, number: int) -> port.ChangeRequest:
         """One change request. Raises GitopsError `request_not_found`."""
 
     @abstractmethod
@@ -302,7 +285,7 @@ class DocumentForge(DocumentReports):
         """Paths that a request changes, sorted. Raises GitopsError `request_not_found`."""
 
     @abstractmethod
-    def _all(self) -> tuple[ChangeRequest, ...]:
+    def _all(self) -> tuple[port.ChangeRequest, ...]:
         """All requests, by number."""
 
     @abstractmethod
@@ -310,7 +293,7 @@ class DocumentForge(DocumentReports):
         """The head of a branch (full ref name). Raises GitopsError `git_object_missing`."""
 
     @abstractmethod
-    def _push(self, push: PushedBranch, text: str | None) -> tuple[ChangeRequest, bool]:
+    def _push(self, push: PushedBranch, text: str | None) -> tuple[port.ChangeRequest, bool]:
         """The open request after a push, with a text if one is given, and whether it was opened now."""
 
     def _request_folder(self, number: int) -> DocumentFolder:
@@ -335,9 +318,9 @@ class DocumentForge(DocumentReports):
     # The bot, people and branches
 
     @property
-    def features(self) -> Features:
+    def features(self) -> port.Features:
         """What this forge offers."""
-        return Features(
+        return port.Features(
             checks=True,
             deployments=True,
             labels=True,
@@ -347,21 +330,21 @@ class DocumentForge(DocumentReports):
             branch_rules=self._settings.guarded() is not None,
         )
 
-    def me(self) -> Account:
+    def me(self) -> port.Account:
         """Who the bot is: what it commits as."""
-        return Account(self._bot.email, self._bot.name, bot=True)
+        return port.Account(self._bot.email, self._bot.name, bot=True)
 
-    def permission(self, account: Account) -> Permission:
+    def permission(self, account: port.Account) -> port.Permission:
         """What the operator permits an account."""
-        return self._settings.people().get(account.id, Permission.NONE)
+        return self._settings.people().get(account.id, port.Permission.NONE)
 
-    def branch_rules(self, branch: str) -> BranchRules:
+    def branch_rules(self, branch: str) -> port.BranchRules:
         """What the installed hook enforces on a branch (short name)."""
         known = self._settings.guarded()
         if known is None:
-            return BranchRules()
+            return port.BranchRules()
         guarded = branch.startswith(_OWN) or branch in known
-        return BranchRules(
+        return port.BranchRules(
             protected=guarded,
             request_needed=False,
             force_push=not guarded,
@@ -372,22 +355,24 @@ class DocumentForge(DocumentReports):
 
     # Requests
 
-    def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
+    def requests(
+        self, *, state: port.RequestState | None = None, target: str | None = None
+    ) -> tuple[port.ChangeRequest, ...]:
         """Change requests, by number: all, or those of a state and a target (full ref name)."""
         return tuple(r for r in self._all() if state in (None, r.state) and target in (None, r.target))
 
-    def merged_by(self, commits: Sequence[str]) -> MergedRequests:
+    def merged_by(self, commits: Sequence[str]) -> port.MergedRequests:
         """The requests that any of these commits merged."""
         wanted = frozenset(commits)
-        return MergedRequests(tuple(request for request in self._all() if request.merged_as in wanted))
+        return port.MergedRequests(tuple(request for request in self._all() if request.merged_as in wanted))
 
-    def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - nothing to ask
+    def pushes(self, branch: str, project: str = "") -> Iterator[port.Push]:  # noqa: ARG002 - nothing to ask
         """None are kept: a request names who pushed to it, and the hook sees who pushes to a target."""
         return iter(())
 
     def open_or_update(
         self, source: str, target: str, head: str, title: str, pusher: str
-    ) -> tuple[ChangeRequest, bool]:
+    ) -> tuple[port.ChangeRequest, bool]:
         """The open request of `source` into `target` (full ref names) with the new head; opened if there is none.
 
         The second value says whether it was opened now. `head` must be in the store. Raises IntegrityError
@@ -395,7 +380,7 @@ class DocumentForge(DocumentReports):
         """
         return self._push(PushedBranch(source, target, head, title, pusher), None)
 
-    def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:
+    def propose(self, source: str, target: str, title: str, body: str) -> port.ChangeRequest:
         """The one open request of branch `source` into `target`, opened or updated.
 
         Raises GitopsError `git_object_missing` when there is no such branch, UsageError `comment_too_large`.
@@ -405,33 +390,35 @@ class DocumentForge(DocumentReports):
 
     def withdraw(self, number: int, comment: str) -> None:
         """Close an open request, with a last comment. Raises GitopsError `request_not_found`."""
-        if records.read_request(self._request_folder(number), number).state is RequestState.OPEN:
+        if records.read_request(self._request_folder(number), number).state is port.RequestState.OPEN:
             self.close(number)
             self.add_comment(number, self.identity, comment)
 
-    def mark_merged(self, number: int, commit: str) -> ChangeRequest:
+    def mark_merged(self, number: int, commit: str) -> port.ChangeRequest:
         """Record that `commit` on the target branch brought the request in.
 
         Raises GitopsError `request_not_found`, `request_closed` if it is closed, or merged as another commit.
         """
-        state = RequestState.MERGED
+        state = port.RequestState.MERGED
         return self._change(number, state.value, lambda request: records.end_request(request, state, commit))
 
-    def close(self, number: int) -> ChangeRequest:
+    def close(self, number: int) -> port.ChangeRequest:
         """Close a request without merging it. Raises GitopsError `request_not_found`, `request_closed` if it is merged."""
-        state = RequestState.CLOSED
+        state = port.RequestState.CLOSED
         return self._change(number, state.value, lambda request: records.end_request(request, state))
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
         """Add labels to a request and remove labels. Raises GitopsError `request_not_found`."""
 
-        def relabelled(request: ChangeRequest) -> ChangeRequest:
+        def relabelled(request: port.ChangeRequest) -> port.ChangeRequest:
             # A label in both lists is added.
             return replace(request, labels=tuple(sorted({*request.labels} - {*remove} | {*add})))
 
         self._change(number, "labels", relabelled)
 
-    def _change(self, number: int, what: str, change: Callable[[ChangeRequest], ChangeRequest]) -> ChangeRequest:
+    def _change(
+        self, number: int, what: str, change: Callable[[port.ChangeRequest], port.ChangeRequest]
+    ) -> port.ChangeRequest:
         def amend(folder: DocumentFolder) -> Mapping[str, bytes]:
             request = records.read_request(folder, number)
             after = change(request)
@@ -441,19 +428,19 @@ class DocumentForge(DocumentReports):
 
     # Reviews: approvals are signed commits here
 
-    def reviews(self, number: int) -> tuple[Review, ...]:
+    def reviews(self, number: int) -> tuple[port.Review, ...]:
         """None. Raises GitopsError `request_not_found`."""
         self._request_folder(number)
         return ()
 
-    def review_decision(self, number: int) -> ReviewDecision:
+    def review_decision(self, number: int) -> port.ReviewDecision:
         """Unknown. Raises GitopsError `request_not_found`."""
         self._request_folder(number)
-        return ReviewDecision.UNKNOWN
+        return port.ReviewDecision.UNKNOWN
 
     # Comments
 
-    def comments(self, number: int) -> tuple[Comment, ...]:
+    def comments(self, number: int) -> tuple[port.Comment, ...]:
         """Its comments, oldest first. Raises GitopsError `request_not_found`."""
         return records.read_comments(self._request_folder(number), self.identity)
 
@@ -476,7 +463,7 @@ class DocumentForge(DocumentReports):
             lambda folder: records.comment_files(folder, body, author=author, at=at, marker=marker),
         )
 
-    def react(self, number: int, comment: str, reaction: Reaction) -> None:
+    def react(self, number: int, comment: str, reaction: port.Reaction) -> None:
         """Answer a comment by a reaction. Raises GitopsError `request_not_found`, also if there is no such comment."""
 
         def change(folder: DocumentFolder) -> Mapping[str, bytes]:
@@ -489,11 +476,11 @@ class DocumentForge(DocumentReports):
 
         self._amend_request(number, "reaction", change)
 
-    def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
+    def reactions(self, number: int, comment: str) -> tuple[port.Reaction, ...]:
         """The bot's answers to a comment. Raises GitopsError `request_not_found`."""
         return _read_reactions(self._request_folder(number), comment)
 
 
-def _read_reactions(folder: DocumentFolder, comment: str) -> tuple[Reaction, ...]:
+def _read_reactions(folder: DocumentFolder, comment: str) -> tuple[port.Reaction, ...]:
     data = folder.read(f"reactions/{comment}.json")
     return () if data is None else REACTIONS.read(data).reactions

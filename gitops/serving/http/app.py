@@ -22,20 +22,8 @@ from gitops.cluster.model.address import is_servable
 from gitops.cluster.policy.decide import is_mentioned
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
+from gitops.serving import answers
 from gitops.serving.access import authenticate, refuse_other_sites
-from gitops.serving.answers import (
-    JSON,
-    ApiCode,
-    ApiProblem,
-    BodyAnswer,
-    ProblemError,
-    StreamAnswer,
-    bad_request,
-    encode_headers,
-    not_found,
-    problem_answer,
-    problem_of,
-)
 from gitops.serving.generation import PolicyCover, ServedGraph
 from gitops.serving.http.admin import Load
 from gitops.serving.http.call import Call, ClientGoneError, Receive, Scope, Send, Shared, send_stream
@@ -98,7 +86,7 @@ class HttpApp:
         context = self._context
         started = context.clock.monotonic()
         call = Call(self._shared, scope, receive, context.generations.current())
-        answer: BodyAnswer | StreamAnswer | None = None
+        answer: answers.BodyAnswer | answers.StreamAnswer | None = None
         sent = 0
         try:
             answer = await self._answered(call)
@@ -111,7 +99,7 @@ class HttpApp:
         finally:
             self._record(call, answer, sent, context.clock.monotonic() - started)
 
-    async def _answered(self, call: Call) -> BodyAnswer | StreamAnswer | None:
+    async def _answered(self, call: Call) -> answers.BodyAnswer | answers.StreamAnswer | None:
         """The answer; None where the client is gone."""
         try:
             given = call.header("x-request-id")
@@ -119,20 +107,20 @@ class HttpApp:
             return await self._handled(call)
         except ClientGoneError:
             return None
-        except ProblemError as error:
-            return problem_answer(error.problem)
+        except answers.ProblemError as error:
+            return answers.problem_answer(error.problem)
         except GitopsError as error:
-            problem = problem_of(error)
+            problem = answers.problem_of(error)
             if problem.status >= _FAILED:
                 self._defect(call, f"{error.code}: {error.detail}")
-            return problem_answer(problem)
+            return answers.problem_answer(problem)
         except Exception as error:  # noqa: BLE001 - the log describes a defect, the answer does not
             self._defect(call, f"{type(error).__name__}: {error}")
-            return problem_answer(
-                ApiProblem(500, ApiCode.INTERNAL, "the request failed; the log of the server says why")
+            return answers.problem_answer(
+                answers.ApiProblem(500, answers.ApiCode.INTERNAL, "the request failed; the log of the server says why")
             )
 
-    async def _handled(self, call: Call) -> BodyAnswer | StreamAnswer:
+    async def _handled(self, call: Call) -> answers.BodyAnswer | answers.StreamAnswer:
         if self._context.state is PolicyCover.OPEN:
             refuse_other_sites(call.scope, any_host=False)
         match = self._table.find(call.method, call.scope["raw_path"])
@@ -143,35 +131,37 @@ class HttpApp:
         route = match.route
         if route is None:
             if not match.allowed:
-                raise not_found("the address leads to nothing")
+                raise answers.not_found("the address leads to nothing")
             allowed = ", ".join(match.allowed)
             message = f"the method is not allowed here; allowed: {allowed}"
-            raise ProblemError(ApiProblem(405, ApiCode.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed}))
+            raise answers.ProblemError(
+                answers.ApiProblem(405, answers.ApiCode.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed})
+            )
         call.resolve(route, match.read_values(), graph)
         expected, actual = call.header(EXPECTED_REVISION), f"sha256:{call.generation.revision.digest}"
         if expected is not None and expected != actual:
             more: Mapping[str, Any] = {"precondition_failure": {"expected": expected[:200], "actual": actual}}
-            raise ProblemError(ApiProblem(412, None, "the server serves another revision", more))
+            raise answers.ProblemError(answers.ApiProblem(412, None, "the server serves another revision", more))
         call.query()
         if route.body is not None:
             # Without it, any page could send the body as a form.
             if call.has_body or not route.body_optional:
-                call.require_media_type(JSON)
+                call.require_media_type(answers.JSON)
             call.require_identity()
             call.body = await call.read_json(route.body)
             if call.body is None and not route.body_optional:
-                raise bad_request("the body is empty; a JSON object is expected")
+                raise answers.bad_request("the body is empty; a JSON object is expected")
         answer = await route.handler(call)
         if route.successor is not None:
             deprecated = {"Deprecation": "true", "Link": f'<{route.successor}>; rel="successor-version"'}
             answer = replace(answer, headers={**answer.headers, **deprecated})
         return (
             _cached(call, answer)
-            if route.cached and isinstance(answer, BodyAnswer) and answer.status == _OK
+            if route.cached and isinstance(answer, answers.BodyAnswer) and answer.status == _OK
             else answer
         )
 
-    async def _answer_agent(self, call: Call, message: bytes) -> BodyAnswer:
+    async def _answer_agent(self, call: Call, message: bytes) -> answers.BodyAnswer:
         """The answer of the SDK of the Model Context Protocol, which the first message loads: most servers answer no agent."""
 
         def load() -> type[ToolServer]:
@@ -189,15 +179,15 @@ class HttpApp:
         if graph_id is None:
             return None
         if not is_servable(graph_id):
-            raise bad_request("the id of the graph is malformed: 1 to 64 letters, digits and - are expected")
+            raise answers.bad_request("the id of the graph is malformed: 1 to 64 letters, digits and - are expected")
         graph = call.generation.graphs.get(graph_id)
         engine = graph.engine if graph is not None and self._context.limits.hide_graphs else None
         # Without a policy, any actor may read a graph; with one, it is hidden from actors that no rule of it permits anything.
         if graph is None or (engine is not None and not is_mentioned(engine.bundle, call.actor or "")):
-            raise not_found(f"graph '{graph_id}' not found")
+            raise answers.not_found(f"graph '{graph_id}' not found")
         return graph
 
-    async def _send(self, call: Call, answer: BodyAnswer | StreamAnswer, send: Send) -> int:
+    async def _send(self, call: Call, answer: answers.BodyAnswer | answers.StreamAnswer, send: Send) -> int:
         """Send it; how many bytes of the body were sent."""
         headers = {
             "Content-Type": answer.media_type,
@@ -207,10 +197,10 @@ class HttpApp:
             REVISION: f"sha256:{call.generation.revision.digest}",
             **answer.headers,
         }
-        if isinstance(answer, StreamAnswer):
-            return await send_stream(call, answer, encode_headers(headers), send)
+        if isinstance(answer, answers.StreamAnswer):
+            return await send_stream(call, answer, answers.encode_headers(headers), send)
         headers["Content-Length"] = str(len(answer.body))
-        await send({"type": "http.response.start", "status": answer.status, "headers": encode_headers(headers)})
+        await send({"type": "http.response.start", "status": answer.status, "headers": answers.encode_headers(headers)})
         body = b"" if call.method == "HEAD" else answer.body
         await send({"type": "http.response.body", "body": body})
         return len(body)
@@ -218,7 +208,9 @@ class HttpApp:
     def _defect(self, call: Call, what: str) -> None:
         self._context.log({"event": "defect", "request_id": call.request_id, "route": call.operation, "error": what})
 
-    def _record(self, call: Call, answer: BodyAnswer | StreamAnswer | None, sent: int, seconds: float) -> None:
+    def _record(
+        self, call: Call, answer: answers.BodyAnswer | answers.StreamAnswer | None, sent: int, seconds: float
+    ) -> None:
         record = {
             "event": "request",
             "request_id": call.request_id,
@@ -237,11 +229,11 @@ class HttpApp:
             self._context.observer.answered(record)
 
 
-def _cached(call: Call, answer: BodyAnswer) -> BodyAnswer:
+def _cached(call: Call, answer: answers.BodyAnswer) -> answers.BodyAnswer:
     """The answer with its tag, or 304 for a client that has it."""
     tag = f'"{digest(answer.body)[:32]}"'
     headers = {**answer.headers, "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
     known = [each.strip().removeprefix("W/") for each in (call.header("if-none-match") or "").split(",")]
     if tag in known or "*" in known:
-        return BodyAnswer(304, b"", answer.media_type, headers)
-    return BodyAnswer(answer.status, answer.body, answer.media_type, headers)
+        return answers.BodyAnswer(304, b"", answer.media_type, headers)
+    return answers.BodyAnswer(answer.status, answer.body, answer.media_type, headers)

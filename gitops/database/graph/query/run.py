@@ -18,42 +18,19 @@ import pyarrow as pa
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
+from gitops.database.graph.query import plan
 from gitops.database.graph.query.cache import ReadCache
 from gitops.database.graph.query.exact import ColumnReader, push_conditions
 from gitops.database.graph.query.execute import Executor, ScanRequest
 from gitops.database.graph.query.expand import QueryTables
 from gitops.database.graph.query.options import Budget, QueryOptions
-from gitops.database.graph.query.plan import (
-    Block,
-    Condition,
-    Constants,
-    HopOp,
-    NotOp,
-    ScanOp,
-    SortOp,
-    Trace,
-    explain,
-    operators_of,
-    plan_block,
-)
 from gitops.database.graph.query.project import Projection, item_type, sorted_by
 from gitops.database.graph.query.searching import QuerySearch
 from gitops.database.graph.query.tables import Bindings, RowOrder
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import raw_columns
 from gitops.database.graph.values import cell_to_json
-from gitops.database.language.query import Access, CheckedQuery, ComparisonOperator
-from gitops.database.language.query.typed import (
-    RANKS,
-    AggregateValue,
-    FusedRank,
-    NearestRank,
-    NodeValue,
-    PropertyValue,
-    TextRank,
-    TypedExpr,
-    TypedRead,
-)
+from gitops.database.language.query import Access, CheckedQuery, ComparisonOperator, typed
 from gitops.database.language.schema import FLOATS, NUMERIC, PropType, Scalar, TypeKind
 
 _MOST_ROWS = 2**31 - 1
@@ -104,7 +81,7 @@ def run_query(
     `query_memory_exceeded`, `query_failed`, and `graph_unreadable` when a table does not open.
     """
     read = query.body
-    if not isinstance(read, TypedRead):
+    if not isinstance(read, typed.TypedRead):
         detail, fix = (
             f"query {query.name} writes: run it as a mutation",
             f"gitops graph mutate GRAPH {query.name}",
@@ -122,19 +99,19 @@ def run_query(
 def _run(
     snapshot: Snapshot,
     query: CheckedQuery,
-    read: TypedRead,
+    read: typed.TypedRead,
     params: object,
     options: QueryOptions,
     cache: ReadCache | None,
 ) -> QueryResult:
-    budget, trace = Budget(options.timeout_s, options.memory_bytes), Trace()
-    constants = Constants(query, params, options.now)
+    budget, trace = Budget(options.timeout_s, options.memory_bytes), plan.Trace()
+    constants = plan.Constants(query, params, options.now)
     tables = QueryTables(snapshot, cache, options, budget, trace)
     search = QuerySearch(tables, constants, options.embedder, budget, approximate=options.approximate)
     reader = ColumnReader(tables.table, search.matches, budget)
     projection = Projection(read, constants, reader, search)
     types = {item.column: item_type(item.value) for item in read.items}
-    block = plan_block(read.clauses, constants, tables.rows)
+    block = plan.plan_block(read.clauses, constants, tables.rows)
     planned = _check_snapshot(read, block, tables, search)
     wanted = _scan_request(read, block, tables)
     if read.limit == 0 and not read.aggregated:
@@ -154,21 +131,21 @@ def _run(
         types=tuple(types.values()),
         table=pa.table({item.column: column for item, column in zip(read.items, columns, strict=True)}),
         touched=frozenset(Access(TypeKind(kind), name) for kind, name in pairs),
-        explanation=tuple(explain(block, trace, tables.rows)) if options.explain else (),
+        explanation=tuple(plan.explain(block, trace, tables.rows)) if options.explain else (),
         statistics={"peak_bytes": budget.peak, "tables_opened": len(tables.opened)},
     )
 
 
-def _check_snapshot(read: TypedRead, block: Block, tables: QueryTables, search: QuerySearch) -> set[str]:
+def _check_snapshot(read: typed.TypedRead, block: plan.Block, tables: QueryTables, search: QuerySearch) -> set[str]:
     """Refuse what the snapshot does not have and what search cannot do, whatever the data: the tables of the plan."""
     planned: set[str] = set()
-    conditions: list[Condition] = []
-    for operator in operators_of(block):
-        if isinstance(operator, ScanOp):
+    conditions: list[plan.Condition] = []
+    for operator in plan.operators_of(block):
+        if isinstance(operator, plan.ScanOp):
             planned.add(operator.table)
-        elif isinstance(operator, HopOp):
+        elif isinstance(operator, plan.HopOp):
             planned |= {operator.near_table, operator.edge, operator.far_table}
-        if not isinstance(operator, (NotOp, SortOp)):
+        if not isinstance(operator, (plan.NotOp, plan.SortOp)):
             conditions += operator.conditions
     for key in sorted(planned):
         tables.require(key)
@@ -181,18 +158,18 @@ def _check_snapshot(read: TypedRead, block: Block, tables: QueryTables, search: 
     for match in (match for condition in conditions for match in condition.searches):
         search.check_match(match)
     for rank in ordered:
-        if isinstance(rank, RANKS):
+        if isinstance(rank, typed.RANKS):
             search.check_rank(rank)
     return planned
 
 
-def _scan_request(read: TypedRead, block: Block, tables: QueryTables) -> ScanRequest:
+def _scan_request(read: typed.TypedRead, block: plan.Block, tables: QueryTables) -> ScanRequest:
     """What the scan of a query that is one scan brings along."""
     scan = block.operators[0] if len(block.operators) == 1 else None
-    if not isinstance(scan, ScanOp) or read.limit == 0:
+    if not isinstance(scan, plan.ScanOp) or read.limit == 0:
         return ScanRequest()
     ordered = [sorted_by(key, read.items) for key in read.order]
-    if any(isinstance(value, RANKS) for value in ordered):
+    if any(isinstance(value, typed.RANKS) for value in ordered):
         return ScanRequest()
     returned = [item.value for item in read.items]
     order = _pushed_order(read, ordered, scan, tables)
@@ -203,14 +180,16 @@ def _scan_request(read: TypedRead, block: Block, tables: QueryTables) -> ScanReq
     return ScanRequest(tuple(dict.fromkeys(name for value in returned for name in _columns(value))), order)
 
 
-def _pushed_order(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, tables: QueryTables) -> RowOrder | None:
+def _pushed_order(
+    read: typed.TypedRead, ordered: list[typed.TypedExpr], scan: plan.ScanOp, tables: QueryTables
+) -> RowOrder | None:
     """The order and limit, if the driver can carry them out exactly: it treats 0.0 and -0.0 as different.
 
     Rows that go by a number first are chosen here, since that is several times faster.
     """
     if read.aggregated or read.limit is None or not ordered:
         return None
-    if isinstance(ordered[0], PropertyValue) and ordered[0].type.scalar in NUMERIC:
+    if isinstance(ordered[0], typed.PropertyValue) and ordered[0].type.scalar in NUMERIC:
         return None
     table = tables.table(scan.table)
     if scan.conditions and not table.filters:
@@ -220,34 +199,34 @@ def _pushed_order(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, table
         return None
     columns: dict[str, bool] = {}
     for value, key in zip(ordered, read.order, strict=True):
-        if not isinstance(value, (PropertyValue, NodeValue)):
+        if not isinstance(value, (typed.PropertyValue, typed.NodeValue)):
             return None
-        if isinstance(value, PropertyValue) and (
+        if isinstance(value, typed.PropertyValue) and (
             value.type.scalar in FLOATS or value.type.is_list or value.type.scalar is Scalar.VECTOR
         ):
             return None
-        columns.setdefault(value.name if isinstance(value, PropertyValue) else "id", not key.descending)
+        columns.setdefault(value.name if isinstance(value, typed.PropertyValue) else "id", not key.descending)
     columns.setdefault("id", True)
     if not scan.conditions and tables.settled(scan.table, tuple(columns)):
         return None
     return RowOrder(tuple(columns.items()), max(1, min(read.limit, table.rows)))
 
 
-def _columns(value: TypedExpr) -> list[str]:
+def _columns(value: typed.TypedExpr) -> list[str]:
     """The columns that an expression over one variable needs."""
-    inner = value.argument if isinstance(value, AggregateValue) else value
-    if isinstance(inner, PropertyValue):
+    inner = value.argument if isinstance(value, typed.AggregateValue) else value
+    if isinstance(inner, typed.PropertyValue):
         return [inner.name]
-    return ["id"] if isinstance(inner, NodeValue) and inner is value else []
+    return ["id"] if isinstance(inner, typed.NodeValue) and inner is value else []
 
 
-def _properties(value: TypedExpr) -> list[PropertyValue]:
-    if isinstance(value, AggregateValue):
+def _properties(value: typed.TypedExpr) -> list[typed.PropertyValue]:
+    if isinstance(value, typed.AggregateValue):
         return _properties(value.argument)
-    if isinstance(value, FusedRank):
+    if isinstance(value, typed.FusedRank):
         return [*_properties(value.first), *_properties(value.second)]
-    if isinstance(value, NearestRank):
+    if isinstance(value, typed.NearestRank):
         return [value.target]
-    if isinstance(value, TextRank):
+    if isinstance(value, typed.TextRank):
         return [value.field]
-    return [value] if isinstance(value, PropertyValue) else []
+    return [value] if isinstance(value, typed.PropertyValue) else []
