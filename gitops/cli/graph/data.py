@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -105,12 +105,17 @@ def export(options: argparse.Namespace) -> GraphOutcome | int:
         for line in lines:
             sys.stdout.write(line + "\n")
         return OK
+    return ExportResult(_written(options.output, lines), options.output)
+
+
+def _written(path: str, lines: Iterable[str]) -> int:
+    """How many lines were written to a file."""
     count = 0
-    with whole_file(Path(options.output)) as file:
+    with whole_file(Path(path)) as file:
         for line in lines:
             file.write(line.encode() + b"\n")
             count += 1
-    return ExportResult(count, options.output)
+    return count
 
 
 @contextlib.contextmanager
@@ -224,11 +229,7 @@ def baseline(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph changes baseline GRAPH --output FILE`."""
     snapshot = graph.open_snapshot(graph_root(options), graph.ReadTarget(options.branch))
     lines = graph.export_records(snapshot, options.type or None)
-    count = 0
-    with whole_file(Path(options.output)) as file:
-        for line in lines:
-            file.write(line.encode() + b"\n")
-            count += 1
+    count = _written(options.output, lines)
     return BaselineResult(count, snapshot.manifest.txn_id, graph.position_of(snapshot).token, options.output)
 
 
