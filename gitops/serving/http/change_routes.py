@@ -17,10 +17,11 @@ from gitops.serving.answers import (
     ProblemError,
     StreamAnswer,
     bad_request,
+    find_part,
+    find_precondition,
     json_answer,
     not_found,
 )
-from gitops.serving.blobs import find_part, find_precondition
 from gitops.serving.http.bodies import CommitChangesAnswer, ExportBody, FeedAnswer
 from gitops.serving.http.call import Call, PieceStream, canonical_branch
 from gitops.serving.http.graph_routes import BRANCH, GRAPH, find_commit, permit_commit, read_limit, stream_export
