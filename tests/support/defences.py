@@ -46,7 +46,7 @@ from gitops.doctor.attack import content, copy, run
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Comment, Permission
 from gitops.forge.refs import records
-from gitops.forge.refs.document_forge import DocumentForge
+from gitops.forge.refs.local import DocumentForge
 from gitops.git import command, remote
 from gitops.git.objects import RawCommit
 from gitops.git.repository import Repository
