@@ -19,7 +19,7 @@ invalid UTF-8 are refused.
 
 A worker has checked each row by itself. Publishing checks what needs all rows, over all parts and the current graph: ids and
 unique groups do not clash, edges have their ends, numbers of edges are in bounds. It is the second pass of a load
-(`gitops.database.graph.write.joint`), which reads only the keys back from the data files.
+(`gitops.database.graph.load`), which reads only the keys back from the data files.
 """
 
 from __future__ import annotations
