@@ -38,8 +38,15 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.port import GraphReading
 from gitops.database.language.schema import Schema
 from gitops.database.storage.parallel import in_parallel
-from gitops.serving.generation import Compiled, Generation, ServedGraph, StoredQuery, TextOfGraph
-from gitops.serving.revision import AppliedRevision, verify_revision
+from gitops.serving.generation import (
+    AppliedRevision,
+    Compiled,
+    Generation,
+    ServedGraph,
+    StoredQuery,
+    TextOfGraph,
+    verify_revision,
+)
 
 if TYPE_CHECKING:
     from gitops.database.graph import ReadCache

@@ -28,8 +28,7 @@ from gitops.core.errors import GitopsError
 from gitops.core.late import Late
 from gitops.serving.access import BearerTokens, classify, load_tokens
 from gitops.serving.boot import BootRules, boot, ready_outcome, see_revision
-from gitops.serving.generation import Compiled, Generation, PolicyCover
-from gitops.serving.revision import AppliedRevision
+from gitops.serving.generation import AppliedRevision, Compiled, Generation, PolicyCover
 
 if TYPE_CHECKING:
     from gitops.database.graph import ReadCache
