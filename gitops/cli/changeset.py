@@ -24,6 +24,8 @@ from gitops.cli.shared import (
 )
 from gitops.cluster.changesets.stream import ChangesetAnswer, StreamItem, Until
 from gitops.cluster.config.cluster_yaml import load_header
+from gitops.cluster.ledger.changesets import CHANGESET, EVENT
+from gitops.cluster.ledger.records import RUN
 from gitops.cluster.model.changeset import ChangesetKind, ChangesetState
 from gitops.cluster.model.ledger import is_changeset_key
 from gitops.cluster.session import changesets
@@ -32,17 +34,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.documents.forms import is_line
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
-from gitops.render.changesets import (
-    event_form,
-    item_form,
-    item_lines,
-    list_form,
-    list_text,
-    record_form,
-    record_text,
-    run_form,
-    to_gantt,
-)
+from gitops.render.changesets import item_form, item_lines, list_form, list_text, record_text, to_gantt
 from gitops.render.characters import visible
 from gitops.render.json import present, to_line
 from gitops.render.text import diagnostic_lines
@@ -110,10 +102,10 @@ def show(options: argparse.Namespace) -> int:
         else:
             say_report(_no_change(opened.cluster, wanted), options)
     elif options.json:
-        forms = [record_form(each) for each in records]
+        forms = [CHANGESET.form(each) for each in records]
         if options.events:
-            forms = [{**form, "events": list(map(event_form, events[form["key"]]))} for form in forms]
-        forms = [{**form, **present(run=runs.get(form["key"]) and run_form(runs[form["key"]]))} for form in forms]
+            forms = [{**form, "events": list(map(EVENT.form, events[form["key"]]))} for form in forms]
+        forms = [{**form, **present(run=runs.get(form["key"]) and RUN.form(runs[form["key"]]))} for form in forms]
         show_form({"ok": not problems.has_errors, "changesets": forms, "diagnostics": problems.to_json()})
     else:
         texts = (record_text(each, events[each.key], runs.get(each.key)) for each in records)
@@ -166,7 +158,7 @@ def fail(options: argparse.Namespace) -> int:
     steering = changesets.Steering(_open(options, writes=True).ledger, SystemClock(), RandomIds(), actor_of(options))
     record = steering.fail(options.key, options.error, force=options.force)
     if options.json:
-        show_form({"ok": True, "changeset": record_form(record), "diagnostics": []})
+        show_form({"ok": True, "changeset": CHANGESET.form(record), "diagnostics": []})
     else:
         rest = (
             ""

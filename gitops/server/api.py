@@ -26,6 +26,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from gitops.cluster.changesets.stream import StreamItem, pull
+from gitops.cluster.ledger.changesets import CHANGESET
 from gitops.cluster.ledger.port import LedgerReader
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.changeset import ChangesetState, Runtime, RuntimeState, RuntimeUpdated
@@ -47,7 +48,7 @@ from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
 from gitops.core.redact import Secret
 from gitops.forge.events import PushEvent
-from gitops.render.changesets import item_form, list_form, record_form
+from gitops.render.changesets import item_form, list_form
 from gitops.render.json import Form as JsonForm
 from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
@@ -279,7 +280,7 @@ class ClusterApi:
                 return self._list(cluster, request.query)
             case "GET", ["changesets", key]:
                 (found,) = find_changesets(cluster.ledger, WatchedChangeset(_key(key)))
-                return ApiAnswer(200, {"ok": True, "changeset": record_form(found)})
+                return ApiAnswer(200, {"ok": True, "changeset": CHANGESET.form(found)})
             case "POST", ["changesets"]:
                 return self._create(cluster, caller, read_request(CommitBody, request.body).commit)
             case "POST", ["changesets", key, what]:
@@ -332,7 +333,7 @@ class ClusterApi:
             case _:
                 raise GitopsError(Code.API_ADDRESS_UNKNOWN, f"POST changesets/KEY/{what[:40]}")
         self._context.log(f"{cluster.repository}: {caller.name}: {what} of {key} in {cluster.name}")
-        return ApiAnswer(200, {"ok": True, "changeset": record_form(found)})
+        return ApiAnswer(200, {"ok": True, "changeset": CHANGESET.form(found)})
 
     def _refusal(self, request: ApiRequest, error: GitopsError) -> ApiAnswer:
         status = _STATUSES.get(error.code)

@@ -108,9 +108,7 @@ class MutationRequest:
     expected: str | None = None
 
 
-def run_change(
-    served: ServedGraph, change: MutationRequest, context: WriteContext, embedder: graph.Embedder | None = None
-) -> dict[str, Any]:
+def run_change(served: ServedGraph, change: MutationRequest, context: WriteContext) -> dict[str, Any]:
     """Carry out a mutation, and give its receipt.
 
     Raises ProblemError 400 for a parameter that is not declared, 412 where the head is another commit; as `graph.Mutator`.
@@ -120,7 +118,7 @@ def run_change(
     if change.expected is not None and not is_ulid(change.expected):
         raise bad_request(f"'{change.expected[:80]}' is not a commit id, which has 26 characters")
     options = graph.MutationOptions(
-        now=context.now(), branch=branch, actor=context.actor, expected_commit=change.expected, embedder=embedder
+        now=context.now(), branch=branch, actor=context.actor, expected_commit=change.expected
     )
     try:
         result = graph.Mutator(context.clock, context.ids, context.faults).run(

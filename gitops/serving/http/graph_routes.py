@@ -326,11 +326,9 @@ def _load(call: Call, branch: str, base: str | None, mode: graph.LoadMode, recor
 
     Raises ProblemError 400 with the first problems of the records, 409 for keys that exist already, and whatever reading raises.
     """
-    uri, embedder = call.graph.uri, call.context.embedder
+    uri = call.graph.uri
     try:
-        result = graph.load_records(
-            graph.LoadRequest(uri, records, mode, branch, base, embedder=embedder), call.writing
-        )
+        result = graph.load_records(graph.LoadRequest(uri, records, mode, branch, base), call.writing)
     except graph.LoadError as error:
         problems = [
             {

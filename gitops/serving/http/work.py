@@ -15,8 +15,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import AccessDecision
@@ -27,9 +26,6 @@ from gitops.core.errors import GitopsError
 from gitops.serving.access import BearerTokens
 from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.generation import Generation, PolicyCover
-
-if TYPE_CHECKING:
-    from gitops.database.graph import Embedder
 
 T = TypeVar("T")
 ANONYMOUS = "anonymous"
@@ -304,8 +300,6 @@ class HttpContext:
     ids: IdSource
     log: Callable[[LogRecord], None]
     limits: HttpLimits = HttpLimits()
-    embedder: Embedder | None = None
-    cache_dir: Path | None = None
     reload: Callable[[], Mapping[str, Any]] | None = None
     observer: Observer | None = None
     replace: Callable[[], None] | None = None
