@@ -77,8 +77,8 @@ class Repository:
         self._environ = environ
         self._quarantine = quarantine
         self._local = threading.local()
-        self._git_dir = self._repo.path
-        self._git = GitProgram(self._git_dir, environ=environ, quarantine=quarantine)
+        self.git_dir = self._repo.path
+        self._git = GitProgram(self.git_dir, environ=environ, quarantine=quarantine)
         grafts = self.common_dir / "info" / "grafts"
         if grafts.is_file() and grafts.stat().st_size:
             raise GitopsError(Code.GIT_FAILED, f"the repository has grafts, which rewrite history; remove {grafts}")
@@ -91,11 +91,6 @@ class Repository:
         if found is None:
             raise UsageError(Code.NOT_A_REPOSITORY, f"{start} is not inside a git repository")
         return cls(found, environ=environ)
-
-    @property
-    def git_dir(self) -> str:
-        """The `.git` folder, or the bare repository."""
-        return self._git_dir
 
     @property
     def work_tree(self) -> str | None:
@@ -154,7 +149,7 @@ class Repository:
     @property
     def common_dir(self) -> Path:
         """Where a linked work tree keeps what it shares."""
-        return _common_dir(Path(self._git_dir))
+        return _common_dir(Path(self.git_dir))
 
     def _read(self, object_id: str, kind: str) -> bytes:
         """Bytes of an object of the expected kind."""

@@ -240,18 +240,14 @@ class Reloader:
         self._inputs, self._source, self._note = inputs, source, note
         self._compiled, self._rows = compiled, rows
         self._turn = threading.Lock()
-        self._pending: Reload | None = None
-
-    @property
-    def pending(self) -> Reload | None:
-        """The last attempt, if the newest revision could not be served then."""
-        return self._pending
+        # The last attempt, if the newest revision could not be served then.
+        self.pending: Reload | None = None
 
     def reload(self) -> Reload:
         """Serve the newest revision, if that is another one and in order. Never raises."""
         with self._turn:
             made = self._attempt()
-            self._pending = made if made.result in (ReloadResult.WAITING, ReloadResult.REFUSED) else None
+            self.pending = made if made.result in (ReloadResult.WAITING, ReloadResult.REFUSED) else None
             self._note(made)
         return made
 

@@ -42,12 +42,7 @@ class LocalFolder:
     def __init__(self, path: Path) -> None:
         """Nothing is read or made."""
         self._path = path
-        self._store = LocalStore(path)
-
-    @property
-    def store(self) -> LocalStore:
-        """Files below the folder."""
-        return self._store
+        self.store = LocalStore(path)
 
     def dataset(self, path: str) -> DatasetLocation:
         """The folder of the dataset."""

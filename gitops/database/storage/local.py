@@ -34,6 +34,9 @@ _LOCK_POLL_S = 0.001
 class LocalStore:
     """An ObjectStore below `root`, which may be absent until the first write; safe for threads and processes."""
 
+    parallel = 1
+    """A disk does not keep its callers waiting."""
+
     def __init__(self, root: str | os.PathLike[str]) -> None:
         """Nothing is read or created yet."""
         self._root = Path(os.path.abspath(root))  # noqa: PTH100 - must not resolve the operator's symbolic links
@@ -42,11 +45,6 @@ class LocalStore:
     def location(self) -> str:
         """The absolute path of the root."""
         return str(self._root)
-
-    @property
-    def parallel(self) -> int:
-        """A disk does not keep its callers waiting."""
-        return 1
 
     def display(self, key: str) -> str:
         """The absolute path of the object."""

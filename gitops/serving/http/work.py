@@ -181,7 +181,7 @@ class StreamSlots:
     def __init__(self, count: int, rejected: Callable[[str], None] | None = None, wait_s: float = 0.25) -> None:
         """A further one waits so long for the end of another one; `rejected` is called with a reason where that does not come."""
         self._count, self._rejected, self._wait = count, rejected, wait_s
-        self._taken = 0
+        self.taken = 0
         self._free = asyncio.Semaphore(count)
 
     async def take(self) -> None:
@@ -195,16 +195,11 @@ class StreamSlots:
             message = f"{self._count} exports are under way already: ask again when one of them has ended"
             more = {"resource_limit": {"resource": "exports", "limit": self._count}}
             raise ProblemError(ApiProblem(413, ApiCode.BAD_REQUEST, message, more)) from None
-        self._taken += 1
-
-    @property
-    def taken(self) -> int:
-        """How many are under way."""
-        return self._taken
+        self.taken += 1
 
     def free(self) -> None:
         """Give the place back."""
-        self._taken -= 1
+        self.taken -= 1
         self._free.release()
 
 

@@ -182,7 +182,7 @@ class _Optimizer(TableWriter):
         """Run a change that may take several versions, or none; no version of another writer may be among them."""
         before = self._expected
         try:
-            call_driver(self._path, partial(action, self._dataset))
+            call_driver(self._path, partial(action, self.dataset))
         except RemoteError as error:
             # The driver refuses to rebase its rewrite on the change of another writer: a conflict, not a failure of the storage.
             if self._latest().version == before:
@@ -192,7 +192,7 @@ class _Optimizer(TableWriter):
         for version in range(before + 1, latest.version + 1):
             if _operation_of(latest, version) not in (*_COMPACTION, "CreateIndex"):
                 raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}")
-        self._dataset, self._expected = latest, latest.version
+        self.dataset, self._expected = latest, latest.version
         return latest.version > before
 
 
