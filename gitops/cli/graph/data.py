@@ -23,20 +23,8 @@ from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.database import graph
+from gitops.database.graph import results
 from gitops.database.graph.port import Existence
-from gitops.database.graph.results import (
-    BaselineResult,
-    BlobFacts,
-    BranchCreated,
-    BranchDeleted,
-    BranchList,
-    ExportResult,
-    GraphOutcome,
-    LoadRefusal,
-    LoadResult,
-    RowList,
-    VersionLog,
-)
 from gitops.database.language.suggest import choices
 from gitops.repository.wiring.stores import graph_uri, open_embedder, storage_root
 from gitops.repository.wiring.system import RandomIds, SystemClock
@@ -44,7 +32,7 @@ from gitops.repository.wiring.system import RandomIds, SystemClock
 _MIB = 2**20
 
 
-def load(options: argparse.Namespace) -> GraphOutcome:
+def load(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph load GRAPH FILE`."""
     if bool(options.parquet) == (options.file is not None):
         fix = f"name the file: gitops graph load {options.graph} FILE; or standard input: gitops graph load {options.graph} -"
@@ -58,14 +46,14 @@ def load(options: argparse.Namespace) -> GraphOutcome:
             request = graph.LoadRequest(root, records, mode, options.branch, options.base, progress, embedder)
             return graph.load_records(request, context)
     except graph.LoadError as error:
-        return LoadRefusal(error.problems)
+        return results.LoadRefusal(error.problems)
     except KeyboardInterrupt as interrupt:
         notes = (note.replace("GRAPH", options.graph) for note in getattr(interrupt, "__notes__", ()))
         complain(": ".join(["interrupted", *notes]))
         raise
 
 
-def _load_parquet(options: argparse.Namespace) -> LoadResult:
+def _load_parquet(options: argparse.Namespace) -> results.LoadResult:
     root = graph_root(options)
     if options.embeddings:
         raise UsageError(Code.USAGE_ERROR, "--parquet takes vectors as they are: leave out --embeddings")
@@ -102,7 +90,7 @@ def _progress(options: argparse.Namespace) -> Iterator[Callable[[int, int], None
         sys.stderr.flush()
 
 
-def export(options: argparse.Namespace) -> GraphOutcome | int:
+def export(options: argparse.Namespace) -> results.GraphOutcome | int:
     """`gitops graph export GRAPH`: records on standard output, or in a file."""
     lines = graph.export_records(
         graph.open_snapshot(graph_root(options), read_target(options.branch, options.at)), options.type or None
@@ -111,7 +99,7 @@ def export(options: argparse.Namespace) -> GraphOutcome | int:
         for line in lines:
             sys.stdout.write(line + "\n")
         return OK
-    return ExportResult(_written(options.output, lines), options.output)
+    return results.ExportResult(_written(options.output, lines), options.output)
 
 
 def _written(path: str, lines: Iterable[str]) -> int:
@@ -153,14 +141,14 @@ def _unwritable(path: Path, error: OSError | ValueError) -> GitopsError:
     return GitopsError(Code.USAGE_ERROR, f"cannot write {path}: {reason}", path=str(path), fix=UNWRITTEN)
 
 
-def show(options: argparse.Namespace) -> GraphOutcome:
+def show(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph show GRAPH`: a description, or rows of one type."""
     root, version = graph_root(options), None
     if options.at is not None:
         version = graph.describe_version(root, read_target("main", options.at)).manifest.n
     if options.type is None:
         return graph.describe_graph(root, version)
-    return RowList(graph.read_rows(root, options.type, options.limit, version))
+    return results.RowList(graph.read_rows(root, options.type, options.limit, version))
 
 
 # -- the graph, the version and the input that options name ------------------------------------------------------------
@@ -221,7 +209,7 @@ def read_target(branch: str, when: str | None) -> graph.ReadTarget:
 # -- `gitops graph changes`: follow a branch; `gitops graph blob`: cells of Blob properties ----------------------------
 
 
-def poll(options: argparse.Namespace) -> GraphOutcome:
+def poll(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph changes poll GRAPH`."""
     root = graph_root(options)
     if options.cursor is not None:
@@ -231,12 +219,12 @@ def poll(options: argparse.Namespace) -> GraphOutcome:
     return graph.read_feed(root, position, tuple(options.type), graph.FeedLimits(changes=options.limit))
 
 
-def baseline(options: argparse.Namespace) -> GraphOutcome:
+def baseline(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph changes baseline GRAPH --output FILE`."""
     snapshot = graph.open_snapshot(graph_root(options), graph.ReadTarget(options.branch))
     lines = graph.export_records(snapshot, options.type or None)
     count = _written(options.output, lines)
-    return BaselineResult(count, snapshot.manifest.txn_id, graph.position_of(snapshot).token, options.output)
+    return results.BaselineResult(count, snapshot.manifest.txn_id, graph.position_of(snapshot).token, options.output)
 
 
 def blob_get(options: argparse.Namespace) -> int:
@@ -260,10 +248,10 @@ def blob_get(options: argparse.Namespace) -> int:
     return OK
 
 
-def blob_stat(options: argparse.Namespace) -> GraphOutcome:
+def blob_stat(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph blob stat GRAPH TYPE ID PROPERTY`."""
     cell = _cell(options)
-    return BlobFacts(cell.size, cell.tag)
+    return results.BlobFacts(cell.size, cell.tag)
 
 
 def _cell(options: argparse.Namespace) -> graph.BlobCell:
@@ -315,17 +303,17 @@ _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 _NEVER = 2**62
 
 
-def log(options: argparse.Namespace) -> GraphOutcome:
+def log(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph log GRAPH`."""
-    return VersionLog(graph.read_log(graph_root(options), options.branch, options.limit))
+    return results.VersionLog(graph.read_log(graph_root(options), options.branch, options.limit))
 
 
-def snapshot(options: argparse.Namespace) -> GraphOutcome:
+def snapshot(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph snapshot GRAPH`."""
     return graph.describe_version(graph_root(options), read_target(options.branch, options.at))
 
 
-def diff(options: argparse.Namespace) -> GraphOutcome | int:
+def diff(options: argparse.Namespace) -> results.GraphOutcome | int:
     """`gitops graph diff GRAPH BEFORE AFTER`: a line for each row that differs, printed as it is found; or counts."""
     from gitops.render.graph_data import change_line
 
@@ -338,24 +326,24 @@ def diff(options: argparse.Namespace) -> GraphOutcome | int:
     return OK
 
 
-def branch_list(options: argparse.Namespace) -> GraphOutcome:
+def branch_list(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph branch list GRAPH`."""
-    return BranchList(graph.list_branches(graph_root(options)))
+    return results.BranchList(graph.list_branches(graph_root(options)))
 
 
-def branch_create(options: argparse.Namespace) -> GraphOutcome:
+def branch_create(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph branch create GRAPH BRANCH`."""
     base = parse_revision(options.base)
-    return BranchCreated(graph.create_branch(graph_root(options), options.name, write_context(options), base))
+    return results.BranchCreated(graph.create_branch(graph_root(options), options.name, write_context(options), base))
 
 
-def branch_delete(options: argparse.Namespace) -> GraphOutcome:
+def branch_delete(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph branch delete GRAPH BRANCH`."""
     graph.delete_branch(graph_root(options), options.name, write_context(options))
-    return BranchDeleted(options.name)
+    return results.BranchDeleted(options.name)
 
 
-def branch_merge(options: argparse.Namespace) -> GraphOutcome:
+def branch_merge(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph branch merge GRAPH BRANCH`; exit code 1 when there is a conflict, after all of them were printed.
 
     A merge that has landed is a success, also where its branch could not be deleted.
@@ -374,13 +362,13 @@ def branch_merge(options: argparse.Namespace) -> GraphOutcome:
 # -- maintenance -------------------------------------------------------------------------------------------------------
 
 
-def optimize(options: argparse.Namespace) -> GraphOutcome:
+def optimize(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph optimize GRAPH`."""
     chosen = graph.OptimizeOptions() if options.vectors else graph.OptimizeOptions(vector_rows=_NEVER)
     return graph.optimize_tables(graph_root(options), write_context(options), chosen, options.branch)
 
 
-def gc(options: argparse.Namespace) -> GraphOutcome:
+def gc(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph gc GRAPH`."""
     match = _AGE.fullmatch(options.older_than)
     if match is None:
@@ -396,7 +384,7 @@ def gc(options: argparse.Namespace) -> GraphOutcome:
     return graph.collect_garbage(graph_root(options), write_context(options), retention, dry_run=options.dry_run)
 
 
-def purge(options: argparse.Namespace) -> GraphOutcome:
+def purge(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph purge GRAPH`: removes nothing without `--allow-data-loss`."""
     if not (options.allow_data_loss or options.dry_run):
         raise UsageError(
@@ -407,12 +395,12 @@ def purge(options: argparse.Namespace) -> GraphOutcome:
     return graph.purge_dropped(graph_root(options), write_context(options), dry_run=options.dry_run)
 
 
-def verify(options: argparse.Namespace) -> GraphOutcome:
+def verify(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph verify GRAPH`; exit code 1 when there is a problem."""
     return graph.verify_graph(graph_root(options), deep=options.deep)
 
 
-def preview(options: argparse.Namespace) -> GraphOutcome:
+def preview(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph preview GRAPH FILE`; exit code 1 for a schema that the graph cannot be migrated to."""
     with open_records(options.schema) as file:
         source = file.read()

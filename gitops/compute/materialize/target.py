@@ -12,16 +12,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from gitops.cluster.config.compute import RESERVED_REPLICAS
-from gitops.cluster.targets import signals
-from gitops.cluster.targets.port import (
-    CRASHES_COUNT_FOR,
-    AuditRow,
-    ReplicaResult,
-    StateRow,
-    StrategyRow,
-    newest_states,
-    newest_strategies,
-)
+from gitops.cluster.targets import port, signals
 from gitops.compute.materialize import queries
 from gitops.compute.materialize.connection import (
     MissingColumnError,
@@ -104,7 +95,9 @@ class MaterializeTarget:
         activity = {owner: at.astimezone(UTC) for owner, at in seen}
         hydrated = self._hydrated(owners)
         crashes: dict[str, dict[str, signals.Crashes]] = {}
-        for owner, replica, total, out_of_memory in self._signals(queries.CRASHES, owners, now - CRASHES_COUNT_FOR):
+        for owner, replica, total, out_of_memory in self._signals(
+            queries.CRASHES, owners, now - port.CRASHES_COUNT_FOR
+        ):
             crashes.setdefault(owner, {})[replica] = signals.Crashes(total, out_of_memory)
         return {
             owner: signals.Signals(
@@ -141,11 +134,11 @@ class MaterializeTarget:
         except (MissingRelationError, MissingColumnError) as error:
             raise statements.signals_missing(self._statements.place, [f"relation or column ({error})"]) from None
 
-    def strategies(self) -> Mapping[tuple[str, str], StrategyRow]:
+    def strategies(self) -> Mapping[tuple[str, str], port.StrategyRow]:
         """One statement."""
         found = self._if_there(queries.STRATEGIES)
-        return newest_strategies(
-            StrategyRow(owner, kind, config if isinstance(config, dict) else {}, at)
+        return port.newest_strategies(
+            port.StrategyRow(owner, kind, config if isinstance(config, dict) else {}, at)
             for owner, kind, config, at in found
         )
 
@@ -155,16 +148,16 @@ class MaterializeTarget:
             (owner, signals.read_payload(version, payload), at)
             for owner, version, payload, at in self._if_there(queries.STATES, signals.STATE_VERSION)
         )
-        return newest_states(StateRow(owner, state, at) for owner, state, at in found if state is not None)
+        return port.newest_states(port.StateRow(owner, state, at) for owner, state, at in found if state is not None)
 
     def state_owners(self) -> frozenset[str]:
         """One statement."""
         return frozenset(owner for (owner,) in self._if_there(queries.OWNERS))
 
-    def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[AuditRow]:
+    def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[port.AuditRow]:
         """One statement."""
         return [
-            AuditRow(
+            port.AuditRow(
                 action, owner, sql, context if isinstance(context, dict) else {}, executed, said, at.astimezone(UTC)
             )
             for action, owner, sql, context, executed, said, at in self._if_there(
@@ -205,7 +198,7 @@ class MaterializeTarget:
         for query in queries.CREATE_TABLES.values():
             self._write(query)
 
-    def replace_strategies(self, rows: Collection[StrategyRow], *, at: datetime) -> None:
+    def replace_strategies(self, rows: Collection[port.StrategyRow], *, at: datetime) -> None:
         """Three statements: the newest time, the new rows, and the old ones."""
         if not rows:
             return
@@ -250,7 +243,7 @@ class MaterializeTarget:
         self._write(queries.DROP_STATES)
         self._write(queries.CREATE_TABLES["mz_cluster_strategy_state"])
 
-    def audit(self, row: AuditRow) -> None:
+    def audit(self, row: port.AuditRow) -> None:
         """One statement, which adds nothing the second time."""
         context = json.dumps(dict(row.decision_ctx))
         values = (row.action_id, row.cluster_id, row.action_sql, context, row.executed, row.error_message)
@@ -270,10 +263,10 @@ class MaterializeTarget:
         except MissingColumnError as error:
             raise statements.failed(self._statements.place, str(error)) from None
 
-    def create_replica(self, cluster: str, replica: str, size: str) -> ReplicaResult:
+    def create_replica(self, cluster: str, replica: str, size: str) -> port.ReplicaResult:
         """One statement."""
         return self._statements.replica_statement(statements.create_replica(cluster, replica, size))
 
-    def drop_replica(self, cluster: str, replica: str) -> ReplicaResult:
+    def drop_replica(self, cluster: str, replica: str) -> port.ReplicaResult:
         """One statement."""
         return self._statements.replica_statement(statements.drop_replica(cluster, replica))

@@ -26,15 +26,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import Any
 
-from gitops.cluster.config.compute import (
-    AMOUNT,
-    SIZE,
-    STRATEGIES,
-    TIME,
-    DeclaredStrategies,
-    check_strategies,
-    strategy_warnings,
-)
+from gitops.cluster.config import compute
 from gitops.cluster.config.rule_forms import (
     Place,
     Refused,
@@ -220,7 +212,7 @@ class _Document:
     cluster: str
     length: int
     sizes: Mapping[str, float]
-    strategies: DeclaredStrategies
+    strategies: compute.DeclaredStrategies
     interval: int = 300
     start: datetime = datetime(2000, 1, 3, tzinfo=UTC)
     replicas: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -253,23 +245,23 @@ def _activity(value: object) -> Activity:
         ) from None
 
 
-_ACTIVITY = mapping(Activity, {"start": TIME, "to": TIME, "daily": truth})
+_ACTIVITY = mapping(Activity, {"start": compute.TIME, "to": compute.TIME, "daily": truth})
 _DOCUMENT = mapping(
     _Document,
     {
-        "cluster": SIZE,
-        "length": TIME,
-        "sizes": keyed(SIZE, AMOUNT),
-        "strategies": mapping(DeclaredStrategies, STRATEGIES),
-        "interval": TIME,
+        "cluster": compute.SIZE,
+        "length": compute.TIME,
+        "sizes": keyed(compute.SIZE, compute.AMOUNT),
+        "strategies": mapping(compute.DeclaredStrategies, compute.STRATEGIES),
+        "interval": compute.TIME,
         "start": derived(_moment),
-        "replicas": keyed(SIZE, SIZE),
-        "hydration": keyed(SIZE, TIME),
-        "rehydrate": listed(TIME),
+        "replicas": keyed(compute.SIZE, compute.SIZE),
+        "hydration": keyed(compute.SIZE, compute.TIME),
+        "rehydrate": listed(compute.TIME),
         "activity": listed(_activity),
-        "crashes": keyed(SIZE, mapping(Crashing, {"every": TIME, "out_of_memory": truth})),
+        "crashes": keyed(compute.SIZE, mapping(Crashing, {"every": compute.TIME, "out_of_memory": truth})),
         "max_replicas": whole(1, 1000),
-        "max_credits_per_hour": optional(AMOUNT),
+        "max_credits_per_hour": optional(compute.AMOUNT),
         "experimental": truth,
     },
 )
@@ -293,7 +285,7 @@ def read_scenario(data: bytes, path: str, found: Diagnostics) -> Scenario | None
             line, column, said = place_problem(root, place, message)
             found.add(Code.SCENARIO_INVALID, path, said, source=SourceRef(path, line, column))
         return None
-    for place, message in strategy_warnings(document.strategies, document.interval):
+    for place, message in compute.strategy_warnings(document.strategies, document.interval):
         line, column, said = place_problem(root, ("strategies", *place), message)
         found.add(Code.STRATEGY_QUESTIONABLE, path, said, source=SourceRef(path, line, column))
     return Scenario(
@@ -331,14 +323,14 @@ def _check(document: _Document) -> None:
         (place, f"the size '{size}' is not among sizes") for place, size in named if size not in document.sizes
     ]
     try:
-        check_strategies(document.strategies, document.cluster, experimental=document.experimental)
+        compute.check_strategies(document.strategies, document.cluster, experimental=document.experimental)
     except Refused as refused:
         problems += [(("strategies", *place), message) for place, message in refused.problems]
     if problems:
         raise Refused(*problems)
 
 
-def _sizes(declared: DeclaredStrategies) -> list[tuple[Place, str]]:
+def _sizes(declared: compute.DeclaredStrategies) -> list[tuple[Place, str]]:
     found: list[tuple[str, str, Any]] = [
         ("target_size", "target_size", declared.target_size),
         ("shrink_to_fit", "max_replica_size", declared.shrink_to_fit),

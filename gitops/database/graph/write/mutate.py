@@ -31,15 +31,8 @@ from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, open
 from gitops.database.graph.staged import StagedVersion, WriteContext, retry_until_published, sleep_jittered
 from gitops.database.graph.tables import TableWriter, arrow_table, key_columns, raw_columns
 from gitops.database.graph.values import CellError, compared_with, json_to_cell, nearest_single
+from gitops.database.graph.write import rules
 from gitops.database.graph.write.committed import ADDRESS, NEVER, CommittedTable, comparison_filter, comparison_holds
-from gitops.database.graph.write.rules import (
-    cardinality_violation,
-    embed_rows,
-    hashable_cells,
-    node_id,
-    row_faults,
-    unique_violation,
-)
 from gitops.database.language.query import CheckedQuery, ComparisonOperator, QueryEffect, typed
 from gitops.database.language.query.params import ParameterError, coerce_params
 from gitops.database.language.schema import INTEGERS, NUMERIC, Catalog, EdgeType, NodeType, PropType, Scalar, TypeKind
@@ -204,17 +197,17 @@ def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
     """No row of the final table has the group of a written one, but for itself; a null member exempts."""
     owners: dict[tuple[Any, ...], str] = {}
     for row_id, row in table.written.items():
-        cells = hashable_cells(row[name] for name in group)
+        cells = rules.hashable_cells(row[name] for name in group)
         if None not in cells and owners.setdefault(cells, row_id) != row_id:
-            raise mutation_error(unique_violation(table.declared, group, cells))
+            raise mutation_error(rules.unique_violation(table.declared, group, cells))
     if not owners:
         return
     at = table.committed.first_findable(group, next(iter(owners)))
     for columns in table.committed.find(group[at], {cells[at] for cells in owners}, ["id", *group]):
         for row_id, *members in zip(columns["id"], *(columns[name] for name in group), strict=True):
-            cells = hashable_cells(members)
+            cells = rules.hashable_cells(members)
             if cells in owners and row_id not in table.written and row_id not in table.gone:
-                raise mutation_error(unique_violation(table.declared, group, cells))
+                raise mutation_error(rules.unique_violation(table.declared, group, cells))
 
 
 def _check_cardinality(run: MutationRun, edge: EdgeType) -> None:
@@ -232,7 +225,7 @@ def _check_cardinality(run: MutationRun, edge: EdgeType) -> None:
     for source in sorted(sources):
         count = counts[source]
         if count < low or (high is not None and count > high):
-            raise mutation_error(cardinality_violation(edge, source, count))
+            raise mutation_error(rules.cardinality_violation(edge, source, count))
 
 
 MAX_ENTITIES = 8192
@@ -354,10 +347,10 @@ class MutationRun:
         row: Row = dict.fromkeys(declared.properties)
         given = self._assigned(declared, statement.assignments)
         row.update(given)
-        embed_rows(declared, [row], [given], self.embedder)
+        rules.embed_rows(declared, [row], [given], self.embedder)
         _check(declared, row)
         table = self.changes.node(declared.name)
-        own = node_id(declared, row)
+        own = rules.node_id(declared, row)
         if own is None:
             own = self.ids.ulid()
             table.new.add(own)
@@ -477,7 +470,7 @@ class MutationRun:
 
 
 def _check(declared: NodeType | EdgeType, row: Row) -> None:
-    for fault in row_faults(declared, row):
+    for fault in rules.row_faults(declared, row):
         raise mutation_error(fault)
 
 
