@@ -180,7 +180,6 @@ class WatchedForge:
     """
 
     def __init__(self, forge: Forge) -> None:
-        """Nothing has failed yet."""
         self._forge = forge
         self.failure: RemoteError | None = None
 

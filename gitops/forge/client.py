@@ -307,7 +307,6 @@ class Pace:
     """The writes of the last minute. Pure: the time is an argument."""
 
     def __init__(self, writes_a_minute: int) -> None:
-        """Nothing is written yet."""
         self._sent: deque[datetime] = deque(maxlen=writes_a_minute)
 
     def wait(self, now: datetime) -> float:

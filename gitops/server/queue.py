@@ -85,7 +85,6 @@ class Database:
     """
 
     def __init__(self, path: Path) -> None:
-        """Nothing is opened yet."""
         self.path = path
         self._changed = threading.Condition(threading.RLock())
         self._changes = 0

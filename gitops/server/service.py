@@ -64,7 +64,6 @@ class WorkerPool:
     def __init__(
         self, queue: EventQueue, handle: EventHandler, context: ServerContext, retry: RetryPolicy | None = None
     ) -> None:
-        """No thread is started yet."""
         self._queue, self._handle, self._context = queue, handle, context
         self._stop = context.stop
         self._retry = retry or RetryPolicy()

@@ -38,7 +38,6 @@ class Metrics:
     """Counters of deliveries and events, and how long events take; nothing else. Thread-safe."""
 
     def __init__(self) -> None:
-        """All are zero."""
         self._guard = threading.Lock()
         self._found: Counter[tuple[str, str]] = Counter()
         self._times = {name: [0] * (len(_BOUNDS) + 1) for name in _TIMED}

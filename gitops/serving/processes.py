@@ -85,7 +85,6 @@ class Companion:
     """A process beside the workers, which has nothing to finish."""
 
     def __init__(self, lifeline: Lifeline, call: Callable[[], int]) -> None:
-        """It begins at once."""
         self._lifeline, self._call = lifeline, call
         self._next = 0.0
         self.process: int | None = lifeline.begin(call)

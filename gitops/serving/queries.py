@@ -46,7 +46,6 @@ class QueryTexts:
     """Compiles texts, and keeps the newest of those that are short. Safe between threads."""
 
     def __init__(self) -> None:
-        """Nothing is kept yet."""
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, InlineQuery], CheckedQuery] = OrderedDict()
 

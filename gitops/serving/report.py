@@ -82,7 +82,6 @@ class StatusBoard:
     """What each process of a server serves, in memory that copies of this process share. Each writes to its own place."""
 
     def __init__(self, workers: int) -> None:
-        """Nothing is known of the processes yet."""
         self._workers = workers
         self._memory = mmap(-1, workers * _SLOT)
 

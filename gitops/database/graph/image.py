@@ -36,7 +36,6 @@ class GraphImage:
     """Tables at given versions, published or not; every method raises as `open_table`, and RemoteError."""
 
     def __init__(self, folder: GraphFolder, tables: Mapping[str, TableEntry], catalog: Catalog) -> None:
-        """Nothing is read."""
         self._folder = folder
         self._tables = tables
         self._catalog = catalog

@@ -40,7 +40,6 @@ class LocalFolder:
     """A GraphFolder on disk."""
 
     def __init__(self, path: Path) -> None:
-        """Nothing is read or made."""
         self._path = path
         self.store = LocalStore(path)
 

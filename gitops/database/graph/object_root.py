@@ -264,7 +264,6 @@ class ObjectStaging:
     """A graph that is being made in the folder of its own, under a claim."""
 
     def __init__(self, root: PrefixStore, folder: ObjectFolder, identity: GraphIdentity, claim: bytes) -> None:
-        """Take over the claim."""
         self._root = root
         self.folder = folder
         self._identity = identity

@@ -83,7 +83,6 @@ class StagedGraph:
     """A new graph, complete in its staging place; becomes version 1."""
 
     def __init__(self, staging: Staging, faults: Faults) -> None:
-        """Take over the staging."""
         self._staging = staging
         self._faults = faults
         self._open = True

@@ -38,7 +38,6 @@ class LocalStore:
     """A disk does not keep its callers waiting."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        """Nothing is read or created yet."""
         self._root = Path(os.path.abspath(root))  # noqa: PTH100 - must not resolve the operator's symbolic links
 
     @property

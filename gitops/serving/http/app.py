@@ -49,7 +49,6 @@ class HttpApp:
     """Answers requests. Close it after the last one."""
 
     def __init__(self, context: HttpContext, routes: Sequence[Route]) -> None:
-        """Routes and what they need."""
         self._context = context
         self._table = RouteTable(routes)
         rejected = None if context.observer is None else context.observer.rejected

@@ -66,7 +66,6 @@ class ToolServer:
     """Answers the messages of agents. For one event loop, and until that ends."""
 
     def __init__(self) -> None:
-        """Nothing has started yet."""
         server: Server[Any] = Server(
             "cluster-gitops",
             version=__version__,

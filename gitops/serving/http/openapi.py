@@ -50,7 +50,6 @@ class ApiDocument:
     """The document of a server, made when it is first asked for. `secured` says that requests need tokens."""
 
     def __init__(self, routes: Sequence[Route], *, secured: bool) -> None:
-        """Of these routes."""
         self._routes, self._secured = routes, secured
 
     @cached_property

@@ -195,7 +195,6 @@ class AdjacencyFolder:
     """The files of one folder, `adjacency` below the cache directory that is handed in."""
 
     def __init__(self, cache_dir: Path, max_bytes: int = _DEFAULT_BYTES) -> None:
-        """Nothing is read or made yet."""
         self._folder = cache_dir / "adjacency"
         self._max = max_bytes
 

@@ -58,7 +58,6 @@ class Budget:
     def __init__(
         self, timeout_s: float | None, memory_bytes: int | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """The time starts now."""
         self._clock = clock
         self._timeout = timeout_s
         self._deadline = None if timeout_s is None else clock() + timeout_s

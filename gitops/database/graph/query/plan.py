@@ -507,7 +507,6 @@ class Trace:
     """Counts per operator, and notes; an operator of a `not` block may run several times."""
 
     def __init__(self) -> None:
-        """Start without counts."""
         self._steps: dict[int, dict[str, Any]] = {}
 
     def count(self, operator: Operator, rows: int) -> None:

@@ -77,7 +77,6 @@ class RecordProblems:
     """
 
     def __init__(self) -> None:
-        """Start with none."""
         self._found: list[tuple[int, str, Code, str]] = []
         self._blanks = array("Q")
         self.total = 0
@@ -304,7 +303,6 @@ class Spill:
     """Rows of a key and two numbers, whose meaning the caller defines."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._pending: Rows = []
         self._file: IO[bytes] | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
@@ -375,7 +373,6 @@ class BitSet:
     """A set of small numbers, one bit each."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._bits = bytearray()
         self._count = 0
 
@@ -405,7 +402,6 @@ class AddressSet:
     """A set of row addresses: a fragment in the upper 32 bits, a place in it in the lower ones."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._fragments: dict[int, BitSet] = {}
 
     def add(self, address: int) -> None:
