@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge import events
-from gitops.forge.json_object import JsonObject, event_object, is_unicode
 from gitops.forge.port import Account
+from gitops.forge.web import JsonObject, event_object, is_unicode
 from gitops.git.port import ZERO
 
 MAX_EVENT = 25 * 1024 * 1024

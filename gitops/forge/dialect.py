@@ -17,8 +17,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError, UsageError
 from gitops.forge import port
-from gitops.forge.json_object import JsonObject, answer_object
-from gitops.forge.web import WebAnswer, WebRequest, linked_page
+from gitops.forge.web import JsonObject, WebAnswer, WebRequest, answer_object, linked_page
 
 HEADS = "refs/heads/"
 GONE = frozenset({404})

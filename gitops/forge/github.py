@@ -24,10 +24,9 @@ from gitops.forge import actions, port
 from gitops.forge.dialect import GONE
 from gitops.forge.events import Delivery, Event, QueueEvent, ReviewEvent
 from gitops.forge.hosted import HostedForge, no_request
-from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.pulls_api import PullsDialect, repository_path, segment
 from gitops.forge.text import cut, cut_markdown
-from gitops.forge.web import WebAnswer, WebRequest, WebSender, read_list
+from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answer_object, read_list
 
 MAX_FILES = 3000
 """Files of one request that GitHub lists at most: https://docs.github.com/en/rest/pulls/pulls#list-pull-requests-files"""

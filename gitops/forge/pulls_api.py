@@ -18,9 +18,8 @@ from gitops.core.errors import RemoteError, UsageError
 from gitops.forge import port
 from gitops.forge.actions import REPOSITORY
 from gitops.forge.dialect import GONE, HEADS, MAX_BODY, Dialect, ForgeIssue
-from gitops.forge.json_object import JsonObject
 from gitops.forge.text import cut
-from gitops.forge.web import WebRequest
+from gitops.forge.web import JsonObject, WebRequest
 
 _NO_COMMIT = frozenset({400, 404, 422})
 _GHOST = port.Account("", "ghost")

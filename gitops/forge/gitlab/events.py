@@ -19,8 +19,8 @@ from gitops.core.clock import parse_timestamp, timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge import events
-from gitops.forge.json_object import JsonObject, event_object
 from gitops.forge.port import Account
+from gitops.forge.web import JsonObject, event_object
 from gitops.git.port import ZERO
 
 INPUT_PREFIX = "GITOPS_INPUT_"

@@ -18,7 +18,6 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.forge.dialect import GONE, HEADS, Dialect, ForgeIssue, full_id
 from gitops.forge.hosted import HostedForge, no_request
-from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     UNPROTECTED,
     Account,
@@ -37,7 +36,7 @@ from gitops.forge.port import (
     ReviewDecision,
     ReviewState,
 )
-from gitops.forge.web import WebAnswer, WebRequest, WebSender
+from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answer_object
 from gitops.git.port import ZERO
 
 _PER_PAGE = 100
