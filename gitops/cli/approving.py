@@ -19,19 +19,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gitops.cli import shared
 from gitops.cli.cluster import folder_of, repository_of, selecting_words
-from gitops.cli.shared import (
-    FAILED,
-    OK,
-    USAGE,
-    actor_of,
-    complain,
-    open_repository,
-    say,
-    say_coloured,
-    show,
-    show_form,
-)
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import DecisionKind
 from gitops.cluster.model.kinds import rules_of
@@ -94,7 +83,7 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
         if not problems.has_errors:
             detail = "no change waits for an approval that you may give"
             problems.add(Code.APPROVAL_NOT_REQUIRED, "", detail, fix="show what waits for whom: gitops status")
-        return show(ApproveOutcome(config_dir=options.config or ".", diagnostics=tuple(problems)), options)
+        return shared.show(ApproveOutcome(config_dir=options.config or ".", diagnostics=tuple(problems)), options)
     named = all(each.change.plan_digest is not None for each in chosen)
     if not named or _on_terminal(options):
         seen = [
@@ -105,7 +94,7 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
             return _show_outcomes(seen, options, others)
         chosen = [each.shown(subject) for each, subject in zip(chosen, about, strict=True)]
         if not _confirmed(options, seen, _approve_words(chosen, about, options), named=named, others=others):
-            return FAILED if _on_terminal(options) else USAGE
+            return shared.FAILED if _on_terminal(options) else shared.USAGE
         # A person took their time: what is signed is planned on what the remote has now.
         local.relist()
     return _show_outcomes(sign_approvals([each.change for each in chosen], emergency=options.reason), options, others)
@@ -126,7 +115,7 @@ def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
             "a ledger in a folder takes one approval at a time",
             fix="name one change: gitops approve ADDRESS",
         )
-    (word,), actor = options.resources, actor_of(options)
+    (word,), actor = options.resources, shared.actor_of(options)
     if not actor:
         fix = "name yourself with --as NAME; or for all commands: git config gitops.actor NAME"
         raise UsageError(Code.ACTOR_REQUIRED, "an approval needs the name of its approver", fix=fix)
@@ -139,7 +128,7 @@ def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
         now = seen.about.plan.digest
         words = ["approve", word, *selecting_words(options), "--plan", now]
         if not _confirmed(options, [seen], words, named=digest is not None):
-            return FAILED if _on_terminal(options) else USAGE
+            return shared.FAILED if _on_terminal(options) else shared.USAGE
         digest = now
     return record_approval(workspace, address, plan_digest=digest)
 
@@ -215,7 +204,7 @@ def _change_of(
 
 
 def _workspace(options: argparse.Namespace, local: LocalRepository, rule: ClusterRule) -> Workspace:
-    return local.workspace(rule, actor_of(options) or local.git.person().email, options.request)
+    return local.workspace(rule, shared.actor_of(options) or local.git.person().email, options.request)
 
 
 def _bound(values: list[str] | None, option: str, names: list[str]) -> dict[str, str]:
@@ -253,19 +242,19 @@ def _show_outcomes(
 ) -> int:
     """Print each approval, and why `others` were left out; one alone as every command prints it."""
     if len(outcomes) == 1 and not others:
-        return show(outcomes[0], options)
+        return shared.show(outcomes[0], options)
     ok = all(each.ok for each in outcomes)
     if options.json:
         from gitops.render.json import envelope
 
         left_out = [each.to_json() for each in others]
-        show_form({"ok": ok, "approvals": [envelope(each) for each in outcomes], "left_out": left_out})
+        shared.show_form({"ok": ok, "approvals": [envelope(each) for each in outcomes], "left_out": left_out})
     else:
         texts = _texts(outcomes, quiet=options.quiet, verbose=options.verbose)
-        say_coloured(texts + _left_out(others, options), options)
+        shared.say_coloured(texts + _left_out(others, options), options)
         if not ok:
-            complain("cluster approve: nothing was signed")
-    return OK if ok else FAILED
+            shared.complain("cluster approve: nothing was signed")
+    return shared.OK if ok else shared.FAILED
 
 
 def _texts(outcomes: Sequence[ApproveOutcome | DecisionOutcome], *, quiet: bool = False, verbose: bool = False) -> str:
@@ -305,7 +294,7 @@ def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome 
     from gitops.repository.wiring.system import RandomIds, SystemClock
 
     _check_yes(options, options.commit, "--commit")
-    local = open_repository(options)
+    local = shared.open_repository(options)
     local.list_once()
     rule, commit = local.rule(options.cluster, options.config), options.commit
     ledger, publisher = local.ledger(rule), local.approval_publisher(rule)
@@ -318,13 +307,13 @@ def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome 
         words = [kind.value, options.approval, "--reason", options.reason, *selecting_words(options)]
         words += ["--commit", seen.about.commit]
         if commit in (None, seen.about.commit) and not _confirmed(options, [seen], words, named=commit is not None):
-            return FAILED if _on_terminal(options) else USAGE
+            return shared.FAILED if _on_terminal(options) else shared.USAGE
         local.relist()
         commit = commit or seen.about.commit
     decide = revoke if kind is DecisionKind.REVOKE else countersign
     done = decide(context, options.approval, options.reason, commit=commit)
-    code = show(done, options)
-    return NOT_RECORDED if code == OK and done.recorded is False else code
+    code = shared.show(done, options)
+    return NOT_RECORDED if code == shared.OK and done.recorded is False else code
 
 
 def _confirmed(
@@ -349,7 +338,7 @@ def _confirmed(
         options.quiet = False
         _show_outcomes([*first, replace(last, diagnostics=tuple(problems))], options, others)
         return False
-    say(_texts(seen) + _left_out(others, options), flush=True)
+    shared.say(_texts(seen) + _left_out(others, options), flush=True)
     if named and options.yes:
         return True
     try:
@@ -359,7 +348,7 @@ def _confirmed(
     except EOFError:
         answer = ""
     if answer.strip() != "yes":
-        complain(f"{Code.APPROVAL_NOT_CONFIRMED}: nothing was signed")
+        shared.complain(f"{Code.APPROVAL_NOT_CONFIRMED}: nothing was signed")
         return False
     return True
 

@@ -11,31 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gitops.cli.shared import (
-    FAILED,
-    OK,
-    USAGE,
-    actor_of,
-    complain,
-    open_repository,
-    say,
-    say_coloured,
-    say_report,
-    show_error,
-    show_form,
-    shows_progress,
-)
+from gitops.cli import shared
+from gitops.cluster.audit import statement
 from gitops.cluster.audit.report import AuditPin, AuditReport, AuditWitnesses, read_pin, write_pin
-from gitops.cluster.audit.statement import (
-    PAYLOAD_TYPE,
-    Envelope,
-    check_envelope,
-    pae,
-    read_envelope,
-    signature_of,
-    statement_of,
-    write_envelope,
-)
 from gitops.cluster.audit.trail import read_trail
 from gitops.cluster.audit.verb import AuditScope
 from gitops.cluster.audit.verb import audit as run
@@ -80,15 +58,15 @@ def log(options: argparse.Namespace) -> int:
     found = read_trail(local.git, head)
     records = tuple(islice(found, options.limit) if options.limit > 0 else found)
     if options.json:
-        show_form(log_form(records))
+        shared.show_form(log_form(records))
     else:
-        say_coloured(log_text(records, verbose=options.verbose), options)
+        shared.say_coloured(log_text(records, verbose=options.verbose), options)
     try:
         _check_seen(local, rule, head)
     except GitopsError as error:
-        show_error(error, options, as_json=False)
-        return FAILED
-    return OK if all(record.ok for record in records) else FAILED
+        shared.show_error(error, options, as_json=False)
+        return shared.FAILED
+    return shared.OK if all(record.ok for record in records) else shared.FAILED
 
 
 def audit(options: argparse.Namespace) -> int:
@@ -108,8 +86,8 @@ def audit(options: argparse.Namespace) -> int:
     elif options.verify_envelope is not None and (begins or form not in ("text", "json")):
         problem = "the only other option that --verify-envelope takes is --format text or json"
     if problem:
-        complain(problem)
-        return USAGE
+        shared.complain(problem)
+        return shared.USAGE
     options.json = form == "json"  # errors that end the command have the same form
     local = _open_branch_ledgers(options)
     rule = local.rule(options.cluster)
@@ -119,23 +97,23 @@ def audit(options: argparse.Namespace) -> int:
         return _verify_envelopes(local, head, options)
     report = _report(local, rule, head, options)
     if form == "json":
-        show_form(audit_form(report))
+        shared.show_form(audit_form(report))
     elif form == "sarif":
         from gitops.render.sarif import audit_sarif
 
-        show_form(audit_sarif(report))
+        shared.show_form(audit_sarif(report))
     elif form == "in-toto":
         if not (options.quiet and report.ok):
-            complain(audit_text(report).rstrip("\n"))
+            shared.complain(audit_text(report).rstrip("\n"))
     else:
-        say_report(audit_text(report), options, ok=report.ok)
-    return OK if report.ok else FAILED
+        shared.say_report(audit_text(report), options, ok=report.ok)
+    return shared.OK if report.ok else shared.FAILED
 
 
 def _open_branch_ledgers(options: argparse.Namespace) -> LocalRepository:
     """The repository of the command. Raises UsageError, which says of a ledger folder that it has no entries."""
     try:
-        return open_repository(options, offline=True)
+        return shared.open_repository(options, offline=True)
     except UsageError as error:
         if error.code != Code.NOT_A_REPOSITORY or not Path(options.repo or ".", STATE).is_file():
             raise
@@ -151,7 +129,7 @@ def _report(local: LocalRepository, rule: ClusterRule, head: str, options: argpa
     write_statement = None
     if options.format == "in-toto":
         write_statement = _statement_writer(local, options.output, sign=options.sign)
-    done, shown = 0, sys.stderr.isatty() and shows_progress(options)
+    done, shown = 0, sys.stderr.isatty() and shared.shows_progress(options)
 
     def on_verified(found: VerifiedEntry) -> None:
         nonlocal done
@@ -159,7 +137,7 @@ def _report(local: LocalRepository, rule: ClusterRule, head: str, options: argpa
         if write_statement is not None:
             write_statement(found)
         if shown and done % _PROGRESS == 0:
-            complain(f"audit: {done} entries verified, now at entry {found.entry.number}")
+            shared.complain(f"audit: {done} entries verified, now at entry {found.entry.number}")
 
     since, text = None, options.since
     if text is not None:
@@ -303,15 +281,17 @@ def _statement_writer(local: LocalRepository, folder: str | None, *, sign: bool)
         place.mkdir(parents=True, exist_ok=True)
 
     def write_statement(found: VerifiedEntry) -> None:
-        payload = statement_of(local.git, found)
+        payload = statement.statement_of(local.git, found)
         if key is None:
             kind, data = "statement", payload + b"\n"
         else:
-            armor, signature = sign_statement(pae(PAYLOAD_TYPE, payload), key)
+            armor, signature = sign_statement(statement.pae(statement.PAYLOAD_TYPE, payload), key)
             kind = "envelope"
-            data = write_envelope(Envelope(PAYLOAD_TYPE, payload, (signature_of(armor, signature.key),)))
+            data = statement.write_envelope(
+                statement.Envelope(statement.PAYLOAD_TYPE, payload, (statement.signature_of(armor, signature.key),))
+            )
         if place is None:
-            say(data.decode())
+            shared.say(data.decode())
         else:
             _write_whole(place / f"{found.entry.number:06}-{found.commit.id[:_SHORT]}.{kind}.json", data)
 
@@ -326,7 +306,9 @@ def _verify_envelopes(local: LocalRepository, head: str, options: argparse.Names
     forms: list[dict[str, Any]] = []
     for data in _envelopes(_file_bytes(options.verify_envelope)):
         try:
-            found = check_envelope(local.git, data, entries=entries, trust=trust, now=now, verify=verify_statement)
+            found = statement.check_envelope(
+                local.git, data, entries=entries, trust=trust, now=now, verify=verify_statement
+            )
         except GitopsError as error:
             forms.append({"ok": False, "code": error.code, "detail": error.detail})
         else:
@@ -334,17 +316,17 @@ def _verify_envelopes(local: LocalRepository, head: str, options: argparse.Names
             forms.append({"ok": True, "entry": found.number, "commit": found.commit, "signers": signers})
     ok = bool(forms) and all(form["ok"] for form in forms)
     if options.json:
-        show_form({"ok": ok, "envelopes": forms})
+        shared.show_form({"ok": ok, "envelopes": forms})
     else:
         for number, form in enumerate(forms, start=1):
             if form["ok"]:
                 entry, who = f"entry {form['entry']} ({form['commit']})", ", ".join(form["signers"])
-                say_report(visible(f"envelope {number} good: {entry}, signed by {who}"), options)
+                shared.say_report(visible(f"envelope {number} good: {entry}, signed by {who}"), options)
             else:
-                say(visible(f"ERROR {form['code']} envelope {number}: {form['detail']}"))
+                shared.say(visible(f"ERROR {form['code']} envelope {number}: {form['detail']}"))
         if not forms:
-            say("ERROR envelope_invalid: the file is empty")
-    return OK if ok else FAILED
+            shared.say("ERROR envelope_invalid: the file is empty")
+    return shared.OK if ok else shared.FAILED
 
 
 def _envelopes(data: bytes) -> list[bytes]:
@@ -353,7 +335,7 @@ def _envelopes(data: bytes) -> list[bytes]:
     if len(lines) < 2:  # noqa: PLR2004 - more than one
         return lines
     try:
-        read_envelope(data)
+        statement.read_envelope(data)
     except GitopsError:
         return lines
     return [data]
@@ -392,14 +374,14 @@ def repair(options: argparse.Namespace) -> int:
     if (options.old is None) != (options.new is None):
         fix = "without both it shows the damage and the command that repairs it: gitops ledger repair"
         raise UsageError(Code.USAGE_ERROR, "--from and --to must be used together", fix=fix)
-    local = open_repository(options)
+    local = shared.open_repository(options)
     rule = local.rule(options.cluster)
     ledger = local.repair_ledger(rule)
     if options.old is None:
         damage = ledger.damage()
         _show(damage, rule.name, options)
-        return OK if damage is None else FAILED
-    actor, ids, now = actor_of(options) or local.git.person().email, RandomIds(), timestamp(SystemClock().now())
+        return shared.OK if damage is None else shared.FAILED
+    actor, ids, now = shared.actor_of(options) or local.git.person().email, RandomIds(), timestamp(SystemClock().now())
     info = LockInfo(ids.ulid(), "repair", now, os.getpid())
     ledger.acquire(info)
     try:
@@ -419,27 +401,27 @@ def repair(options: argparse.Namespace) -> int:
     number = damage.good.entry.number + 1
     if options.json:
         kept = list(damage.bad)
-        show_form({"ok": True, "cluster": rule.name, "head": view.head, "entry": number, "quarantined": kept})
+        shared.show_form({"ok": True, "cluster": rule.name, "head": view.head, "entry": number, "quarantined": kept})
     else:
         done = f"{rule.name}: repaired; entry {number}, {view.head}, follows {damage.good.commit.id}"
-        say_report(visible(done), options)
-    return OK
+        shared.say_report(visible(done), options)
+    return shared.OK
 
 
 def _show(damage: Damage | None, cluster: str, options: argparse.Namespace) -> None:
     """What is wrong, and the command that repairs it."""
     if damage is None:
         if options.json:
-            show_form({"ok": True, "cluster": cluster})
+            shared.show_form({"ok": True, "cluster": cluster})
         else:
-            say_report(visible(f"{cluster}: every entry of the branch is good"), options)
+            shared.say_report(visible(f"{cluster}: every entry of the branch is good"), options)
         return
     good, head = damage.good, damage.head or _GONE
     command = f"gitops ledger repair --cluster {cluster} --from {head} --to {good.commit.id}"
     if options.json:
         known = {"entry": good.entry.number, "commit": good.commit.id, "found": damage.found}
         form = {"ok": False, "cluster": cluster, "head": damage.head, "good": known, "bad": list(damage.bad)}
-        show_form({**form, "problem": damage.problem, "command": command})
+        shared.show_form({**form, "problem": damage.problem, "command": command})
         return
     lines = [
         f"{cluster}: {damage.problem}",
@@ -449,4 +431,4 @@ def _show(damage: Damage | None, cluster: str, options: argparse.Namespace) -> N
     if damage.head is not None and damage.bad:
         lines.append(f"  will be kept at {quarantine_ref(cluster, damage.head).removeprefix('refs/heads/')}")
     lines.append(f"to repair the branch, with a key that signs the ledger: {command}")
-    say("\n".join(visible(line) for line in lines))
+    shared.say("\n".join(visible(line) for line in lines))

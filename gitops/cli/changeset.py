@@ -24,35 +24,17 @@ from gitops.cli.shared import (
 )
 from gitops.cluster.changesets.stream import ChangesetAnswer, StreamItem, Until
 from gitops.cluster.config.cluster_yaml import load_header
+from gitops.cluster.ledger.changesets import CHANGESET, EVENT
+from gitops.cluster.ledger.records import RUN
 from gitops.cluster.model.changeset import ChangesetKind, ChangesetState
 from gitops.cluster.model.ledger import is_changeset_key
-from gitops.cluster.session.changesets import (
-    BringsNothing,
-    Pacing,
-    Steering,
-    WatchedChangeset,
-    WatchRules,
-    answer_now,
-    find_changesets,
-    list_changesets,
-    watch_changeset,
-)
+from gitops.cluster.session import changesets
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.documents.forms import is_line
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
-from gitops.render.changesets import (
-    event_form,
-    item_form,
-    item_lines,
-    list_form,
-    list_text,
-    record_form,
-    record_text,
-    run_form,
-    to_gantt,
-)
+from gitops.render.changesets import item_form, item_lines, list_form, list_text, record_text, to_gantt
 from gitops.render.characters import visible
 from gitops.render.json import present, to_line
 from gitops.render.text import diagnostic_lines
@@ -81,7 +63,7 @@ def list_all(options: argparse.Namespace) -> int:
     """`gitops changeset list`."""
     cluster, ledger = (opened := _open(options)).cluster, opened.ledger
     state = None if options.state is None else ChangesetState(options.state)
-    found = list_changesets(ledger, ended=options.all, state=state, limit=options.limit)
+    found = changesets.list_changesets(ledger, ended=options.all, state=state, limit=options.limit)
     if options.json:
         show_form({"ok": True, "cluster": cluster, "changesets": list_form(found), "diagnostics": []})
     elif not found and not (options.all or state):
@@ -100,7 +82,7 @@ def show(options: argparse.Namespace) -> int:
     runs: dict[str, RunRecord] = {}
     try:
         ledger = (opened := _open(options)).ledger
-        records = find_changesets(ledger, wanted, opened.brings_nothing)
+        records = changesets.find_changesets(ledger, wanted, opened.brings_nothing)
         if options.gantt is not None:
             runs = _runs(ledger, records, options.gantt, problems)
         events = {each.key: ledger.events(0, each.key) if options.events else () for each in records}
@@ -120,25 +102,25 @@ def show(options: argparse.Namespace) -> int:
         else:
             say_report(_no_change(opened.cluster, wanted), options)
     elif options.json:
-        forms = [record_form(each) for each in records]
+        forms = [CHANGESET.form(each) for each in records]
         if options.events:
-            forms = [{**form, "events": list(map(event_form, events[form["key"]]))} for form in forms]
-        forms = [{**form, **present(run=runs.get(form["key"]) and run_form(runs[form["key"]]))} for form in forms]
+            forms = [{**form, "events": list(map(EVENT.form, events[form["key"]]))} for form in forms]
+        forms = [{**form, **present(run=runs.get(form["key"]) and RUN.form(runs[form["key"]]))} for form in forms]
         show_form({"ok": not problems.has_errors, "changesets": forms, "diagnostics": problems.to_json()})
     else:
         texts = (record_text(each, events[each.key], runs.get(each.key)) for each in records)
         say_coloured("\n".join(texts), options)
         say_lines(diagnostic_lines(problems))
     if options.exit_code:
-        rules = WatchRules(Until(options.until), require_converged=options.require_converged)
-        return _ANSWERS[answer_now(wanted, records, rules)]
+        rules = changesets.WatchRules(Until(options.until), require_converged=options.require_converged)
+        return _ANSWERS[changesets.answer_now(wanted, records, rules)]
     return FAILED if problems.has_errors else OK
 
 
-def watch(options: argparse.Namespace, pacing: Pacing | None = None) -> int:
+def watch(options: argparse.Namespace, pacing: changesets.Pacing | None = None) -> int:
     """`gitops changeset watch`. Problems are printed on standard error, so that each line of the output is an item."""
     wanted = _wanted(options)
-    rules = WatchRules(Until(options.until), options.timeout, require_converged=options.require_converged)
+    rules = changesets.WatchRules(Until(options.until), options.timeout, require_converged=options.require_converged)
 
     def emit(item: StreamItem) -> None:
         if options.json:
@@ -148,7 +130,7 @@ def watch(options: argparse.Namespace, pacing: Pacing | None = None) -> int:
 
     try:
         opened = _open(options)
-        found, records = watch_changeset(
+        found, records = changesets.watch_changeset(
             opened.ledger, opened.cluster, wanted, rules, pacing or usual_pacing(), emit, opened.brings_nothing
         )
         if found is ChangesetAnswer.WAITING:
@@ -163,9 +145,9 @@ def watch(options: argparse.Namespace, pacing: Pacing | None = None) -> int:
     return _ANSWERS[found]
 
 
-def usual_pacing() -> Pacing:
+def usual_pacing() -> changesets.Pacing:
     """How a command waits."""
-    return Pacing(SystemClock(), time.sleep, lambda: secrets.randbelow(_PARTS) / _PARTS)
+    return changesets.Pacing(SystemClock(), time.sleep, lambda: secrets.randbelow(_PARTS) / _PARTS)
 
 
 def fail(options: argparse.Namespace) -> int:
@@ -173,10 +155,10 @@ def fail(options: argparse.Namespace) -> int:
     _check_key(options.key)
     if not is_line(options.error):
         raise UsageError(Code.USAGE_ERROR, "--error is one line without control characters")
-    steering = Steering(_open(options, writes=True).ledger, SystemClock(), RandomIds(), actor_of(options))
+    steering = changesets.Steering(_open(options, writes=True).ledger, SystemClock(), RandomIds(), actor_of(options))
     record = steering.fail(options.key, options.error, force=options.force)
     if options.json:
-        show_form({"ok": True, "changeset": record_form(record), "diagnostics": []})
+        show_form({"ok": True, "changeset": CHANGESET.form(record), "diagnostics": []})
     else:
         rest = (
             ""
@@ -193,7 +175,7 @@ def retry(options: argparse.Namespace) -> int:
     """`gitops changeset retry`: an apply whose changeset is the next attempt. Raises ConflictError `changeset_state_invalid`."""
     _check_key(options.key)
     ledger = (opened := _open(options, writes=True)).ledger
-    (record,) = find_changesets(ledger, WatchedChangeset(options.key))
+    (record,) = changesets.find_changesets(ledger, changesets.WatchedChangeset(options.key))
     if record.state is not ChangesetState.FAILED:
         raise ConflictError(
             Code.CHANGESET_STATE_INVALID, f"it is {record.state}; only what failed is tried again", path=record.key
@@ -207,7 +189,9 @@ def retry(options: argparse.Namespace) -> int:
             fix=fix,
         )
     merge = record.source.merge_commit
-    newest = (record,) if merge is None else find_changesets(ledger, WatchedChangeset(commit=merge))
+    newest = (
+        (record,) if merge is None else changesets.find_changesets(ledger, changesets.WatchedChangeset(commit=merge))
+    )
     if record.key not in {each.key for each in newest}:
         fix = f"show that one: gitops changeset show {newest[-1].key}"
         raise ConflictError(Code.CHANGESET_STATE_INVALID, "another attempt has followed", path=record.key, fix=fix)
@@ -243,7 +227,7 @@ def _runs(ledger: LedgerStore, records: Sequence[Changeset], file: str, problems
     return found
 
 
-def _time_over(wanted: WatchedChangeset, exists: bool) -> GitopsError:
+def _time_over(wanted: changesets.WatchedChangeset, exists: bool) -> GitopsError:
     path = wanted.key or wanted.commit or ""
     if not exists:
         return GitopsError(Code.CHANGESET_NOT_FOUND, f"the ledger did not record a {wanted} in this time", path=path)
@@ -254,14 +238,14 @@ def _code_of(error: GitopsError) -> int:
     return {Code.CHANGESET_NOT_FOUND: _NOT_FOUND, Code.CHANGESET_NOT_ENDED: _NOT_ENDED}.get(error.code, _UNREADABLE)
 
 
-def _wanted(options: argparse.Namespace, *, latest: bool = False) -> WatchedChangeset:
+def _wanted(options: argparse.Namespace, *, latest: bool = False) -> changesets.WatchedChangeset:
     """What the command is about. Raises UsageError for none, and for what is not a key."""
     if options.key is not None:
         _check_key(options.key)
     elif options.commit is None and not latest:
         fix = "name the merge with --commit OID, or a key that gitops changeset list --all shows"
         raise UsageError(Code.USAGE_ERROR, "the command line does not say which changeset", fix=fix)
-    return WatchedChangeset(options.key, options.commit)
+    return changesets.WatchedChangeset(options.key, options.commit)
 
 
 def _check_key(key: str) -> None:
@@ -270,7 +254,7 @@ def _check_key(key: str) -> None:
         raise UsageError(Code.USAGE_ERROR, detail, fix="list the keys: gitops changeset list --all")
 
 
-def _no_change(cluster: str, wanted: WatchedChangeset) -> str:
+def _no_change(cluster: str, wanted: changesets.WatchedChangeset) -> str:
     return f"commit {wanted.commit} has nothing to apply to {cluster}: no changeset is recorded for it"
 
 
@@ -280,7 +264,7 @@ class _OpenedLedger:
 
     cluster: str
     ledger: LedgerStore
-    brings_nothing: BringsNothing = lambda _: False
+    brings_nothing: changesets.BringsNothing = lambda _: False
     moved_on: Callable[[str], bool] = lambda _: False
 
 

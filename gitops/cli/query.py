@@ -14,15 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from gitops.cli.graph.query_form import (
-    UNREAD_PARAMETERS,
-    is_textual,
-    parse_value,
-    print_rows,
-    read_parameters,
-    read_small,
-    row_format,
-)
+from gitops.cli.graph import query_form
 from gitops.cli.shared import OK, USAGE, say, show_form
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -33,8 +25,6 @@ from gitops.repository.wiring.serving import open_query_server
 
 if TYPE_CHECKING:
     from gitops.forge.web import WebSender
-
-__all__ = ["query"]
 
 _TEXTUAL = frozenset({"string", "date", "datetime", "blob"})
 _SHOWN = 500
@@ -57,7 +47,7 @@ def query(options: argparse.Namespace) -> int:
 
     Raises UsageError `usage_error`, GitopsError `query_server_…`.
     """
-    form = row_format(options)
+    form = query_form.row_format(options)
     if form is None:
         return USAGE
     address = options.server or os.environ.get("GITOPS_SERVER", "")
@@ -73,7 +63,7 @@ def query(options: argparse.Namespace) -> int:
     elif rows is None:
         counts = f"{answer.get('affected_nodes')} node(s) and {answer.get('affected_edges')} edge(s)"
         say(f"query: {counts} of {options.graph}, {_commit(answer) or 'nothing to publish'}")
-    elif not print_rows(form, answer.get("columns", []), rows):
+    elif not query_form.print_rows(form, answer.get("columns", []), rows):
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         size = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
         say("\n".join([*table_lines(answer.get("columns", []), rows, width=width), f"{size}, {_commit(answer)}"]))
@@ -122,7 +112,7 @@ def _run(server: _GraphRoutes, options: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(Code.USAGE_ERROR, "--mutate changes the head of a branch: leave out --snapshot")
     if options.file == "-" == options.params:
         raise UsageError(Code.USAGE_ERROR, "--file - and --params - both read standard input; use a file for one")
-    text = options.text if options.file is None else read_small(options.file).decode(errors="replace")
+    text = options.text if options.file is None else query_form.read_small(options.file).decode(errors="replace")
     params = _parameters(options, lambda: _declared(text, options.query))
     body = {"query": text, "name": options.query, "params": params, **at}
     return server.ask("POST", "mutate" if options.mutate else "query", body, repeatable=not options.mutate)
@@ -130,9 +120,9 @@ def _run(server: _GraphRoutes, options: argparse.Namespace) -> dict[str, Any]:
 
 def _parameters(options: argparse.Namespace, known: Callable[[], _Types]) -> dict[str, Any]:
     """The values of `--params` and `--param`, which become what the types of the query say."""
-    values = read_parameters(options.params)
+    values = query_form.read_parameters(options.params)
     if not isinstance(values, dict):
-        raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object", fix=UNREAD_PARAMETERS)
+        raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object", fix=query_form.UNREAD_PARAMETERS)
     types = known() if options.param else {}
     for each in options.param:
         name, equals, value = each.partition("=")
@@ -140,7 +130,7 @@ def _parameters(options: argparse.Namespace, known: Callable[[], _Types]) -> dic
             raise UsageError(Code.USAGE_ERROR, f"--param {each[:80]!r}: use NAME=VALUE")
         # A name that the query does not declare is for the server to refuse, which says those that it does.
         textual, nullable = types.get(name, (True, False))
-        values[name] = parse_value(value, textual=textual, nullable=nullable)
+        values[name] = query_form.parse_value(value, textual=textual, nullable=nullable)
     return values
 
 
@@ -166,5 +156,7 @@ def _declared(text: str, name: str | None) -> _Types:
     except LanguageError:
         return {}
     return (
-        {} if found is None else {each.name.text: (is_textual(each.type), each.type.nullable) for each in found.params}
+        {}
+        if found is None
+        else {each.name.text: (query_form.is_textual(each.type), each.type.nullable) for each in found.params}
     )

@@ -6,12 +6,10 @@ Secrets come from a file or the environment, never as arguments, which every use
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
@@ -39,13 +37,9 @@ if TYPE_CHECKING:
     from gitops.server.http import ListenAddress
     from gitops.server.service import Server
 
-__all__ = ["queue", "serve"]
-
 _SECRET = "GITOPS_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 _API_TOKENS = "GITOPS_API_TOKENS"
 _SHORTEST = 16
-_TIME = "%Y-%m-%dT%H:%M:%S"
-_LINE = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(message)s"
 _MAX_SECRETS = 64 * 1024
 _EXTRA = ("starlette", "uvicorn", "anyio", "h11")
 
@@ -163,26 +157,11 @@ def _text_of(file: str | None, default: str, code: Code) -> str:
 
 
 def _logger(options: argparse.Namespace) -> logging.Logger:
-    """The log of a server: records on standard output, with time and level, as lines or as a JSON document each.
+    """The log of a server, on standard output."""
+    from gitops.serving.logs import make_log
 
-    It stands alone: what libraries log is not part of it.
-    """
-    form = _ServerLines() if options.json else logging.Formatter(_LINE, _TIME)
-    form.converter = time.gmtime
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(form)
-    logger = logging.getLogger("gitops.serve")
-    logger.handlers, logger.propagate = [handler], False
-    logger.setLevel(logging.WARNING if options.quiet else logging.DEBUG if options.verbose else logging.INFO)
-    return logger
-
-
-class _ServerLines(logging.Formatter):
-    """`{"at": TIME, "level": LEVEL, "text": TEXT}`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        at = f"{self.formatTime(record, _TIME)}.{int(record.msecs):03}Z"
-        return json.dumps({"at": at, "level": record.levelname.lower(), "text": record.getMessage()})
+    level = logging.WARNING if options.quiet else logging.DEBUG if options.verbose else logging.INFO
+    return make_log(sys.stdout, level, as_json=options.json)
 
 
 def queue(options: argparse.Namespace) -> int:

@@ -110,11 +110,10 @@ def _supervise_beside(
     options: argparse.Namespace, inputs: BootInputs, log: logging.Logger, lifeline: Lifeline, admin: Admin | None
 ) -> int:
     """Serve in workers. A supervisor stays as it is until it is copied: a child looks for it."""
-    from gitops.serving.generation import Compiled
+    from gitops.serving.generation import AppliedRevision, Compiled
     from gitops.serving.listen import bind
     from gitops.serving.process import boot_process
     from gitops.serving.processes import in_children, supervise
-    from gitops.serving.revision import AppliedRevision
 
     def look() -> Mapping[str, Any]:
         compiled = Compiled(_processes())
@@ -179,8 +178,7 @@ def _work(
 ) -> int:
     """Serve in this process until a signal."""
     from gitops.serving.http.admin import StatusDoor
-    from gitops.serving.http.app import HttpApp
-    from gitops.serving.http.routes import ROUTES
+    from gitops.serving.http.app import ROUTES, HttpApp
     from gitops.serving.http.work import HttpContext, read_limits
     from gitops.serving.listen import find_room, listen
     from gitops.serving.logs import in_background

@@ -29,8 +29,6 @@ from gitops.repository.wiring.local import LocalRepository
 from gitops.server.api import ApiToken, ServedCluster
 from gitops.server.deliveries import WebhookFormat, repository_key
 
-__all__ = ["ServedRepository", "WatchedForge", "open_cluster", "read_tokens", "server_environment", "webhook_format"]
-
 _WORDS = 3
 _SHORTEST_TOKEN = 32
 
@@ -181,7 +179,6 @@ class WatchedForge:
     """
 
     def __init__(self, forge: Forge) -> None:
-        """Nothing has failed yet."""
         self._forge = forge
         self.failure: RemoteError | None = None
 

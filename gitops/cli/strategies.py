@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from gitops.cli.cluster import to_read, to_write
 from gitops.cli.shared import FAILED, OK, UNWRITTEN, USAGE, say, say_report, show_form
 from gitops.cluster.config.declaration import CONFIG_FILE
-from gitops.compute.strategies.scenario import read_scenario
-from gitops.compute.strategies.simulation import Scenario, Timeline, simulate
+from gitops.compute.strategies.simulation import Scenario, Timeline, read_scenario, simulate
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import UsageError, system_reason
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from gitops.cluster.model.outcome import VerbOutcome
     from gitops.cluster.session.workspace import OpenTarget, Workspace
     from gitops.cluster.targets.port import StrategyTarget
-    from gitops.compute.ticks.memory import MemoryOutcome
-    from gitops.compute.ticks.tick import Ticking, TickOutcome
+    from gitops.compute.ticks.tick import MemoryOutcome, Ticking, TickOutcome
 
 _UNREACHABLE = 3
 _OVERRIDE = "DATABASE_URL"
@@ -83,7 +81,7 @@ def apply(options: argparse.Namespace) -> int:
 
 def wipe_state(options: argparse.Namespace) -> int:
     """`gitops strategies wipe-state`."""
-    from gitops.compute.ticks.memory import Wipe, wipe
+    from gitops.compute.ticks.tick import Wipe, wipe
 
     what = Wipe.EVERYTHING if options.recreate else Wipe.ORPHANS if options.orphans else Wipe.CHOSEN
     (workspace,) = to_write(options)
@@ -92,7 +90,7 @@ def wipe_state(options: argparse.Namespace) -> int:
 
 def wake(options: argparse.Namespace) -> int:
     """`gitops strategies wake`."""
-    from gitops.compute.ticks.memory import wake as run
+    from gitops.compute.ticks.tick import wake as run
 
     (workspace,) = to_write(options)
     outcome = run(workspace, _how(options, workspace), options.name)

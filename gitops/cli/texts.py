@@ -80,7 +80,7 @@ def down(options: argparse.Namespace) -> int:
     Exit code 1 if the change, or a part of its reverse, is not supported; nothing is written then.
     """
     if options.new is not None and options.old is None and options.graph is None:
-        from gitops.cli.proposals import down_to
+        from gitops.cli.requests import down_to
 
         if options.write is not None:
             fix = "to propose a plan back: gitops revert ENTRY"

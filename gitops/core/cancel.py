@@ -18,7 +18,6 @@ class Cancellation:
     """
 
     def __init__(self) -> None:
-        """Nothing was asked."""
         self._asked = 0
         self._at_work = 0
         self._watchers: list[Callable[[], None]] = []

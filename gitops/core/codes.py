@@ -12,8 +12,6 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-__all__ = ["ENTRY", "REGISTRY", "Code", "CodeEntry", "Severity", "remedy", "table"]
-
 
 class Severity(StrEnum):
     """An error ends or fails the command; a warning never changes the exit code."""

@@ -1,7 +1,7 @@
 """Named fault points: places in a write path where a test may crash or fail the process.
 
 The object is handed in. The default does nothing, costs one method call, and cannot be switched on from outside the
-process: no environment variable, no file. All names are in `gitops.core.fault_points`.
+process: no environment variable, no file. All names are in `tests.support.fault_points`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Late"]
-
 
 class Late:
     """Becomes what `make` gives when something is asked of it that is not in `known`. Two threads may both make it."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shlex
+import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from gitops.cluster.approvals.pushes import PUSHES
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, ForgeRule, parse_bot_config
@@ -22,26 +27,378 @@ from gitops.cluster.model.compute import ComputeRules, ComputeTarget, read_strat
 from gitops.cluster.model.trust import TrustRoot
 from gitops.cluster.targets.port import StrategyTarget
 from gitops.cluster.targets.projection import owner_name
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Secret
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
-from gitops.doctor.forge import forge_findings, unreachable_forge_findings
 from gitops.doctor.jobs import answers_queue, install_findings, job_findings, read_workflows, tick_findings
-from gitops.doctor.machine import MachineFacts, machine_findings, read_machine
 from gitops.doctor.targets import Examination, target_findings
 from gitops.doctor.trust import account_findings, ledger_findings, probe_locks, server_finding, trust_findings
-from gitops.git.hooks import expected_hooks, installed_hooks
+from gitops.forge.port import Account, BranchRules, ForgeReader, Permission
+from gitops.git.command import GitProgram
+from gitops.git.hooks import HookKind, expected_hooks, hooks_folder, installed_hooks, stale_hooks
 from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
+from gitops.git.signatures import sign, verify_detached
 from gitops.init.install import running_wheel
 from gitops.repository.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
 from gitops.repository.wiring.git import open_commit_tree
 from gitops.repository.wiring.local import LocalRepository
 from gitops.repository.wiring.stores import open_bucket, open_target
-from gitops.repository.wiring.system import RandomIds, SystemClock
+from gitops.repository.wiring.system import RandomIds, SystemClock, own_command
 
 if TYPE_CHECKING:
     from gitops.database.storage.contest import RacingStore
+
+# Checks of what a forge enforces: the account of the bot, its permissions, and the rules of protected branches.
+#
+# The protection of a cluster does not rely on these rules. They prevent accidents, and stop people with write access from
+# deleting the ledger. What the token cannot read is reported as unknown.
+
+_ANY_CHECK = "*"
+_MENUS = {
+    "github": "Settings > Rules > Rulesets",
+    "gitlab": "Settings > Repository > Protected branches",
+    "gitea": "Settings > Branches",
+}
+# Branches that are created and never changed, by the checks of their rules.
+_CREATED = {
+    "forge.approvals": "gitops/approvals",
+    "forge.revocations": "gitops/revocations",
+    "forge.countersignatures": "gitops/countersignatures",
+}
+_HOOK = "gitops hook install --server --repo PATH, on the server"
+
+
+def unreachable_forge_findings(reason: str) -> Iterator[DoctorFinding]:
+    """Report every check of the forge as unknown."""
+    for check in ("forge.token", "forge.target", "forge.ledger", *_CREATED):
+        yield unknown(check, reason, "set GITOPS_TOKEN, and outside a CI job --forge KIND")
+
+
+def forge_findings(
+    forge: ForgeReader, kind: str, clusters: Sequence[ClusterRule], *, queue: bool = False
+) -> Iterator[DoctorFinding]:
+    """Make all of these checks for a kind of forge. `queue` means that a workflow of the repository answers a merge queue."""
+    if kind != "local":
+        try:
+            me = forge.me()
+        except GitopsError as problem:
+            yield error("forge.token", f"{problem.code}: {problem.detail}", "renew the token (docs/forges.md)")
+            return
+        yield good("forge.token", f"the bot is {me.login}")
+        yield from _permission(forge, me)
+    menu = _MENUS.get(kind, _HOOK)
+    for branch in dict.fromkeys(rule.branch for rule in clusters):
+        rules, gaps = attempt("forge.target", partial(forge.branch_rules, branch), branch)
+        yield from gaps
+        if rules is None:
+            continue
+        yield from _permanence("forge.target", branch, branch, menu, rules, warning)
+        if kind != "local":
+            wanted = [f"gitops/plan/{rule.name}" for rule in clusters if rule.branch == branch]
+            yield from _merging(branch, wanted, menu, rules, queue=queue)
+    for rule in clusters:
+        for check, branch in (
+            ("forge.ledger", f"gitops/ledger/{rule.name}"),
+            *((check, f"{folder}/{rule.name}/x") for check, folder in _CREATED.items()),
+        ):
+            rules, gaps = attempt(check, partial(forge.branch_rules, branch), branch)
+            yield from gaps
+            if rules is not None:
+                yield from _reserved_branch(kind, check, branch, rules)
+
+
+def _permission(forge: ForgeReader, me: Account) -> Iterator[DoctorFinding]:
+    found, gaps = attempt("forge.permission", lambda: forge.permission(me))
+    yield from gaps
+    fix = "give the bot write access (docs/forges.md lists what each job needs)"
+    if found is None:
+        return
+    if found >= Permission.WRITE:
+        yield good("forge.permission", f"the bot may {found.name.lower()}")
+    elif me.bot:
+        # No forge lists the permissions of an app or a job token among those of people.
+        yield unknown("forge.permission", f"{me.login} is an app; its permissions depend on the token", fix)
+    else:
+        yield error("forge.permission", f"{me.login} may {found.name.lower()}: it cannot push the ledger", fix)
+
+
+def _merging(
+    branch: str, wanted: Sequence[str], menu: str, rules: BranchRules, *, queue: bool
+) -> Iterator[DoctorFinding]:
+    """Whether a branch that clusters follow changes only by change requests whose plans (`wanted`) succeeded."""
+    fix = f"{menu}: require a change request for {branch}"
+    if rules.request_needed is None:
+        yield unknown("forge.target.request", _why_unknown(rules), fix, branch)
+    elif rules.request_needed:
+        yield good("forge.target.request", "a change request is required", branch)
+    else:
+        yield warning("forge.target.request", f"{branch} accepts pushes without a change request", fix, branch)
+    checks = rules.required_checks
+    missing = ", ".join(check for check in wanted if checks is None or not {check, _ANY_CHECK}.intersection(checks))
+    if checks is None:
+        yield unknown("forge.target.check", _why_unknown(rules), place=branch)
+    elif missing:
+        detail = f"changes can be merged into {branch} although {missing} failed"
+        yield warning("forge.target.check", detail, f"{menu}: require the status {missing} on {branch}", branch)
+    else:
+        yield good("forge.target.check", "a failed plan blocks the merge", branch)
+    if rules.queue and not queue:
+        fix = "run gitops bot verify on merge_group (docs/bot.md)"
+        yield error("forge.target.queue", f"{branch} has a merge queue, and no workflow answers it", fix, branch)
+    elif rules.queue:
+        yield good("forge.target.queue", "a workflow answers the merge queue", branch)
+
+
+def _reserved_branch(kind: str, check: str, branch: str, rules: BranchRules) -> Iterator[DoctorFinding]:
+    """The rules of a branch that only the bot writes, or that must never change."""
+    menu, pattern = _MENUS.get(kind, _HOOK), branch.rpartition("/")[0] + "/**"
+    is_ledger = check == "forge.ledger"
+    yield from _permanence(check, branch, pattern, menu, rules, error if is_ledger else warning)
+    check, fix = f"{check}.pushers", f"{menu}: let only the bot push {pattern}"
+    if kind == "local":
+        if rules.protected:
+            yield good(check, "the server's hook accepts only signed commits", branch)
+    elif rules.request_needed:
+        detail = f"{branch} accepts no pushes without a change request, so the bot cannot write it"
+        yield error(check, detail, f"{menu}: let the bot push {pattern}, or exclude it from that rule", branch)
+    elif not is_ledger:
+        return
+    elif rules.pushers is None and rules.protected is False:
+        yield error(check, f"everyone with write access can push {branch}", fix, branch)
+    elif rules.pushers is None:
+        yield unknown(check, _why_unknown(rules), fix, branch)
+    elif len(rules.pushers) > 1:
+        yield warning(check, f"may push {branch}: {', '.join(rules.pushers)}", fix, branch)
+    else:
+        yield good(check, f"may push {branch}: {', '.join(rules.pushers) or 'no account by name'}", branch)
+
+
+def _permanence(
+    check: str,
+    branch: str,
+    pattern: str,
+    menu: str,
+    rules: BranchRules,
+    report: Callable[[str, str, str, str], DoctorFinding],
+) -> Iterator[DoctorFinding]:
+    """Whether a branch can be rewritten or deleted. `report` makes the finding if it can."""
+    for part, allowed, damage, fix in (
+        ("force-push", rules.force_push, "rewritten", "block force pushes"),
+        ("deletion", rules.deletion, "deleted", "restrict deletions"),
+    ):
+        name, remedy = f"{check}.{part}", f"{menu}: {fix} of {pattern}"
+        if allowed is None:
+            yield unknown(name, _why_unknown(rules), remedy, branch)
+        elif allowed:
+            yield report(name, f"{branch} can be {damage}", remedy, branch)
+        else:
+            yield good(name, f"it cannot be {damage}", branch)
+
+
+def _why_unknown(rules: BranchRules) -> str:
+    return "; ".join(rules.notes) or "the forge does not report it, or the token cannot read it"
+
+
+# Checks of this machine: programs, the local repository, the signing key, the hooks.
+
+_LEAST_GIT = (2, 31)
+_OF_OTHERS = 0o077
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+# No verification accepts a signature of this namespace.
+_NAMESPACE = "gitops-doctor"
+_LITERAL = "key::"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """The key of `user.signingKey`. `mode` is the permissions of a private key file, None if it is not a file.
+
+    `blob` is the public key, None if it is not known; `problem` says why the key cannot sign.
+    """
+
+    mode: int | None = None
+    blob: str | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """What was read on this machine and in its repository.
+
+    `git` is the output of `git version`, empty if git fails; `keygen` says whether ssh-keygen is installed. `replaced` counts the
+    refs below `refs/replace/`. `remotes_with_password` are names of remotes with a password in their address. `hooks` are the
+    installed hooks of this program, `stale` those of another release or installation, `wanted` those that should be installed.
+    """
+
+    git: str
+    keygen: bool
+    bare: bool
+    shallow: bool
+    replaced: int
+    named: bool
+    key: KeyFacts | None
+    remotes_with_password: tuple[str, ...]
+    fsck: bool
+    hooks: tuple[str, ...]
+    wanted: tuple[str, ...]
+    stale: tuple[str, ...] = ()
+    hook_problem: str = ""
+    hook_folder: str = ""
+
+
+def read_machine(local: LocalRepository, *, probe: bool) -> MachineFacts:
+    """Read this machine. With `probe` the key signs a text that no verification accepts."""
+    repository = local.git
+    git = GitProgram(repository.git_dir, as_user=True)
+    bare = repository.work_tree is None
+    kind: HookKind = "server" if bare else "client"
+    hooks: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    problem = ""
+    try:
+        hooks = installed_hooks(repository.git_dir, kind)
+        stale = stale_hooks(repository.git_dir, kind, own_command())
+    except GitopsError as refused:
+        problem = refused.detail
+    fsck = (local.git.setting(f"{section}.fsckObjects") for section in ("receive", "transfer"))
+    with_password = []
+    addresses = git.run("config", "-z", "--get-regexp", r"^remote\..*\.(push)?url$").stdout.decode("utf-8", "replace")
+    for row in addresses.split("\0"):
+        name, _, url = row.partition("\n")
+        with contextlib.suppress(ValueError):
+            if "://" in url and urlsplit(url).password is not None:
+                with_password.append(name.removeprefix("remote.").rpartition(".")[0])
+    return MachineFacts(
+        git=git.run("version").stdout.decode("utf-8", "replace").strip(),
+        keygen=shutil.which("ssh-keygen") is not None,
+        bare=bare,
+        shallow=repository.is_shallow,
+        replaced=len(repository.refs("refs/replace")),
+        named=local.git.person_or_none() is not None,
+        key=_read_key(local.git.signing_key(), probe=probe),
+        remotes_with_password=tuple(with_password),
+        fsck=next((value for value in fsck if value is not None), "false").lower() in ("true", "yes", "on", "1"),
+        hooks=hooks,
+        wanted=expected_hooks(kind),
+        stale=stale,
+        hook_problem=problem,
+        hook_folder=str(hooks_folder(repository.git_dir)),
+    )
+
+
+def _read_key(named: str | None, *, probe: bool) -> KeyFacts | None:
+    if named is None:
+        return None
+    mode, text = None, ""
+    if named.startswith(_LITERAL):
+        text = named.removeprefix(_LITERAL)
+    else:
+        try:
+            found = Path(named).stat()
+        except OSError as problem:
+            return KeyFacts(problem=f"{named}: {problem.strerror}")
+        mode = stat.S_IMODE(found.st_mode) if not named.endswith(".pub") else None
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            text = Path(named if named.endswith(".pub") else f"{named}.pub").read_text("ascii")
+    fields = text.split()
+    blob = fields[1] if len(fields) > 1 else None
+    if not probe:
+        return KeyFacts(mode, blob)
+    try:
+        armored = sign(b"doctor\n", named, namespace=_NAMESPACE)
+    except GitopsError as problem:
+        return KeyFacts(mode, blob, problem.detail)
+    return KeyFacts(mode, verify_detached(b"doctor\n", armored, _NAMESPACE).key)
+
+
+def machine_findings(facts: MachineFacts) -> Iterator[DoctorFinding]:
+    """Make all of these checks."""
+    yield _git(facts)
+    if facts.shallow:
+        fix = "git fetch --unshallow; in a job: fetch-depth: 0 (GitLab: GIT_DEPTH: 0)"
+        yield error("git.shallow", "the clone is shallow: its history cannot be checked", fix)
+    else:
+        yield good("git.shallow", "the full history is present")
+    if facts.replaced:
+        what = "git follows them and this program does not, so they show different objects"
+        fix = "git replace --list, then git replace --delete ID"
+        yield warning("git.replace", f"{facts.replaced} refs/replace: {what}", fix)
+    else:
+        yield good("git.replace", "no objects are replaced")
+    if facts.remotes_with_password:
+        names = ", ".join(facts.remotes_with_password)
+        fix = "git remote set-url NAME without a password, and use a credential helper"
+        yield warning("git.remote-password", f"the address of {names} contains a password", fix)
+    else:
+        yield good("git.remote-password", "no address of a remote contains a password")
+    if facts.bare and not facts.fsck:
+        detail = "malformed objects are accepted: different readers can understand them differently"
+        yield error("git.fsck", detail, "git config receive.fsckObjects true")
+    elif facts.bare:
+        yield good("git.fsck", "pushed objects are checked")
+    if not facts.named:
+        fix = "git config user.name NAME and git config user.email ADDRESS"
+        yield warning("key.person", "git has no name and address for commits", fix)
+    yield from _key(facts.key, error if facts.bare else warning)
+    yield from _hooks(facts, error if facts.bare else warning)
+
+
+def _git(facts: MachineFacts) -> DoctorFinding:
+    found = _VERSION.search(facts.git)
+    if found is None:
+        return error("git.version", "git does not report its version", "install git 2.31 or later")
+    if (int(found[1]), int(found[2])) < _LEAST_GIT:
+        return error("git.version", f"{facts.git} is too old", "install git 2.31 or later")
+    if not facts.keygen:
+        detail = "ssh-keygen is not installed, so nothing can be signed"
+        return error("git.version", detail, "install OpenSSH 8.2 or later")
+    return good("git.version", facts.git)
+
+
+def _key(key: KeyFacts | None, report: Callable[[str, str, str], DoctorFinding]) -> Iterator[DoctorFinding]:
+    """Whether the key can sign and only its owner can read it. `report` makes the finding if there is no key."""
+    if key is None:
+        detail = "no signing key: approvals and entries cannot be signed on this machine"
+        yield report("key.signs", detail, "git config user.signingKey ~/.ssh/id_ed25519")
+        return
+    if key.mode is not None and key.mode & _OF_OTHERS:
+        detail = f"other users can read the private key: its mode is {key.mode & 0o777:04o}"
+        yield error("key.mode", detail, 'chmod 600 "$(git config --type=path user.signingKey)"')
+    elif key.mode is not None:
+        yield good("key.mode", "only its owner can read the private key")
+    if key.problem:
+        yield error("key.signs", key.problem, "git config user.signingKey to a key that ssh-keygen -Y sign accepts")
+    elif key.blob is None:
+        yield unknown("key.signs", "not tried", "gitops doctor without --no-probe")
+    else:
+        yield good("key.signs", "the key can sign")
+
+
+def _hooks(facts: MachineFacts, report: Callable[[str, str, str], DoctorFinding]) -> Iterator[DoctorFinding]:
+    """Whether the hooks are installed and those of this program. `report` makes the finding if they are not installed."""
+    fix = "gitops hook install --server --repo PATH" if facts.bare else "gitops hook install"
+    missing = ", ".join(name for name in facts.wanted if name not in facts.hooks)
+    if facts.hook_problem:
+        yield report("hooks.installed", facts.hook_problem, fix)
+    elif missing:
+        yield report("hooks.installed", f"missing in {facts.hook_folder}: {missing}. {_without(missing)}", fix)
+    else:
+        yield good("hooks.installed", ", ".join(facts.hooks))
+    if facts.stale:
+        detail = f"of another release or another installation: {', '.join(facts.stale)}"
+        yield warning("hooks.current", f"{detail}; those of the first release execute files of the checkout", fix)
+
+
+def _without(missing: str) -> str:
+    """What happens without these hooks."""
+    if "pre-receive" in missing:
+        return "Everyone who can push can write the ledger"
+    if "post-receive" in missing:
+        return "Pushes are checked, but nothing is planned or applied until gitops bot sweep runs"
+    return "Problems are found later without them"
+
 
 _WRITERS, _RACES = 8, 20
 _NOT_PROBED = ("not tried", "gitops doctor without --no-probe")

@@ -26,8 +26,6 @@ from gitops.core.redact import Secret
 from gitops.database.language.suggest import did_you_mean
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 
-__all__ = ["Examination", "target_findings"]
-
 Rules = Mapping[str, Sequence[ComputeRules]]
 """The strategies that each cluster of the repository declares, by its name."""
 

@@ -47,7 +47,6 @@ class ClusterView:
     """The entries of a text in its order; of several keys with one path the first counts."""
 
     def __init__(self, entries: tuple[ClusterEntry, ...]) -> None:
-        """Index the entries by their paths."""
         self.entries = entries
         self._below: defaultdict[tuple[str, ...], list[ClusterEntry]] = defaultdict(list)
         self._at: defaultdict[tuple[str, ...], list[ClusterEntry]] = defaultdict(list)

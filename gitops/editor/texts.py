@@ -46,7 +46,6 @@ class TextCache:
     """The cache of one language server."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._schema_piece = lru_cache(_PIECES)(read_schema_piece)
         self.schema_view = lru_cache(_SCHEMAS)(lambda data: SchemaView(_bounded(data), self._schema_piece))
         self.compiled = lru_cache(_SCHEMAS)(_or_error(compile_schema))
@@ -157,7 +156,6 @@ class Subtree:
     """A folder of a tree as a tree. A path may lead out of the folder, but not out of the tree."""
 
     def __init__(self, tree: SourceTree, folder: str) -> None:
-        """`folder` is a path of `tree`."""
         self._tree = tree
         self._folder = folder
 

@@ -102,7 +102,6 @@ class TokenReader:
     """Reads the tokens of one piece in order and keeps what they mean; `_at` is the index of the next token."""
 
     def __init__(self, tokens: tuple[Token, ...]) -> None:
-        """Start before the first token."""
         self._tokens = tokens
         self._at = 0
         self._occurrences: list[Occurrence] = []

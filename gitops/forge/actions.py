@@ -19,20 +19,9 @@ from collections.abc import Callable, Mapping
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.forge.events import (
-    CommentEvent,
-    Delivery,
-    Event,
-    HeadEvent,
-    IgnoredEvent,
-    ManualEvent,
-    PushEvent,
-    RequestAction,
-    RequestEvent,
-    TimerEvent,
-)
-from gitops.forge.json_object import JsonObject, event_object, is_unicode
+from gitops.forge import events
 from gitops.forge.port import Account
+from gitops.forge.web import JsonObject, event_object, is_unicode
 from gitops.git.port import ZERO
 
 MAX_EVENT = 25 * 1024 * 1024
@@ -47,7 +36,7 @@ MAX_BODY = 65_536
 REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
 """How these forges call a repository: `owner/name`."""
 
-Readers = Mapping[str, Callable[[JsonObject], Event]]
+Readers = Mapping[str, Callable[[JsonObject], events.Event]]
 """How events are read, by their names."""
 
 _MAX_INPUTS = 50
@@ -59,14 +48,16 @@ _INPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 _FROM_REQUESTS = frozenset({"pull_request", "pull_request_review", "pull_request_sync", "pull_request_target"})
 
 _REQUEST_ACTIONS = {
-    "opened": RequestAction.OPENED,
-    "reopened": RequestAction.OPENED,
-    "synchronize": RequestAction.UPDATED,
-    "synchronized": RequestAction.UPDATED,
+    "opened": events.RequestAction.OPENED,
+    "reopened": events.RequestAction.OPENED,
+    "synchronize": events.RequestAction.UPDATED,
+    "synchronized": events.RequestAction.UPDATED,
 }
 
 
-def decode_webhook(kind: str, delivery: str, headers: Mapping[str, str], body: bytes, readers: Readers) -> Delivery:
+def decode_webhook(
+    kind: str, delivery: str, headers: Mapping[str, str], body: bytes, readers: Readers
+) -> events.Delivery:
     """A webhook of a kind; `delivery` is its id, the same when it is sent again. Raises GitopsError `event_invalid`."""
     check_match(_NAME, kind, "the header of the event")
     check_match(_ID, delivery, "the header of the delivery")
@@ -75,10 +66,10 @@ def decode_webhook(kind: str, delivery: str, headers: Mapping[str, str], body: b
         detail = f"the webhook sends {sent_as[:80]!r}: set its content type to application/json"
         raise GitopsError(Code.EVENT_INVALID, detail)
     data = event_object(body, MAX_EVENT)
-    return Delivery(delivery, _repository_of(data), _read(kind, data, readers))
+    return events.Delivery(delivery, _repository_of(data), _read(kind, data, readers))
 
 
-def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> Delivery:
+def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> events.Delivery:
     """The event file of a job, whose variables are `environ`; its id is that of the run and its attempt.
 
     The variables have GitHub's names on all of these forges. Raises GitopsError `event_invalid`.
@@ -94,35 +85,37 @@ def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> Del
     named = _repository_of(data)
     repository = check_match(REPOSITORY, environ.get("GITHUB_REPOSITORY") or named, "GITHUB_REPOSITORY")
     if named and named.lower() != repository.lower():
-        event: Event = IgnoredEvent("the event is of another repository than the job")
+        event: events.Event = events.IgnoredEvent("the event is of another repository than the job")
     else:
         event = _read(kind, data, readers)
-    return Delivery(check_match(_ID, run, "GITHUB_RUN_ID"), repository, event)
+    return events.Delivery(check_match(_ID, run, "GITHUB_RUN_ID"), repository, event)
 
 
-def request_event(data: JsonObject, target_field: str) -> Event:
+def request_event(data: JsonObject, target_field: str) -> events.Event:
     """Something happened to a change request; a new target is a change of `target_field`, a new title changes no plan."""
     request, action = data.part("pull_request"), data.text("action", 100)
     known = _REQUEST_ACTIONS.get(action)
     if action == "closed":
-        known = RequestAction.MERGED if request.flag("merged") else RequestAction.CLOSED
+        known = events.RequestAction.MERGED if request.flag("merged") else events.RequestAction.CLOSED
     if action == "edited" and data.has("changes") and data.part("changes").has(target_field):
-        known = RequestAction.UPDATED
+        known = events.RequestAction.UPDATED
     if known is None:
         return ignored_event("pull_request", data)
-    return RequestEvent(request.number("number"), known, request.part("head").commit("sha"))
+    return events.RequestEvent(request.number("number"), known, request.part("head").commit("sha"))
 
 
-def comment_event(data: JsonObject, account: Callable[[JsonObject], Account], body: str, *, on_request: bool) -> Event:
+def comment_event(
+    data: JsonObject, account: Callable[[JsonObject], Account], body: str, *, on_request: bool
+) -> events.Event:
     """A comment with a text; `on_request` says whether it is on a change request and not on an issue."""
     comment = data.part("comment")
     if data.text("action", 100) != "created":
         return ignored_event("issue_comment", data)
     if not on_request:
-        return IgnoredEvent("a comment on an issue, not on a change request")
+        return events.IgnoredEvent("a comment on an issue, not on a change request")
     if not comment.has("user"):
-        return IgnoredEvent("a comment of a deleted account")
-    return CommentEvent(
+        return events.IgnoredEvent("a comment of a deleted account")
+    return events.CommentEvent(
         number=data.part("issue").number("number"),
         comment=str(comment.number("id")),
         author=account(comment.part("user")),
@@ -131,20 +124,20 @@ def comment_event(data: JsonObject, account: Callable[[JsonObject], Account], bo
     )
 
 
-def run_event(data: JsonObject) -> Event:
+def run_event(data: JsonObject) -> events.Event:
     """A workflow has ended."""
     run = data.part("workflow_run")
     if data.text("action", 100) != "completed":
         return ignored_event("workflow_run", data)
     if run.text_or("event") not in _FROM_REQUESTS:
-        return IgnoredEvent("a workflow that no change request started")
-    return HeadEvent(run.commit("head_sha"))
+        return events.IgnoredEvent("a workflow that no change request started")
+    return events.HeadEvent(run.commit("head_sha"))
 
 
-def push_event(data: JsonObject, forge: str, account: Callable[[JsonObject], Account], pusher: str) -> Event:
+def push_event(data: JsonObject, forge: str, account: Callable[[JsonObject], Account], pusher: str) -> events.Event:
     """A ref moved; the field `pusher` holds the account that pushed, on a forge of that name."""
     by = data.optional(pusher)
-    return PushEvent(
+    return events.PushEvent(
         ref=ref_of(data, "ref"),
         old=data.commit("before"),
         new=ZERO if data.flag("deleted") else data.commit("after"),
@@ -152,7 +145,7 @@ def push_event(data: JsonObject, forge: str, account: Callable[[JsonObject], Acc
     )
 
 
-def manual_event(data: JsonObject, field: str = "inputs") -> Event:
+def manual_event(data: JsonObject, field: str = "inputs") -> events.Event:
     """A person started the job, with inputs by name, as texts, in a field; an input that is not one value is left out."""
     given = data.part(field).items() if data.has(field) else []
     if len(given) > _MAX_INPUTS:
@@ -165,12 +158,12 @@ def manual_event(data: JsonObject, field: str = "inputs") -> Event:
         if len(text) > _MAX_INPUT or not is_unicode(text):
             raise GitopsError(Code.EVENT_INVALID, f"an input is not a text of at most {_MAX_INPUT} characters")
         inputs.append((name, text))
-    return ManualEvent(tuple(inputs))
+    return events.ManualEvent(tuple(inputs))
 
 
 JOB_READERS: Readers = {
     "workflow_run": run_event,
-    "schedule": lambda _: TimerEvent(),
+    "schedule": lambda _: events.TimerEvent(),
     "workflow_dispatch": manual_event,
 }
 """How events are read that all of these forges have in the same form."""
@@ -188,14 +181,14 @@ def check_match(pattern: re.Pattern[str], text: str, what: str) -> str:
     return text
 
 
-def ignored_event(kind: str, data: JsonObject) -> IgnoredEvent:
+def ignored_event(kind: str, data: JsonObject) -> events.IgnoredEvent:
     """An action that the bot does nothing about."""
-    return IgnoredEvent(f"{kind} that was {data.line('action', 40)}: nothing to do")
+    return events.IgnoredEvent(f"{kind} that was {data.line('action', 40)}: nothing to do")
 
 
-def _read(kind: str, data: JsonObject, readers: Readers) -> Event:
+def _read(kind: str, data: JsonObject, readers: Readers) -> events.Event:
     reader = readers.get(kind)
-    return IgnoredEvent(f"{kind} events are ignored") if reader is None else reader(data)
+    return events.IgnoredEvent(f"{kind} events are ignored") if reader is None else reader(data)
 
 
 def _repository_of(data: JsonObject) -> str:

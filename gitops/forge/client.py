@@ -34,8 +34,6 @@ from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.web import WebAnswer, WebRequest
 
-__all__ = ["Pace", "Service", "Traffic", "WebClient", "forge_service"]
-
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _LIMITED = frozenset({403, 429})
 _MOVED = frozenset({301, 302, 303, 307, 308})
@@ -309,7 +307,6 @@ class Pace:
     """The writes of the last minute. Pure: the time is an argument."""
 
     def __init__(self, writes_a_minute: int) -> None:
-        """Nothing is written yet."""
         self._sent: deque[datetime] = deque(maxlen=writes_a_minute)
 
     def wait(self, now: datetime) -> float:

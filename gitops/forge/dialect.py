@@ -15,22 +15,8 @@ from typing import Any, ClassVar, NoReturn
 
 from gitops.core.codes import Code
 from gitops.core.errors import BugError, UsageError
-from gitops.forge.json_object import JsonObject, answer_object
-from gitops.forge.port import (
-    Account,
-    ChangeRequest,
-    CheckStatus,
-    Comment,
-    Features,
-    Issue,
-    Permission,
-    Reaction,
-    RequestState,
-    Review,
-)
-from gitops.forge.web import WebAnswer, WebRequest, linked_page
-
-__all__ = ["GONE", "HEADS", "MAX_BODY", "Dialect", "full_id"]
+from gitops.forge import port
+from gitops.forge.web import JsonObject, WebAnswer, WebRequest, answer_object, linked_page
 
 HEADS = "refs/heads/"
 GONE = frozenset({404})
@@ -47,7 +33,7 @@ class Dialect(ABC):
     request says that it does not exist, 404 of a list says that the list is empty.
     """
 
-    features: Features
+    features: port.Features
     root: str = ""
     """Where the paths of the repository begin."""
     headers: ClassVar[Mapping[str, str]] = {}
@@ -76,7 +62,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def list_requests(
-        self, state: RequestState | None = None, target: str | None = None, source: str | None = None
+        self, state: port.RequestState | None = None, target: str | None = None, source: str | None = None
     ) -> WebRequest:
         """Change requests of a state and of branches. A forge may give more of them: the reader selects again."""
 
@@ -116,11 +102,11 @@ class Dialect(ABC):
         """The reactions of all accounts to a comment; 404 is quiet. Feature `reactions`."""
         self._lacks("reactions", number, comment)
 
-    def get_permission(self, account: Account) -> WebRequest | None:
+    def get_permission(self, account: port.Account) -> WebRequest | None:
         """What an account may do, or None for an account that this forge cannot have; 404 is quiet. Feature `permissions`."""
         self._lacks("permissions", account)
 
-    def list_issues(self, author: Account) -> WebRequest:
+    def list_issues(self, author: port.Account) -> WebRequest:
         """Open issues of an author. Feature `issues`."""
         self._lacks("issues", author)
 
@@ -139,7 +125,7 @@ class Dialect(ABC):
         """Remove a comment; 404 is quiet."""
 
     @abstractmethod
-    def set_status(self, status: CheckStatus) -> WebRequest:
+    def set_status(self, status: port.CheckStatus) -> WebRequest:
         """Set the status of a commit in a context."""
 
     @abstractmethod
@@ -155,7 +141,7 @@ class Dialect(ABC):
         """Close a change request."""
         return self._send(self.change_method, f"{self.requests_path}/{number}", self.closing)
 
-    def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:
+    def react(self, number: int, comment: str, reaction: port.Reaction) -> WebRequest:
         """React to a comment; the same reaction twice is one. Feature `reactions`."""
         self._lacks("reactions", number, comment, reaction)
 
@@ -179,11 +165,11 @@ class Dialect(ABC):
     # Answers
 
     @abstractmethod
-    def read_account(self, data: JsonObject, /) -> Account:
+    def read_account(self, data: JsonObject, /) -> port.Account:
         """An account."""
 
     @abstractmethod
-    def read_request(self, data: JsonObject, /) -> ChangeRequest:
+    def read_request(self, data: JsonObject, /) -> port.ChangeRequest:
         """A change request, from a list or alone."""
 
     @abstractmethod
@@ -191,14 +177,14 @@ class Dialect(ABC):
         """The paths of one changed file: its own, and the one it had before."""
 
     @abstractmethod
-    def read_comment(self, data: JsonObject, /) -> Comment | None:
+    def read_comment(self, data: JsonObject, /) -> port.Comment | None:
         """A comment without its marker; None for a line that the forge wrote itself."""
 
     @abstractmethod
-    def read_status(self, data: JsonObject, commit: str, /) -> CheckStatus:
+    def read_status(self, data: JsonObject, commit: str, /) -> port.CheckStatus:
         """A status of a commit."""
 
-    def read_viewer(self, answer: WebAnswer, /) -> Account:
+    def read_viewer(self, answer: WebAnswer, /) -> port.Account:
         """Whose token it is."""
         return self.read_account(answer_object(answer.body, "the account"))
 
@@ -206,19 +192,19 @@ class Dialect(ABC):
         """The text of a change request or an issue."""
         return data.text_or(self.text_field, most=MAX_BODY)
 
-    def read_review(self, data: JsonObject, /) -> Review | None:
+    def read_review(self, data: JsonObject, /) -> port.Review | None:
         """A review; None for one that is not given yet, or whose account was deleted. Feature `reviews`."""
         self._lacks("reviews", data)
 
-    def read_reaction(self, data: JsonObject, /) -> tuple[str, Reaction | None]:
+    def read_reaction(self, data: JsonObject, /) -> tuple[str, port.Reaction | None]:
         """The id of an account, and its reaction; None for one that the bot never gives. Feature `reactions`."""
         self._lacks("reactions", data)
 
-    def read_permission(self, data: JsonObject, account: Account, now: datetime, /) -> Permission:
+    def read_permission(self, data: JsonObject, account: port.Account, now: datetime, /) -> port.Permission:
         """What an account may do at a time; NONE if the answer is about another account. Feature `permissions`."""
         self._lacks("permissions", data, account, now)
 
-    def read_issue(self, data: JsonObject, /) -> Issue | None:
+    def read_issue(self, data: JsonObject, /) -> port.Issue | None:
         """An issue; None for a change request or a closed issue in the list. Feature `issues`."""
         self._lacks("issues", data)
 

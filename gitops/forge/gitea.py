@@ -23,12 +23,9 @@ from gitops.forge import actions
 from gitops.forge.dialect import GONE, HEADS
 from gitops.forge.events import Delivery, Event, ReviewEvent
 from gitops.forge.hosted import HostedForge
-from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import UNPROTECTED, Account, BranchRules, Features, Permission, RequestState
 from gitops.forge.pulls_api import PullsDialect, segment
-from gitops.forge.web import WebAnswer, WebRequest, WebSender
-
-__all__ = ["GiteaDialect", "GiteaForge", "check_signature", "decode", "decode_file"]
+from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answer_object
 
 _OK = 200
 _NOT_FOUND = 404

@@ -20,33 +20,13 @@ from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import RemoteError
-from gitops.forge import actions
+from gitops.forge import actions, port
 from gitops.forge.dialect import GONE
 from gitops.forge.events import Delivery, Event, QueueEvent, ReviewEvent
 from gitops.forge.hosted import HostedForge, no_request
-from gitops.forge.json_object import JsonObject, answer_object
-from gitops.forge.port import (
-    UNPROTECTED,
-    Account,
-    Annotation,
-    BranchRules,
-    ChangeRequest,
-    CheckState,
-    CheckStatus,
-    CommitCheck,
-    Deployment,
-    DeploymentState,
-    Features,
-    MergedRequests,
-    Push,
-    RequestState,
-    ReviewDecision,
-)
 from gitops.forge.pulls_api import PullsDialect, repository_path, segment
 from gitops.forge.text import cut, cut_markdown
-from gitops.forge.web import WebAnswer, WebRequest, WebSender, read_list
-
-__all__ = ["MAX_FILES", "GitHubDialect", "GitHubForge", "check_signature", "decode", "decode_file", "graphql_data"]
+from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answer_object, read_list
 
 MAX_FILES = 3000
 """Files of one request that GitHub lists at most: https://docs.github.com/en/rest/pulls/pulls#list-pull-requests-files"""
@@ -73,11 +53,15 @@ _MAX_MESSAGE = 16_000
 _MAX_TITLE = 255
 
 _LEVELS = {Severity.ERROR: "failure", Severity.WARNING: "warning"}
-_CONCLUSIONS = {CheckState.SUCCESS: "success", CheckState.FAILURE: "failure", CheckState.ERROR: "failure"}
+_CONCLUSIONS = {
+    port.CheckState.SUCCESS: "success",
+    port.CheckState.FAILURE: "failure",
+    port.CheckState.ERROR: "failure",
+}
 _DEPLOYMENT_STATES = {
-    DeploymentState.RUNNING: "in_progress",
-    DeploymentState.SUCCESS: "success",
-    DeploymentState.FAILURE: "failure",
+    port.DeploymentState.RUNNING: "in_progress",
+    port.DeploymentState.SUCCESS: "success",
+    port.DeploymentState.FAILURE: "failure",
 }
 
 
@@ -85,7 +69,7 @@ class GitHubDialect(PullsDialect):
     """One repository on GitHub."""
 
     forge = "github"
-    features = Features(
+    features = port.Features(
         reviews=True,
         review_decisions=True,
         checks=True,
@@ -141,10 +125,10 @@ class GitHubDialect(PullsDialect):
     # Requests
 
     def list_requests(
-        self, state: RequestState | None = None, target: str | None = None, source: str | None = None
+        self, state: port.RequestState | None = None, target: str | None = None, source: str | None = None
     ) -> WebRequest:
         """Change requests; GitHub looks for `source` among the branches of this repository only."""
-        kind = {None: "all", RequestState.OPEN: "open"}.get(state, "closed")
+        kind = {None: "all", port.RequestState.OPEN: "open"}.get(state, "closed")
         query = [("state", kind), ("sort", "created"), ("direction", "asc")]
         if target is not None:
             query.append(("base", target))
@@ -174,7 +158,7 @@ class GitHubDialect(PullsDialect):
 
     # Checks, deployments, issues
 
-    def check(self, check: CommitCheck) -> tuple[WebRequest, tuple[Mapping[str, Any], ...]]:
+    def check(self, check: port.CommitCheck) -> tuple[WebRequest, tuple[Mapping[str, Any], ...]]:
         """The request that writes a check, and the outputs that `add_to_check` adds to it.
 
         A newer check of the same name replaces the one before. The conclusion is in the first request, so that it counts even if
@@ -190,7 +174,7 @@ class GitHubDialect(PullsDialect):
             {**output, "annotations": found[start : start + at_once]} for start in range(0, len(found) or 1, at_once)
         )
         form: dict[str, Any] = {"name": check.name, "head_sha": check.commit, "output": first}
-        if check.state is CheckState.PENDING:
+        if check.state is port.CheckState.PENDING:
             form |= {"status": "in_progress"}
         else:
             form |= {"status": "completed", "conclusion": _CONCLUSIONS[check.state]}
@@ -200,12 +184,12 @@ class GitHubDialect(PullsDialect):
         """Add annotations to a check. GitHub appends them: sent twice, they would be there twice."""
         return self._send("PATCH", f"/check-runs/{check}", {"output": output}, repeatable=False)
 
-    def deployments(self, deployment: Deployment) -> WebRequest:
+    def deployments(self, deployment: port.Deployment) -> WebRequest:
         """The bot's deployments of a commit to an environment, newest first."""
         query = (("sha", deployment.commit), ("environment", deployment.environment), ("task", _TASK))
         return self._list("/deployments", *query)
 
-    def open_deployment(self, deployment: Deployment) -> WebRequest:
+    def open_deployment(self, deployment: port.Deployment) -> WebRequest:
         """A new deployment; GitHub does not merge branches or wait for checks."""
         form = {
             "ref": deployment.commit,
@@ -217,7 +201,7 @@ class GitHubDialect(PullsDialect):
         }
         return self._send("POST", "/deployments", form)
 
-    def set_deployment(self, identifier: int, deployment: Deployment) -> WebRequest:
+    def set_deployment(self, identifier: int, deployment: port.Deployment) -> WebRequest:
         """The state of a deployment; earlier ones in its environment become inactive when it succeeds."""
         form: dict[str, Any] = {
             "state": _DEPLOYMENT_STATES[deployment.state],
@@ -228,7 +212,7 @@ class GitHubDialect(PullsDialect):
             form["log_url"] = deployment.url
         return self._send("POST", f"/deployments/{identifier}/statuses", form, repeatable=True)
 
-    def list_issues(self, author: Account) -> WebRequest:
+    def list_issues(self, author: port.Account) -> WebRequest:
         """Open issues that an account wrote, oldest first."""
         return self._list("/issues", ("state", "open"), ("creator", author.login), ("direction", "asc"))
 
@@ -250,17 +234,17 @@ class GitHubDialect(PullsDialect):
     # Answers
 
     @staticmethod
-    def read_account(data: JsonObject, /) -> Account:
+    def read_account(data: JsonObject, /) -> port.Account:
         """An account."""
-        return Account(str(data.number("id")), data.text("login", 100), data.text_or("type") == "Bot")
+        return port.Account(str(data.number("id")), data.text("login", 100), data.text_or("type") == "Bot")
 
-    def read_viewer(self, answer: WebAnswer, /) -> Account:
+    def read_viewer(self, answer: WebAnswer, /) -> port.Account:
         """Whose token it is. Raises RemoteError `forge_refused` for what GraphQL refuses, and for a token without an account."""
         data = graphql_data(answer).part("viewer")
         login = data.text("login", 100)
         if not data.has("databaseId"):
             raise RemoteError(Code.FORGE_REFUSED, f"GitHub does not say which account {login} is")
-        return Account(str(data.number("databaseId")), login, login.endswith("[bot]"))
+        return port.Account(str(data.number("databaseId")), login, login.endswith("[bot]"))
 
 
 def graphql_data(answer: WebAnswer) -> JsonObject:
@@ -283,7 +267,7 @@ def _graphql(document: str, **variables: Any) -> WebRequest:
     return WebRequest("POST", "/graphql", body={"query": document, "variables": variables}, headers=_HEADERS)
 
 
-def _annotation(annotation: Annotation) -> dict[str, Any]:
+def _annotation(annotation: port.Annotation) -> dict[str, Any]:
     start = max(1, annotation.line)
     form: dict[str, Any] = {
         "path": annotation.path,
@@ -316,9 +300,9 @@ _OK = 200
 _NOT_PROTECTED = "Branch not protected"
 _SWITCHES = ("allow_force_pushes", "allow_deletions")
 _DECISIONS = {
-    "APPROVED": ReviewDecision.APPROVED,
-    "CHANGES_REQUESTED": ReviewDecision.CHANGES_REQUESTED,
-    "REVIEW_REQUIRED": ReviewDecision.REQUIRED,
+    "APPROVED": port.ReviewDecision.APPROVED,
+    "CHANGES_REQUESTED": port.ReviewDecision.CHANGES_REQUESTED,
+    "REVIEW_REQUIRED": port.ReviewDecision.REQUIRED,
 }
 
 
@@ -332,7 +316,7 @@ class GitHubForge(HostedForge):
         # Labels as they were last read, so that labels that are right already cost no request.
         self._labels: dict[int, frozenset[str]] = {}
 
-    def me(self) -> Account:
+    def me(self) -> port.Account:
         """The account of the bot's token. Raises as every forge does; a refusal of GraphQL if REST refuses to say it as well."""
         try:
             return super().me()
@@ -346,15 +330,15 @@ class GitHubForge(HostedForge):
                 return self._me
             raise
 
-    def pushes(self, branch: str, project: str = "") -> Iterator[Push]:
+    def pushes(self, branch: str, project: str = "") -> Iterator[port.Push]:
         """The moves of a branch, newest first, at most 300; none of a repository that does not exist or cannot be seen."""
         for move in read_list(self._sender, self._api.activities(branch, project), most=_MOST_PUSHES):
             # A merge, and any other move, is a push by the account that did it.
             actor = move.optional("actor")
             pusher = "" if actor is None else f"github:{self._api.read_account(actor).id}"
-            yield Push(old=move.commit("before"), new=move.commit("after"), pusher=pusher)
+            yield port.Push(old=move.commit("before"), new=move.commit("after"), pusher=pusher)
 
-    def merged_by(self, commits: Sequence[str]) -> MergedRequests:
+    def merged_by(self, commits: Sequence[str]) -> port.MergedRequests:
         """The requests that any of these commits brought in.
 
         A commit that GitHub lists as a merge, without saying of which request, is asked for again for three quarters of a minute.
@@ -375,7 +359,7 @@ class GitHubForge(HostedForge):
         detail = f"GitHub does not say yet which change request commit {min(pending)[:12]} merged"
         raise RemoteError(Code.PUSHERS_PENDING, detail, retryable=True)
 
-    def set_status(self, status: CheckStatus) -> None:
+    def set_status(self, status: port.CheckStatus) -> None:
         """Set the status of a commit in a context; GitHub does not know a new head of a fork for some seconds."""
         for pause in (*_COMMIT_PAUSES_S, None):
             try:
@@ -397,7 +381,7 @@ class GitHubForge(HostedForge):
             raise RemoteError(Code.FORGE_LIMIT, detail)
         return self._paths(entries)
 
-    def review_decision(self, number: int) -> ReviewDecision:
+    def review_decision(self, number: int) -> port.ReviewDecision:
         """What the rules of the target branch decide, code owners included. Raises GitopsError `request_not_found`."""
         try:
             data = graphql_data(self._sender.send(self._api.review_decision(number)))
@@ -406,16 +390,16 @@ class GitHubForge(HostedForge):
                 raise no_request(number) from error
             raise
         said = data.part("repository").part("pullRequest").text_or("reviewDecision")
-        return _DECISIONS.get(said, ReviewDecision.UNKNOWN)
+        return _DECISIONS.get(said, port.ReviewDecision.UNKNOWN)
 
-    def branch_rules(self, branch: str) -> BranchRules:
+    def branch_rules(self, branch: str) -> port.BranchRules:
         """What rulesets enforce on a branch (short name), and its older protection as far as the token may see it."""
         by_type: dict[str, list[JsonObject]] = {}
         for rule in self._list(self._api.rules(branch)):
             by_type.setdefault(rule.text("type"), []).append(rule)
         return branch_rules(by_type, self._sender.send(self._api.protection(branch)))
 
-    def set_check(self, check: CommitCheck) -> None:
+    def set_check(self, check: port.CommitCheck) -> None:
         """Write the check of a commit with this name; the newest of a name counts. Only tokens of apps and jobs may."""
         first, others = self._api.check(check)
         answer = self._sender.send(first)
@@ -441,7 +425,7 @@ class GitHubForge(HostedForge):
             self._sender.send(self._api.add_labels(number, missing))
         self._labels[number] = frozenset((has | {m.lower() for m in missing}) - {e.lower() for e in extra})
 
-    def record_deployment(self, deployment: Deployment) -> None:
+    def record_deployment(self, deployment: port.Deployment) -> None:
         """Record the state of a deployment, in the bot's one deployment of that commit to that environment."""
 
         def find() -> int | None:
@@ -458,13 +442,13 @@ class GitHubForge(HostedForge):
         identifier = find() or self._create(self._api.open_deployment(deployment), find, read)
         self._sender.send(self._api.set_deployment(identifier, deployment))
 
-    def _read_request(self, found: JsonObject) -> ChangeRequest:
+    def _read_request(self, found: JsonObject) -> port.ChangeRequest:
         request = self._api.read_request(found)
         self._labels[request.number] = frozenset(request.labels)
         return request
 
 
-def branch_rules(by_type: Mapping[str, Sequence[JsonObject]], protection: WebAnswer) -> BranchRules:
+def branch_rules(by_type: Mapping[str, Sequence[JsonObject]], protection: WebAnswer) -> port.BranchRules:
     """What rulesets, as rules by their type, and the older protection enforce together.
 
     The older protection is unknown where the token may not read it.
@@ -477,7 +461,7 @@ def branch_rules(by_type: Mapping[str, Sequence[JsonObject]], protection: WebAns
         for check in rule.part("parameters").parts("required_status_checks")
     }
     old = _older_rules(protection)
-    return BranchRules(
+    return port.BranchRules(
         protected=True if by_type else old.protected,
         request_needed=True if "pull_request" in by_type else old.request_needed,
         force_push=False if "non_fast_forward" in by_type else old.force_push,
@@ -491,13 +475,13 @@ def branch_rules(by_type: Mapping[str, Sequence[JsonObject]], protection: WebAns
     )
 
 
-def _older_rules(answer: WebAnswer) -> BranchRules:
+def _older_rules(answer: WebAnswer) -> port.BranchRules:
     """What the older protection enforces."""
     data = answer_object(answer.body, "the protection") if isinstance(answer.body, dict) else None
     if data is not None and answer.status == _NOT_FOUND and data.text_or("message") == _NOT_PROTECTED:
-        return UNPROTECTED
+        return port.UNPROTECTED
     if data is None or answer.status != _OK:
-        return BranchRules(notes=("branch protection cannot be read with this token; rules of rulesets can",))
+        return port.BranchRules(notes=("branch protection cannot be read with this token; rules of rulesets can",))
     enabled = {name: data.has(name) and data.part(name).flag("enabled") for name in _SWITCHES}
     checks, restricted = data.optional("required_status_checks"), data.optional("restrictions")
     contexts = [] if checks is None else [text for text in checks.values("contexts") if isinstance(text, str)]
@@ -506,7 +490,7 @@ def _older_rules(answer: WebAnswer) -> BranchRules:
         users = [user.text("login", 100) for user in restricted.parts("users")]
         groups = [group.text("slug") for kind in ("teams", "apps") for group in restricted.parts(kind)]
         pushers = tuple(sorted([*users, *groups]))
-    return BranchRules(
+    return port.BranchRules(
         protected=True,
         request_needed=data.has("required_pull_request_reviews"),
         force_push=enabled["allow_force_pushes"],

@@ -35,7 +35,6 @@ from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.forge.dialect import HEADS, Dialect
-from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     Account,
     BranchRules,
@@ -55,9 +54,7 @@ from gitops.forge.port import (
     ReviewDecision,
 )
 from gitops.forge.text import MAX_TEXT, cut, first_line_marker, has_marker, same_text, with_marker
-from gitops.forge.web import WebAnswer, WebRequest, WebSender, read_list
-
-__all__ = ["HostedForge", "no_request"]
+from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answer_object, read_list
 
 T = TypeVar("T")
 

@@ -24,8 +24,6 @@ from gitops.forge.port import ChangeRequest, RequestState
 from gitops.forge.refs.records import head_ref
 from gitops.git.port import GitRemote, GitStore, MergeResult, NewCommit, Person, RefUpdate
 
-__all__ = ["MergeMethod", "check_head", "merge_request"]
-
 
 class MergeMethod(StrEnum):
     """A merge commit, one commit for all, or each commit again on top of the target."""

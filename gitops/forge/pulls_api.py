@@ -15,53 +15,38 @@ from urllib.parse import quote
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
+from gitops.forge import port
 from gitops.forge.actions import REPOSITORY
 from gitops.forge.dialect import GONE, HEADS, MAX_BODY, Dialect
-from gitops.forge.json_object import JsonObject
-from gitops.forge.port import (
-    Account,
-    ChangeRequest,
-    CheckState,
-    CheckStatus,
-    Comment,
-    Issue,
-    Permission,
-    Reaction,
-    RequestState,
-    Review,
-    ReviewState,
-)
 from gitops.forge.text import cut
-from gitops.forge.web import WebRequest
-
-__all__ = ["PullsDialect", "repository_path", "segment"]
+from gitops.forge.web import JsonObject, WebRequest
 
 _NO_COMMIT = frozenset({400, 404, 422})
-_GHOST = Account("", "ghost")
+_GHOST = port.Account("", "ghost")
 """The author of what a deleted account wrote.
 
 https://docs.github.com/en/account-and-profile/reference/deleting-your-personal-account
 """
 _MAX_PATH = 4096
 # Gitea's are the default of its setting `REACTIONS`: https://docs.gitea.com/administration/config-cheat-sheet
-_REACTIONS = {Reaction.SEEN: "eyes", Reaction.DONE: "+1", Reaction.REFUSED: "-1"}
+_REACTIONS = {port.Reaction.SEEN: "eyes", port.Reaction.DONE: "+1", port.Reaction.REFUSED: "-1"}
 # What GitHub and Gitea call the same; any other review that is given is a comment.
 _REVIEWS = {
-    "APPROVED": ReviewState.APPROVED,
-    "CHANGES_REQUESTED": ReviewState.CHANGES_REQUESTED,
-    "REQUEST_CHANGES": ReviewState.CHANGES_REQUESTED,
-    "DISMISSED": ReviewState.DISMISSED,
+    "APPROVED": port.ReviewState.APPROVED,
+    "CHANGES_REQUESTED": port.ReviewState.CHANGES_REQUESTED,
+    "REQUEST_CHANGES": port.ReviewState.CHANGES_REQUESTED,
+    "DISMISSED": port.ReviewState.DISMISSED,
 }
 # Reviews that are not submitted, and requests for a review.
 _NOT_GIVEN = frozenset({"PENDING", "REQUEST_REVIEW", ""})
 # Roles of a repository; and the coarser values of `permission`, which stand for custom roles.
 _ROLES = {
-    "admin": Permission.ADMIN,
-    "maintain": Permission.MAINTAIN,
-    "write": Permission.WRITE,
-    "triage": Permission.READ,
-    "read": Permission.READ,
-    "none": Permission.NONE,
+    "admin": port.Permission.ADMIN,
+    "maintain": port.Permission.MAINTAIN,
+    "write": port.Permission.WRITE,
+    "triage": port.Permission.READ,
+    "read": port.Permission.READ,
+    "none": port.Permission.NONE,
 }
 
 
@@ -70,7 +55,7 @@ class PullsDialect(Dialect):
 
     forge: ClassVar[str]
     """The name of the forge in the identity of an account, `<forge>:<id>`."""
-    roles: ClassVar[Mapping[str, Permission]] = _ROLES
+    roles: ClassVar[Mapping[str, port.Permission]] = _ROLES
     requests_path = "/pulls"
     statuses_within = "statuses"
     longest_description: int = 255
@@ -111,7 +96,7 @@ class PullsDialect(Dialect):
         """Remove a comment, which may be gone."""
         return self._send("DELETE", f"/issues/comments/{comment}", quiet=GONE)
 
-    def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:  # noqa: ARG002 - its id is enough
+    def react(self, number: int, comment: str, reaction: port.Reaction) -> WebRequest:  # noqa: ARG002 - its id is enough
         """A reaction to a comment; the same one again changes nothing."""
         return self._send(
             "POST", f"/issues/comments/{comment}/reactions", {"content": _REACTIONS[reaction]}, repeatable=True
@@ -139,7 +124,7 @@ class PullsDialect(Dialect):
         """The newest status of each context of a commit."""
         return self._list(f"/commits/{segment(commit)}/status", quiet=_NO_COMMIT)
 
-    def set_status(self, status: CheckStatus) -> WebRequest:
+    def set_status(self, status: port.CheckStatus) -> WebRequest:
         """Set a status. The newest one of a context counts, so that sending it twice does no harm."""
         form = {
             "state": status.state.value,
@@ -148,29 +133,29 @@ class PullsDialect(Dialect):
         }
         return self._send("POST", f"/statuses/{segment(status.commit)}", form, repeatable=True)
 
-    def get_permission(self, account: Account) -> WebRequest:
+    def get_permission(self, account: port.Account) -> WebRequest:
         """What an account may do. On Gitea, only tokens of administrators of the repository may ask."""
         return self._get(f"/collaborators/{segment(account.login)}/permission", quiet=GONE)
 
     # Answers
 
-    def read_request(self, data: JsonObject, /) -> ChangeRequest:
+    def read_request(self, data: JsonObject, /) -> port.ChangeRequest:
         """A change request, from a list or by itself. Only its author is known of those who pushed."""
         base, head = data.part("base"), data.part("head")
         number, user = data.number("number"), data.optional("user")
         author = None if user is None else self.read_account(user)
         # The lists of GitHub have only the time.
         merged = data.flag("merged") if data.has("merged") else data.has("merged_at")
-        state = RequestState.OPEN if data.text("state") == "open" else RequestState.CLOSED
+        state = port.RequestState.OPEN if data.text("state") == "open" else port.RequestState.CLOSED
         # The repository of a fork may have been deleted since.
         fork = not head.has("repo") or _repository(head.part("repo")) != _repository(base.part("repo"))
-        return ChangeRequest(
+        return port.ChangeRequest(
             number=number,
             title=data.line("title", self.longest_title),
             source=self._source(head),
             target=HEADS + base.text("ref"),
             head=head.commit("sha"),
-            state=RequestState.MERGED if merged else state,
+            state=port.RequestState.MERGED if merged else state,
             opened_at=data.moment("created_at"),
             pushers=() if author is None else (f"{self.forge}:{author.id}",),
             merged_as=data.commit_or("merge_commit_sha") if merged else None,
@@ -182,25 +167,27 @@ class PullsDialect(Dialect):
             labels=tuple(label.text("name") for label in data.parts("labels")),
         )
 
-    def read_review(self, data: JsonObject, /) -> Review | None:
+    def read_review(self, data: JsonObject, /) -> port.Review | None:
         """A review; None for one that is not submitted, or whose account was deleted."""
         user, state = data.optional("user"), data.text_or("state")
         if user is None or state in _NOT_GIVEN:
             return None
-        known = ReviewState.DISMISSED if data.flag("dismissed") else _REVIEWS.get(state, ReviewState.COMMENTED)
+        known = (
+            port.ReviewState.DISMISSED if data.flag("dismissed") else _REVIEWS.get(state, port.ReviewState.COMMENTED)
+        )
         # Comments outside of a review are on no commit.
         commit = data.commit("commit_id") if data.text_or("commit_id") else ""
-        return Review(str(data.number("id")), self.read_account(user), known, commit, data.moment("submitted_at"))
+        return port.Review(str(data.number("id")), self.read_account(user), known, commit, data.moment("submitted_at"))
 
-    def read_status(self, data: JsonObject, commit: str, /) -> CheckStatus:
+    def read_status(self, data: JsonObject, commit: str, /) -> port.CheckStatus:
         """A status of a commit; a state that only the forge knows is an error. The field is `status` on Gitea."""
         said = data.text("status" if data.has("status") else "state")
-        state = CheckState(said) if said in set(CheckState) else CheckState.ERROR
-        return CheckStatus(
+        state = port.CheckState(said) if said in set(port.CheckState) else port.CheckState.ERROR
+        return port.CheckStatus(
             commit, data.text("context"), state, data.line("description", 1024), data.moment("updated_at")
         )
 
-    def read_permission(self, data: JsonObject, account: Account, now: datetime, /) -> Permission:  # noqa: ARG002 - it has no end
+    def read_permission(self, data: JsonObject, account: port.Account, now: datetime, /) -> port.Permission:  # noqa: ARG002 - it has no end
         """What an account may do; NONE if the answer is about another account, as after a login was reused.
 
         Raises RemoteError `forge_refused` for words that are not known here: what they permit is not known either.
@@ -208,7 +195,7 @@ class PullsDialect(Dialect):
         """
         user = data.optional("user")
         if user is None or self.read_account(user).id != account.id:
-            return Permission.NONE
+            return port.Permission.NONE
         said = [data.text_or("role_name"), data.text_or("permission")]
         known = [self.roles[word] for word in said if word in self.roles]
         if not known:
@@ -222,7 +209,7 @@ class PullsDialect(Dialect):
         before = data.text_or("previous_filename", most=_MAX_PATH)
         return (data.text("filename", _MAX_PATH), *((before,) if before else ()))
 
-    def read_comment(self, data: JsonObject, /) -> Comment:
+    def read_comment(self, data: JsonObject, /) -> port.Comment:
         """A comment. A reaction to it does not change `updated_at`, another text does.
 
         https://docs.github.com/en/rest/issues/comments and https://docs.gitea.com/api/
@@ -230,19 +217,19 @@ class PullsDialect(Dialect):
         author, body = self._author(data), data.text_or("body", most=MAX_BODY)
         at, identifier = data.moment("created_at"), str(data.number("id"))
         edited = not data.same_moment("created_at", "updated_at")
-        return Comment(author.login, body, at, None, identifier, author.id, edited)
+        return port.Comment(author.login, body, at, None, identifier, author.id, edited)
 
-    def read_reaction(self, data: JsonObject, /) -> tuple[str, Reaction | None]:
+    def read_reaction(self, data: JsonObject, /) -> tuple[str, port.Reaction | None]:
         """Whose reaction it is, and which."""
         content = data.text("content")
         return self._author(data).id, next((each for each, name in _REACTIONS.items() if name == content), None)
 
-    def read_issue(self, data: JsonObject, /) -> Issue | None:
+    def read_issue(self, data: JsonObject, /) -> port.Issue | None:
         """An open issue; a change request is one, too, and left out."""
         if data.has("pull_request") or data.text("state") != "open":
             return None
         title, body = data.line("title", self.longest_title), self.read_text(data)
-        return Issue(data.number("number"), self._author(data).id, title, body, data.text_or("html_url"))
+        return port.Issue(data.number("number"), self._author(data).id, title, body, data.text_or("html_url"))
 
     # Inside
 
@@ -250,7 +237,7 @@ class PullsDialect(Dialect):
         """The branch of a request."""
         return HEADS + head.text("ref")
 
-    def _author(self, data: JsonObject) -> Account:
+    def _author(self, data: JsonObject) -> port.Account:
         user = data.optional("user")
         return _GHOST if user is None else self.read_account(user)
 

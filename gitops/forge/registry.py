@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from gitops.forge.port import Forge
     from gitops.forge.web import WebSender
 
-__all__ = ["FORGES", "ForgeCode", "ForgeRow"]
-
 
 class ForgeCode(NamedTuple):
     """What speaks to one kind of forge."""

@@ -25,8 +25,6 @@ from gitops.git.objects import is_below
 from gitops.git.port import GitRemote, RefUpdate
 from gitops.git.repository import GitRepository
 
-__all__ = ["OWN_BRANCHES", "CachedRemote"]
-
 OWN_BRANCHES = "refs/heads/gitops"
 _BRANCHES, _LOCKS, _PLANS = "refs/heads/", "refs/heads/gitops/locks", "refs/gitops/plans/"
 # Any person may push branches below those of the bot; more than this are fetched by those who need them.

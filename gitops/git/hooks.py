@@ -34,21 +34,6 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.git.command import GitProgram
 from gitops.git.repository import GitRepository
 
-__all__ = [
-    "HookKind",
-    "HookState",
-    "erase_hooks",
-    "expected_hooks",
-    "hidden_hooks",
-    "hook_states",
-    "hooks_folder",
-    "install_hooks",
-    "installed_hooks",
-    "remove_hooks",
-    "stale_hooks",
-    "write_hooks",
-]
-
 HookKind = Literal["client", "server"]
 
 

@@ -17,8 +17,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.git.port import ZERO, Commit, EntryType, NewCommit, Person, RefUpdate
 
-__all__ = []
-
 _HEX40 = re.compile(r"[0-9a-f]{40}")
 _HEADER = re.compile(rb"([A-Za-z0-9-]+) (.*)", re.DOTALL)
 _PERSON = re.compile(rb"([^<>\n\0]*) <([^<>\n\0]*)> ([0-9]{1,18}) ([+-][0-9]{4})")

@@ -301,7 +301,6 @@ class SelfRemote:
     """Implements GitRemote for a program that runs where the repository is: in a server hook, or on one machine."""
 
     def __init__(self, repository: GitRepository) -> None:
-        """`repository` is both sides."""
         self._repository = repository
 
     @property

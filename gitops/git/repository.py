@@ -63,8 +63,6 @@ from gitops.git.trees import (
     merged_index,
 )
 
-__all__ = ["LooseObjectGuard", "object_folders"]
-
 _KINDS = {"commit": ObjectType.COMMIT, "tree": ObjectType.TREE, "blob": ObjectType.BLOB, "tag": ObjectType.TAG}
 _OUTSIDE = (ConfigLevel.PROGRAMDATA, ConfigLevel.SYSTEM, ConfigLevel.XDG, ConfigLevel.GLOBAL)
 _MAX_TAGS = 8
@@ -89,8 +87,8 @@ class GitRepository:
         self._environ = environ
         self._quarantine = quarantine
         self._local = threading.local()
-        self._git_dir = self._repo.path
-        self._git = GitProgram(self._git_dir, environ=environ, quarantine=quarantine)
+        self.git_dir = self._repo.path
+        self._git = GitProgram(self.git_dir, environ=environ, quarantine=quarantine)
         self._settings: dict[str, str] | None = None
         grafts = self.common_dir / "info" / "grafts"
         if grafts.is_file() and grafts.stat().st_size:
@@ -104,11 +102,6 @@ class GitRepository:
         if found is None:
             raise UsageError(Code.NOT_A_REPOSITORY, f"{start} is not inside a git repository")
         return cls(found, environ=environ)
-
-    @property
-    def git_dir(self) -> str:
-        """The `.git` folder, or the bare repository."""
-        return self._git_dir
 
     @property
     def work_tree(self) -> str | None:
@@ -140,7 +133,7 @@ class GitRepository:
 
     @property
     def _as_user(self) -> GitProgram:
-        return GitProgram(self._git_dir, environ=self._environ, as_user=True)
+        return GitProgram(self.git_dir, environ=self._environ, as_user=True)
 
     def person(self) -> Person:
         """The author of commits from here; checked before anything is written. Raises UsageError `actor_required`."""
@@ -201,7 +194,7 @@ class GitRepository:
     @property
     def common_dir(self) -> Path:
         """Where a linked work tree keeps what it shares."""
-        return _common_dir(Path(self._git_dir))
+        return _common_dir(Path(self.git_dir))
 
     def _read(self, object_id: str, kind: str) -> bytes:
         """Bytes of an object of the expected kind."""

@@ -21,8 +21,6 @@ from gitops.git.command import child_environment, run_program
 from gitops.git.objects import read_commit
 from gitops.git.port import CommitSignature
 
-__all__ = ["NAMESPACE", "make_key", "read_public_key", "sign", "verify_commit", "verify_detached"]
-
 NAMESPACE = "git"
 # A person may have to type a passphrase or touch a key.
 _SIGN_TIMEOUT_S = 120.0

@@ -22,8 +22,6 @@ from gitops.core.errors import GitopsError
 from gitops.git.objects import RawEntry, format_level, is_folder, parse_tree, raw_entry, tree_level
 from gitops.git.port import EntryType, MergeResult
 
-__all__ = ["check_size", "is_parted_once", "merge_apart", "merged_index"]
-
 L = TypeVar("L", bound=Sized)
 ReadObject = Callable[[str, str], bytes]
 """Object id and expected kind (`tree`, `blob`, `commit`) to bytes."""

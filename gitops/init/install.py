@@ -37,8 +37,6 @@ from gitops.init.files import (
     values_of_bot,
 )
 
-__all__ = ["Wheel", "dependencies_of_jobs", "install_files", "pack", "running_wheel", "upgrade"]
-
 _JOBS: Mapping[ForgeKind, str] = {
     ForgeKind.GITHUB: ".github/workflows/gitops.yml",
     ForgeKind.GITEA: ".gitea/workflows/gitops.yml",

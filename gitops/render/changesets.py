@@ -10,7 +10,6 @@ from datetime import datetime
 from gitops.cluster.changesets.runs import longest
 from gitops.cluster.changesets.stream import FullState, StreamItem
 from gitops.cluster.ledger.changesets import CHANGESET, EVENT
-from gitops.cluster.ledger.records import RUN
 from gitops.cluster.model import changeset as model
 from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetEvent, ChangesetState, RuntimeState
 from gitops.cluster.model.plan import NodeOutcome, RunRecord
@@ -62,11 +61,6 @@ def list_form(records: Iterable[Changeset]) -> list[Form]:
         }
         for each in records
     ]
-
-
-def record_form(record: Changeset) -> Form:
-    """The record as the ledger keeps it."""
-    return CHANGESET.form(record)
 
 
 def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: RunRecord | None = None) -> str:
@@ -130,27 +124,17 @@ def changeset_outcome(record: Changeset) -> str:
     return f"{name} is applied{left}"
 
 
-def run_form(run: RunRecord) -> Form:
-    """How a run went, as the ledger keeps it."""
-    return RUN.form(run)
-
-
-def event_form(event: ChangesetEvent) -> Form:
-    """An event as the ledger keeps it."""
-    return EVENT.form(event)
-
-
 def item_form(item: StreamItem) -> Form:
     """An item of a stream: `{v, seq, at, cluster, changeset, type, data, more}`."""
     if not isinstance(item.what, FullState):
-        event = event_form(ChangesetEvent(item.seq, item.at, item.cluster, item.changeset or "", item.what))
+        event = EVENT.form(ChangesetEvent(item.seq, item.at, item.cluster, item.changeset or "", item.what))
         return {**event, "more": item.more}
     state = item.what
     data = {
         "state_revision": state.state_revision,
         "config_digest": state.config_digest,
         "resources": {address: state.resources[address] for address in sorted(state.resources)},
-        "changesets": [record_form(each) for each in state.changesets],
+        "changesets": [CHANGESET.form(each) for each in state.changesets],
     }
     named = {"v": 1, "seq": item.seq, "at": item.at, "cluster": item.cluster, "changeset": None}
     return {**named, "type": "full_state", "data": data, "more": item.more}

@@ -11,33 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gitops.database.graph.results import (
-    BaselineResult,
-    BlobFacts,
-    BranchCreated,
-    BranchDeleted,
-    BranchList,
-    BranchMergeResult,
-    DiffSummary,
-    ExportResult,
-    FeedPage,
-    GcResult,
-    GraphDescription,
-    GraphOutcome,
-    LoadRefusal,
-    LoadResult,
-    MergeStatus,
-    MutationResult,
-    OptimizeResult,
-    PreviewReport,
-    PurgeResult,
-    QueryRows,
-    RowChange,
-    RowList,
-    VerifyReport,
-    VersionDescription,
-    VersionLog,
-)
+from gitops.database.graph import results
 from gitops.render.characters import visible
 
 if TYPE_CHECKING:
@@ -54,21 +28,21 @@ _EXPLAINED = frozenset(
 )
 
 
-def graph_form(result: GraphOutcome) -> dict[str, Any] | list[Any]:
+def graph_form(result: results.GraphOutcome) -> dict[str, Any] | list[Any]:
     """The JSON document of a result. Descriptions and rows of `show` stand alone, all others in the envelope."""
-    if isinstance(result, GraphDescription):
+    if isinstance(result, results.GraphDescription):
         return result.to_json()
-    if isinstance(result, RowList):
+    if isinstance(result, results.RowList):
         return result.rows
     form: dict[str, Any] = result.to_json()
     return {
         "ok": result.ok,
         **form,
-        "diagnostics": result.problems.to_json() if isinstance(result, LoadRefusal) else [],
+        "diagnostics": result.problems.to_json() if isinstance(result, results.LoadRefusal) else [],
     }
 
 
-def graph_text(result: GraphOutcome, graph: str, *, width: int | None = None) -> str:
+def graph_text(result: results.GraphOutcome, graph: str, *, width: int | None = None) -> str:
     """The text of a result; no line holds a character that acts on a terminal. Raises TypeError for an unknown result.
 
     `graph` is the id of the graph, or a label; `width` that of the terminal in characters, None if tables are not cut.
@@ -76,48 +50,53 @@ def graph_text(result: GraphOutcome, graph: str, *, width: int | None = None) ->
     return "\n".join(visible(line) for line in _lines(result, graph, width))
 
 
-def _lines(result: GraphOutcome, graph: str, width: int | None) -> Iterable[str]:
+def _lines(result: results.GraphOutcome, graph: str, width: int | None) -> Iterable[str]:
     match result:
-        case QueryRows():
+        case results.QueryRows():
             size = "1 row" if len(result.rows) == 1 else f"{len(result.rows)} rows"
             return [
                 *table_lines(result.columns, result.rows, width=width),
                 f"{size}, manifest version {result.manifest_version}",
             ]
-        case RowList():
+        case results.RowList():
             from gitops.render.json import to_line
 
             return [to_line(row) for row in result.rows] or ["no rows"]
-        case GraphDescription():
+        case results.GraphDescription():
             tables = (f"  {k}: {t['rows']} row(s): {', '.join(t['columns'])}" for k, t in result.tables.items())
             return [f"graph {graph}: manifest version {result.manifest_version}", *tables]
-        case LoadRefusal():
+        case results.LoadRefusal():
             from gitops.render.text import diagnostic_lines
 
             return ["graph load failed", *diagnostic_lines(result.problems)]
-        case LoadResult():
+        case results.LoadResult():
             into = f"{sum(result.rows.values())} record(s) into {graph}, manifest version {result.manifest_version}"
             return [f"graph load: {into}", *(f"  {table}: {result.rows[table]}" for table in sorted(result.rows))]
-        case ExportResult():
+        case results.ExportResult():
             return [f"graph export: {result.records} record(s) of {graph} to {result.path}"]
-        case MutationResult():
+        case results.MutationResult():
             counts = f"{result.affected_nodes} node(s) and {result.affected_edges} edge(s)"
             published = f"manifest version {result.manifest_version}" if result.changed else "nothing to publish"
             return [f"graph mutate: {counts} of {graph}, {published}"]
-        case BaselineResult():
+        case results.BaselineResult():
             wrote = f"{result.records} record(s) of {graph} at commit {result.commit} to {result.path}"
             return [f"graph changes: {wrote}", f"cursor {result.cursor}"]
-        case FeedPage():
+        case results.FeedPage():
             shown = (f"{commit} {change_line(change, as_json=False)}" for commit, change in result.changes)
             more = "" if result.complete else ", and there is more"
             return [*shown, f"{len(result.changes)} change(s){more}", f"cursor {result.position.token}"]
-        case BlobFacts():
+        case results.BlobFacts():
             return [f"{result.size} byte(s), tag {result.tag}"]
         case (
-            BranchList() | BranchCreated() | BranchDeleted() | BranchMergeResult() | VersionLog() | VersionDescription()
+            results.BranchList()
+            | results.BranchCreated()
+            | results.BranchDeleted()
+            | results.BranchMergeResult()
+            | results.VersionLog()
+            | results.VersionDescription()
         ):
             return _history_lines(result, graph)
-        case DiffSummary():
+        case results.DiffSummary():
             rows = [{"table": key, **counts} for key, counts in sorted(result.tables.items())]
             table = table_lines(["table", "added", "removed", "changed"], rows)
             return table if result.same_schema else ["the schemas differ", *table]
@@ -125,30 +104,30 @@ def _lines(result: GraphOutcome, graph: str, width: int | None) -> Iterable[str]
             return _maintenance_lines(result, graph)
 
 
-def _history_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
+def _history_lines(result: results.GraphOutcome, graph: str) -> Iterable[str]:
     """Branches, versions and merges."""
     form: dict[str, Any] = result.to_json()
     match result:
-        case BranchList():
+        case results.BranchList():
             columns = ["name", "manifest_version", "forked_from", "fork_version", "created_at", "actor"]
             return table_lines(columns, [branch.to_json() for branch in result.branches])
-        case BranchCreated():
+        case results.BranchCreated():
             return [f"graph branch: created {form['name']} at version {form['fork_version']} of {form['forked_from']}"]
-        case BranchDeleted():
+        case results.BranchDeleted():
             return [f"graph branch: deleted {result.name}"]
-        case BranchMergeResult(conflicts=conflicts) if conflicts:
+        case results.BranchMergeResult(conflicts=conflicts) if conflicts:
             met = f"{result.source} and {result.into} conflict in {len(conflicts)} place(s)"
             table = table_lines(["kind", "type", "id", "property", "detail"], [each.to_json() for each in conflicts])
             return [f"graph branch: {met}; nothing was merged", *table]
-        case BranchMergeResult(status=MergeStatus.UP_TO_DATE):
+        case results.BranchMergeResult(status=results.MergeStatus.UP_TO_DATE):
             return [f"graph branch: {result.into} already contains {result.source}", *_deletion(result)]
-        case BranchMergeResult(status=status):
+        case results.BranchMergeResult(status=status):
             counts = ", ".join(f"{result.rows[key]} of {key}" for key in sorted(result.rows)) or "no rows"
-            if status is MergeStatus.FAST_FORWARD:
+            if status is results.MergeStatus.FAST_FORWARD:
                 counts = f"{result.into} now has exactly the rows of {result.source}"
             merged = f"merged {result.source} into {result.into}, version {result.manifest_version}"
             return [f"graph branch: {merged}: {counts}", *_deletion(result)]
-        case VersionLog():
+        case results.VersionLog():
             rows = []
             for each in form["commits"]:
                 merged = f" of {each['merge_parent']['commit']}" if each["merge_parent"] else ""
@@ -165,7 +144,7 @@ def _history_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
             ]
 
 
-def _deletion(result: BranchMergeResult) -> list[str]:
+def _deletion(result: results.BranchMergeResult) -> list[str]:
     """What became of the source of a merge, if it was to be deleted."""
     if result.branch_deleted is None:
         return []
@@ -174,22 +153,22 @@ def _deletion(result: BranchMergeResult) -> list[str]:
     return [f"graph branch: {result.source} was not deleted: {result.branch_delete_error}"]
 
 
-def _maintenance_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
+def _maintenance_lines(result: results.GraphOutcome, graph: str) -> Iterable[str]:
     match result:
-        case OptimizeResult():
+        case results.OptimizeResult():
             done = f"{len(result.tables)} table(s) of {graph}, manifest version {result.manifest_version}"
             return [f"graph optimize: {done}", *_listed(result.tables)]
-        case GcResult():
+        case results.GcResult():
             verb = "would free about" if result.dry_run else "freed"
             tables = sum(map(len, result.table_versions.values()))
             size = f"{result.bytes / _MIB:.1f} MiB in {result.manifests} version(s), {tables} table version(s)"
             return [f"graph gc: {verb} {size} and {len(result.paths)} file(s) or folder(s) of {graph}"]
-        case PurgeResult():
+        case results.PurgeResult():
             count = len(result.types) + sum(map(len, result.properties.values()))
             verb = "would permanently remove" if result.dry_run else "permanently removed"
             first = f"graph purge: {verb} {count} dropped type(s) and properties of {graph}"
             return [first, *(f"  {key}" for key in result.types), *_listed(result.properties)]
-        case VerifyReport():
+        case results.VerifyReport():
             problems = sum(finding.is_problem for finding in result.findings)
             checked = f"{result.manifests} version(s), {result.table_versions} table version(s)"
             return [
@@ -199,7 +178,7 @@ def _maintenance_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
                     for each in result.findings
                 ),
             ]
-        case PreviewReport():
+        case results.PreviewReport():
             from gitops.render.json import to_line
 
             verdict = "can be migrated" if result.supported else "cannot be migrated"
@@ -279,7 +258,7 @@ def _width(text: str) -> int:
     return sum(0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF") for each in text)
 
 
-def change_line(change: RowChange, *, as_json: bool) -> str:
+def change_line(change: results.RowChange, *, as_json: bool) -> str:
     """One row of `gitops graph diff`: a JSON object, or a sign, the table, the id and the values."""
     form = change.to_json()
     if as_json:

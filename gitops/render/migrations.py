@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Disposition, Tier
@@ -13,9 +13,6 @@ from gitops.core.dataclass import dataclass
 from gitops.database.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
 from gitops.render.json import to_line
 from gitops.render.markdown import code, text
-
-if TYPE_CHECKING:
-    pass
 
 SHOWN = 20
 """The number of names in a list before the rest becomes a count."""

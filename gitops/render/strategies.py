@@ -8,8 +8,7 @@ from xml.sax.saxutils import escape
 
 from gitops.compute.strategies.decision import ActionKind
 from gitops.compute.strategies.simulation import SimulatedStep, SimulatedUsage, Timeline
-from gitops.compute.ticks.memory import MemoryOutcome
-from gitops.compute.ticks.tick import TickOutcome
+from gitops.compute.ticks.tick import MemoryOutcome, TickOutcome
 from gitops.compute.ticks.what_if import ReplayOutcome
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostics

@@ -26,8 +26,6 @@ from gitops.forge.events import CheckSignature, Decode, IgnoredEvent
 from gitops.server.queue import EnqueueResult, EventQueue
 from gitops.server.shared import ServerContext
 
-__all__ = ["NOT_FOUND", "DeliveryReceiver", "HttpAnswer", "WebhookFormat", "repository_key"]
-
 _TOLERANCE = timedelta(minutes=5)
 # https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md#replay-attacks
 _SENT_AT = "webhook-timestamp"

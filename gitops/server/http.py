@@ -44,8 +44,6 @@ from gitops.server.deliveries import NOT_FOUND, DeliveryReceiver, HttpAnswer
 from gitops.server.queue import EventQueue
 from gitops.server.shared import MEDIA_TYPE, ServerContext
 
-__all__ = ["ListenAddress", "Listener", "api_routes", "make_app", "read_body"]
-
 _JSON = "application/json"
 _HEAD_BYTES = 32 * 1024
 _BACKLOG = 128

@@ -7,19 +7,197 @@ queue last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import timedelta
+from functools import partial
 
 from gitops.core.dataclass import dataclass
+from gitops.core.errors import ConflictError, GitopsError, RemoteError
+from gitops.core.faults import around
+from gitops.forge.events import Event, TickEvent, TimerEvent
+from gitops.repository.results import LogLine, RunResult, combined_result
 from gitops.server.api import ClusterApi
 from gitops.server.deliveries import DeliveryReceiver, WebhookFormat
 from gitops.server.http import ListenAddress, Listener, api_routes, make_app
-from gitops.server.queue import EventQueue
+from gitops.server.queue import EventQueue, QueuedEvent, event_subject, read_event
 from gitops.server.shared import ServerContext
-from gitops.server.workers import EventHandler, RetryPolicy, WorkerPool
 
-__all__ = ["Server", "ServerSettings"]
+# The threads of a server: workers, which handle the events of the queue, and timers, which add events.
+#
+# 1. A worker handles one event after another. The queue makes sure that no two of one repository are handled at once.
+# 2. An event that fails for a temporary reason (a remote that does not answer, a conflict, a defect of the program) is retried
+#    with growing pauses, a bounded number of times. Any other failure is final. What is given up stays in the queue with its
+#    reason, until a person decides about it.
+# 3. What a handler reports is not a failure: a plan with errors is reported to the people of its change request.
+# 4. When the server stops, no event is taken. A running event has some time to end, and is released if it takes longer: it is
+#    handled again at the next start, as after a crash. Handlers can be repeated.
+
+EventHandler = Callable[[str, Event], Iterator[LogLine]]
+"""Handles an event of a repository, named as in the queue. Raises any error that ended it."""
+
+_LOOK_AGAIN = timedelta(seconds=2)
+"""How long a worker without work waits before it reads the file again, which another process may change."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often an event is tried, and the pauses between: doubled from the first to the longest."""
+
+    attempts: int = 8
+    first: timedelta = timedelta(seconds=10)
+    longest: timedelta = timedelta(minutes=15)
+
+    def pause(self, attempts: int) -> timedelta | None:
+        """The pause after a number of attempts; None if there is no further attempt."""
+        if attempts >= self.attempts:
+            return None
+        return min(self.longest, self.first * (1 << min(attempts - 1, 32)))
+
+
+class WorkerPool:
+    """Workers and timers on one queue."""
+
+    def __init__(
+        self, queue: EventQueue, handle: EventHandler, context: ServerContext, retry: RetryPolicy | None = None
+    ) -> None:
+        self._queue, self._handle, self._context = queue, handle, context
+        self._stop = context.stop
+        self._retry = retry or RetryPolicy()
+        self._guard = threading.Lock()
+        self._running: dict[int, QueuedEvent] = {}
+        self._threads: list[threading.Thread] = []
+
+    def start(
+        self, workers: int, repositories: Sequence[str], every: timedelta | None, tick_every: timedelta | None = None
+    ) -> None:
+        """Start workers, and what adds a timer event for each repository `every` time, and a tick `tick_every` time.
+
+        None for no such events.
+        """
+        wanted: list[tuple[str, Callable[[], None]]] = [(f"worker-{n + 1}", self._work) for n in range(workers)]
+        if every is not None:
+            wanted.append(("timer", partial(self._repeat, repositories, TimerEvent(), every)))
+        if tick_every is not None:
+            wanted.append(("ticker", partial(self._repeat, repositories, TickEvent(), tick_every)))
+        # Daemons: a thread that does not end in time must not keep the process alive.
+        self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in wanted]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether all threads run."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    def stop(self, grace: timedelta) -> bool:
+        """Take no more events, and wait for those that run, but not longer than `grace`. Returns whether all have ended."""
+        self._stop.set()
+        self._queue.wake()
+        end = time.monotonic() + grace.total_seconds()
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        with self._guard:
+            left = list(self._running.values())
+        for queued in left:
+            self._queue.release(queued)
+            self._context.log(
+                f"{queued.repository}: event {queued.number} did not end in time and will be handled again",
+                logging.WARNING,
+            )
+        return not left
+
+    # -- the threads -----------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            seen = self._queue.changes
+            try:
+                queued = self._queue.take()
+                if queued is None:
+                    self._queue.wait(seen, _LOOK_AGAIN)
+                    continue
+            except GitopsError as error:
+                self._context.log(f"{error.code}: {error.detail}", logging.ERROR)
+                self._stop.wait(_LOOK_AGAIN.total_seconds())
+                continue
+            with self._guard:
+                self._running[queued.number] = queued
+            try:
+                self._run(queued)
+            finally:
+                with self._guard:
+                    del self._running[queued.number]
+
+    def _run(self, queued: QueuedEvent) -> None:
+        """Handle one event, and record its result in the queue."""
+        began, metrics = self._context.clock.now(), self._context.metrics
+        metrics.time("waits", queued.waited)
+        try:
+            with around(self._context.faults, "server.worker", "handle"):
+                event = read_event(queued.document)
+                self._log(queued, event_subject(event))
+                lines = []
+                for line in self._handle(queued.repository, event):
+                    lines.append(line)
+                    self._log(queued, f"  {line.text}")
+                failure = ""
+                if combined_result(line.result for line in lines) is RunResult.LOST:
+                    failure = next(line.text for line in lines if line.result is RunResult.LOST)
+        except Exception as error:  # noqa: BLE001 - a defect in a handler ends its event, not the server
+            if isinstance(error, GitopsError):
+                temporary = isinstance(error, ConflictError) or (isinstance(error, RemoteError) and error.retryable)
+                reason = f"{error.code}: {error.detail}"
+            else:
+                temporary, reason = True, f"internal_error: {type(error).__name__}: {error}"
+        else:
+            temporary, reason = True, failure
+        metrics.time("runs", (self._context.clock.now() - began).total_seconds())
+        if not reason:
+            self._record("done", lambda: self._queue.finish(queued))
+            self._log(queued, "done")
+            return
+        self._log(queued, reason, logging.WARNING)
+        pause = self._retry.pause(queued.attempts) if temporary else None
+        if self._stop.is_set() and temporary:
+            self._record("stopped", lambda: self._queue.release(queued))
+            self._log(queued, "released")
+        elif pause is not None:
+            self._record("retried", lambda: self._queue.postpone(queued, pause, self._context.safe(reason)))
+            self._log(queued, f"will be retried in {pause}", logging.WARNING)
+        else:
+            self._record("failed", lambda: self._queue.give_up(queued, self._context.safe(reason)))
+            self._log(queued, f"given up after {queued.attempts} attempt(s)", logging.ERROR)
+
+    def _record(self, outcome: str, change: Callable[[], None]) -> None:
+        """Record the result of an event, and try again until that succeeds, so that no result is lost."""
+        while True:
+            try:
+                change()
+            except GitopsError as error:
+                self._context.log(f"{error.code}: {error.detail}", logging.ERROR)
+                if self._stop.wait(_LOOK_AGAIN.total_seconds()):
+                    return
+            else:
+                self._context.metrics.count("events", outcome)
+                return
+
+    def _repeat(self, repositories: Sequence[str], event: Event, every: timedelta) -> None:
+        """Add the first events at once: the sweep finds what was missed while the server did not run."""
+        while not self._stop.is_set():
+            for repository in repositories:
+                try:
+                    self._queue.enqueue(repository, event)
+                except GitopsError as error:
+                    self._context.log(f"{error.code}: {error.detail}", logging.ERROR)
+            self._stop.wait(every.total_seconds())
+
+    def _log(self, queued: QueuedEvent, text: str, level: int = logging.INFO) -> None:
+        self._context.log(f"{queued.repository} #{queued.number}: {text}", level)
+
 
 # What is left of the time of a connection when a stream ends in good order.
 _LAST_S = 5.0

@@ -18,8 +18,6 @@ from gitops.core.redact import Redactor
 from gitops.render.characters import visible
 from gitops.server.queue import EventState
 
-__all__ = ["MEDIA_TYPE", "Metrics", "ServerContext", "StopSignal"]
-
 # Numbers since the start of the process, in the text format of Prometheus.
 #
 # Source: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format.
@@ -40,7 +38,6 @@ class Metrics:
     """Counters of deliveries and events, and how long events take; nothing else. Thread-safe."""
 
     def __init__(self) -> None:
-        """All are zero."""
         self._guard = threading.Lock()
         self._found: Counter[tuple[str, str]] = Counter()
         self._times = {name: [0] * (len(_BOUNDS) + 1) for name in _TIMED}

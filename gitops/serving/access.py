@@ -44,25 +44,6 @@ from gitops.core.errors import GitopsError, system_reason
 from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.generation import Generation, PolicyCover, ServedGraph
 
-__all__ = [
-    "AWS_SECRET",
-    "DECISIONS",
-    "FILE",
-    "JSON",
-    "NO_SUCH_QUERY",
-    "SINGLE",
-    "BearerTokens",
-    "CountDecision",
-    "DecisionRecord",
-    "authenticate",
-    "authorize",
-    "classify",
-    "decide_access",
-    "is_loopback",
-    "load_tokens",
-    "refuse_other_sites",
-]
-
 DECISIONS = logging.getLogger("gitops.serve.decisions")
 """Gets one record for each decision, with the form of a DecisionRecord as its attribute `form`."""
 

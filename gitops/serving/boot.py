@@ -38,13 +38,18 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.port import GraphReading
 from gitops.database.language.schema import Schema
 from gitops.database.storage.parallel import in_parallel
-from gitops.serving.generation import Compiled, Generation, ServedGraph, StoredQuery, TextOfGraph
-from gitops.serving.revision import AppliedRevision, verify_revision
+from gitops.serving.generation import (
+    AppliedRevision,
+    Compiled,
+    Generation,
+    ServedGraph,
+    StoredQuery,
+    TextOfGraph,
+    verify_revision,
+)
 
 if TYPE_CHECKING:
     from gitops.database.graph import ReadCache
-
-__all__ = ["BootRules", "CompilePolicy", "boot", "ready", "ready_outcome", "see_revision"]
 
 CompilePolicy = Callable[[Enforced], PolicyEngine]
 """Compiles a policy for what it is bound to. Raises GitopsError `policy_invalid`."""

@@ -25,8 +25,6 @@ from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.serving.answers import ApiCode, ApiProblem, problem_answer
 
-__all__ = ["BoundSocket", "address_of", "bind", "find_room", "listen"]
-
 BoundSocket = socket.socket
 
 _HEAD_S = 15.0

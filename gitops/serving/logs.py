@@ -17,8 +17,6 @@ from typing import Any, TextIO
 
 from gitops.render.characters import visible
 
-__all__ = ["in_background", "make_log"]
-
 _LINE = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(message)s"
 _TIME = "%Y-%m-%dT%H:%M:%S"
 _MOST = 10_000

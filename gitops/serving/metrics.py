@@ -25,8 +25,6 @@ from gitops.serving.http.admin import Asked, ProcessStatus
 from gitops.serving.http.work import LogRecord
 from gitops.serving.process import Reload
 
-__all__ = ["EXPORTS", "ServingMetrics", "exposition"]
-
 EXPORTS = ("export", "getBaseline")
 """The operations whose answers are exports."""
 

@@ -28,25 +28,10 @@ from gitops.core.errors import GitopsError
 from gitops.core.late import Late
 from gitops.serving.access import BearerTokens, classify, load_tokens
 from gitops.serving.boot import BootRules, boot, ready_outcome, see_revision
-from gitops.serving.generation import Compiled, Generation, PolicyCover
-from gitops.serving.revision import AppliedRevision
+from gitops.serving.generation import AppliedRevision, Compiled, Generation, PolicyCover
 
 if TYPE_CHECKING:
     from gitops.database.graph import ReadCache
-
-__all__ = [
-    "BootInputs",
-    "Booted",
-    "PolicyCompiler",
-    "Reload",
-    "ReloadResult",
-    "Reloader",
-    "ServerTokens",
-    "ServingGeneration",
-    "Watch",
-    "boot_process",
-    "is_truthy",
-]
 
 
 def is_truthy(value: str | None) -> bool:
@@ -255,18 +240,14 @@ class Reloader:
         self._inputs, self._source, self._note = inputs, source, note
         self._compiled, self._rows = compiled, rows
         self._turn = threading.Lock()
-        self._pending: Reload | None = None
-
-    @property
-    def pending(self) -> Reload | None:
-        """The last attempt, if the newest revision could not be served then."""
-        return self._pending
+        # The last attempt, if the newest revision could not be served then.
+        self.pending: Reload | None = None
 
     def reload(self) -> Reload:
         """Serve the newest revision, if that is another one and in order. Never raises."""
         with self._turn:
             made = self._attempt()
-            self._pending = made if made.result in (ReloadResult.WAITING, ReloadResult.REFUSED) else None
+            self.pending = made if made.result in (ReloadResult.WAITING, ReloadResult.REFUSED) else None
             self._note(made)
         return made
 

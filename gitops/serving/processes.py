@@ -28,8 +28,6 @@ from typing import Any
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
 
-__all__ = ["Companion", "Lifeline", "WorkerStart", "in_children", "run_child", "supervise"]
-
 _HEEDED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD})
 _SHORT_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
@@ -87,7 +85,6 @@ class Companion:
     """A process beside the workers, which has nothing to finish."""
 
     def __init__(self, lifeline: Lifeline, call: Callable[[], int]) -> None:
-        """It begins at once."""
         self._lifeline, self._call = lifeline, call
         self._next = 0.0
         self.process: int | None = lifeline.begin(call)

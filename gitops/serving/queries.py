@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from gitops.database.graph import QueryOptions, Snapshot, WriteContext
     from gitops.serving.generation import ServedGraph, StoredQuery
 
-__all__ = ["InlineQuery", "MutationRequest", "QueryTexts", "commit_form", "describe_query", "run_change", "run_read"]
-
 _KEPT = 512
 # A longer text is compiled each time it comes.
 _KEPT_BYTES = 16 * 1024
@@ -48,7 +46,6 @@ class QueryTexts:
     """Compiles texts, and keeps the newest of those that are short. Safe between threads."""
 
     def __init__(self) -> None:
-        """Nothing is kept yet."""
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, InlineQuery], CheckedQuery] = OrderedDict()
 
@@ -110,9 +107,7 @@ class MutationRequest:
     expected: str | None = None
 
 
-def run_change(
-    served: ServedGraph, change: MutationRequest, context: WriteContext, embedder: graph.Embedder | None = None
-) -> dict[str, Any]:
+def run_change(served: ServedGraph, change: MutationRequest, context: WriteContext) -> dict[str, Any]:
     """Carry out a mutation, and give its receipt.
 
     Raises ProblemError 400 for a parameter that is not declared, 412 where the head is another commit; as `graph.Mutator`.
@@ -122,7 +117,7 @@ def run_change(
     if change.expected is not None and not is_ulid(change.expected):
         raise bad_request(f"'{change.expected[:80]}' is not a commit id, which has 26 characters")
     options = graph.MutationOptions(
-        now=context.now(), branch=branch, actor=context.actor, expected_commit=change.expected, embedder=embedder
+        now=context.now(), branch=branch, actor=context.actor, expected_commit=change.expected
     )
     try:
         result = graph.Mutator(context.clock, context.ids, context.faults).run(

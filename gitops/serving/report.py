@@ -29,8 +29,6 @@ from gitops.core.errors import GitopsError
 from gitops.render.characters import visible
 from gitops.serving.process import Reload, ReloadResult
 
-__all__ = ["ReplicaFacts", "Reporter", "StatusBoard", "WorkerStatus", "replica_name", "replica_report"]
-
 EVERY_S, TTL_S = 20, 60
 """How often a report is renewed, and how long it counts: two of three may be late."""
 _LOOK_S = 0.5
@@ -84,7 +82,6 @@ class StatusBoard:
     """What each process of a server serves, in memory that copies of this process share. Each writes to its own place."""
 
     def __init__(self, workers: int) -> None:
-        """Nothing is known of the processes yet."""
         self._workers = workers
         self._memory = mmap(-1, workers * _SLOT)
 

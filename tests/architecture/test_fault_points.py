@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from gitops.core.fault_points import FAULT_POINTS
 from tests.support.code_texts import modules
+from tests.support.fault_points import FAULT_POINTS
 from tests.support.pages import ROOT, read_page
 
 _ROW = r"\b[CSRD]\d\b"

@@ -58,8 +58,7 @@ def _application(folder: Path, rows: Callable[[], Any]) -> tuple[Application, An
     from gitops.repository.wiring.serving import ServedSource, open_served
     from gitops.repository.wiring.system import RandomIds, SystemClock
     from gitops.serving.boot import BootRules
-    from gitops.serving.http.app import HttpApp
-    from gitops.serving.http.routes import ROUTES
+    from gitops.serving.http.app import ROUTES, HttpApp
     from gitops.serving.http.work import HttpContext
     from gitops.serving.process import BootInputs, ServingGeneration, boot_process
 

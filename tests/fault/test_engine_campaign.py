@@ -15,12 +15,12 @@ import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
-from gitops.core.fault_points import FAULT_POINTS
 from tests.fault.engine_campaign import OPERATIONS, Campaign, Fate, recorded
 from tests.fault.engine_child import LONGEST_S, Child
 from tests.fault.engine_debris import UNVERIFIED_S
 from tests.fault.engine_table import TABLE
 from tests.fault.matrix import visits
+from tests.support.fault_points import FAULT_POINTS
 from tests.support.s3 import Asked, S3Place
 
 KILLS = 34

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import GitopsError
-from gitops.core.fault_points import FAULT_POINTS
 from gitops.core.faults import Faults, NoFaults
 from gitops.database.graph.engine import LanceEngine, plan_migration
 from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches
@@ -28,6 +27,7 @@ from gitops.database.graph.results import MergeStatus
 from gitops.database.graph.snapshot import accept_schema
 from gitops.database.graph.staged import hold_lease
 from tests.fault.test_engine_kill import HERE, DyingAt
+from tests.support.fault_points import FAULT_POINTS
 from tests.support.histories import LATE, SCHEMA, History, person, read_rows, town
 from tests.support.prefork import PYTHON
 

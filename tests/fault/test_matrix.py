@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.fault_points import FAULT_POINTS
 from tests.fault.matrix import POINTS, TABLE, VERBS, Starts, die, points, recorded, visits
 from tests.fault.matrix_recovery import Recovery, look, recover, require_converged, require_no_replay
 from tests.fault.matrix_stores import SCENES
+from tests.support.fault_points import FAULT_POINTS
 
 Begin = Callable[[str], Starts]
 

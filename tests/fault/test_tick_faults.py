@@ -10,8 +10,8 @@ import pytest
 from gitops.cluster.model.changeset import BLOCKING
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.core.fault_points import FAULT_POINTS
 from tests.support.cluster import DoAt
+from tests.support.fault_points import FAULT_POINTS
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.target_world import Fault, TargetWorld, fresh_world
 from tests.support.ticks import Died, DieOnce, Ticks, codes

@@ -18,7 +18,7 @@ from gitops.core.errors import GitopsError
 from gitops.forge.events import Delivery
 from gitops.forge.gitlab.events import check_signature, decode, decode_file
 from gitops.forge.gitlab.forge import GitLabDialect, branch_rules, newest_deployment, reviews, rows
-from gitops.forge.json_object import answer_object
+from gitops.forge.web import answer_object
 from tests.support.gitlab_contract import DATA
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.cluster.model.changeset import BLOCKING
-from gitops.core.fault_points import FAULT_POINTS
+from tests.support.fault_points import FAULT_POINTS
 from tests.support.target_world import Fault, TargetWorld, fresh_world
 from tests.support.ticks import Died, DieOnce, Ticks
 

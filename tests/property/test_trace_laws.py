@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from gitops.cluster.model.strategy import Burst, IdleSuspend, Limits, StrategyRule, TargetSize
 from gitops.cluster.targets.port import AuditRow
 from gitops.cluster.targets.signals import ComputeCluster, ReplicaSpec
-from gitops.compute.strategies.scenario import SignalTrace, replay_of
-from gitops.compute.strategies.simulation import Activity, Scenario, simulate
+from gitops.compute.strategies.simulation import Activity, Scenario, SignalTrace, replay_of, simulate
 from gitops.compute.strategies.statements import create_replica, drop_replica
 from tests.support.strategies import NOW, SIZES
 from tests.support.traces import rows_of, trace_of
@@ -62,7 +61,7 @@ def test_a_replay_begins_and_is_active_as_the_world_was(world: Scenario) -> None
     timeline = simulate(world)
     made = replay_of(trace_of(timeline), INTERVAL_S).scenario
     assert made.replicas == world.replicas
-    assert [(each.start_s, each.end_s) for each in made.activity] == [(a.start_s, a.end_s) for a in world.activity]
+    assert [(each.start, each.to) for each in made.activity] == [(a.start, a.to) for a in world.activity]
     again = simulate(replace(made, rules=world.rules, limits=FREE))
     assert [step.active for step in again.steps] == [step.active for step in timeline.steps]
 
@@ -108,8 +107,8 @@ def test_whatever_was_recorded_can_be_played(replicas, audited, spans, length_s,
     found = replay_of(trace, INTERVAL_S)
     assert found == replay_of(trace, INTERVAL_S)
     scenario = found.scenario
-    assert all(0 <= each.start_s <= each.end_s <= length_s for each in scenario.activity)
-    assert all(a.end_s < b.start_s for a, b in pairwise(scenario.activity))
+    assert all(0 <= each.start <= each.to <= length_s for each in scenario.activity)
+    assert all(a.to < b.start for a, b in pairwise(scenario.activity))
     assert all(seconds >= 0 for seconds in scenario.hydration_s.values())
     assert found.assumed
     timeline = simulate(found.under(world.rules, FREE))

@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
+from gitops.database.graph import load
 from gitops.database.graph.load import LoadMode
-from gitops.database.graph.write import committed, intake, joint
+from gitops.database.graph.write import committed, intake
 from gitops.database.language.schema import compile_schema
 from tests import reference
 from tests.reference.cells import to_json
@@ -261,7 +262,7 @@ def limits(size: str) -> Iterator[None]:
             patch.setattr(intake, "GROUP_BYTES", 100)
             patch.setattr(intake, "FILE_BYTES", 1)
         if size == "scanned":
-            for module in (joint, committed):
+            for module in (load, committed):
                 patch.setattr(module, "MAX_PROBES", 0)
         yield
 

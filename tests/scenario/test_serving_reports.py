@@ -20,8 +20,8 @@ from gitops.core.clock import timestamp
 from gitops.render.json import envelope
 from gitops.render.text import status_line, to_text
 from gitops.serving.boot import BootRules
+from gitops.serving.generation import AppliedRevision
 from gitops.serving.process import BootInputs, boot_process
-from gitops.serving.revision import AppliedRevision
 from tests.scenario.test_halved_migrations import BOTH, BY_CITY, MOVED
 from tests.support.cluster import GRAPH, QUERY, Cluster, codes, found, remove_graph
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gitops.cluster.targets.port import TARGET_LOCK, StrategyRow
-from gitops.compute.ticks.memory import Wipe, wake, wipe
-from gitops.compute.ticks.tick import Ticking, TickOutcome, preview, tick
+from gitops.compute.ticks.tick import Ticking, TickOutcome, Wipe, preview, tick, wake, wipe
 from gitops.compute.ticks.what_if import with_what_if
 from gitops.core.diagnostics import Severity
 from tests.support.cluster import DoAt, codes

@@ -11,7 +11,7 @@ import pytest
 
 from gitops.cli.main import clusterctl, main
 from gitops.cluster.targets.port import TARGET_LOCK
-from gitops.compute.ticks.memory import Wipe, wake, wipe
+from gitops.compute.ticks.tick import Wipe, wake, wipe
 from gitops.core.errors import UsageError
 from gitops.core.redact import Secret
 from gitops.render.strategies import tick_lines

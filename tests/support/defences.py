@@ -46,16 +46,16 @@ from gitops.doctor.attack import content, copy, run
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Comment, Permission
 from gitops.forge.refs import records
-from gitops.forge.refs.document_forge import DocumentForge
+from gitops.forge.refs.local import DocumentForge
 from gitops.git import command, remote
 from gitops.git.objects import RawCommit
 from gitops.git.repository import GitRepository
 from gitops.render import markdown
 from gitops.repository import guard
-from gitops.repository import project as bot_project
+from gitops.repository import repository as bot_repository
 from gitops.repository.guard import PushGuard
 from gitops.repository.repository import ClusterAt
-from gitops.repository.wiring import project as wiring
+from gitops.repository.wiring import local as wiring
 
 _NO_ONE = Quorum(dict.fromkeys(GateName, 0))
 Hole = Callable[[pytest.MonkeyPatch], None]
@@ -369,7 +369,7 @@ DEFENCES: Mapping[str, Hole] = {
     # content and messages
     "files are in the cluster folder": _reads_everything,
     "folders have plain entries": _all(
-        _patched(bot_project, "require_plain", lambda _, folder, *__: ComparedFolder(PlainFolder(folder, 1))),
+        _patched(bot_repository, "require_plain", lambda _, folder, *__: ComparedFolder(PlainFolder(folder, 1))),
         _patched(commit_tree, "checked_listing", lambda _, names, __: tuple(sorted(names))),
     ),
     "names differ in more than case": _names_may_differ_in_case,

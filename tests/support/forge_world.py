@@ -21,8 +21,7 @@ from gitops.forge.port import (
     Reaction,
     ReviewState,
 )
-from gitops.forge.refs.document_forge import DocumentForge, OperatorSettings
-from gitops.forge.refs.local import LocalForge
+from gitops.forge.refs.local import DocumentForge, LocalForge, OperatorSettings
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import GitRepository

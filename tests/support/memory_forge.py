@@ -15,7 +15,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs import records
-from gitops.forge.refs.document_forge import Amend, DocumentForge, OperatorSettings
+from gitops.forge.refs.local import Amend, DocumentForge, OperatorSettings
 from gitops.forge.refs.records import EMPTY, DocumentFolder, PushedBranch
 from gitops.git.port import Person
 

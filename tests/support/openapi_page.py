@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from gitops.serving.http.app import ROUTES
 from gitops.serving.http.openapi import make_document
-from gitops.serving.http.routes import ROUTES
 from tests.support.pages import write_page
 
 PAGE = "openapi.json"

@@ -26,9 +26,8 @@ from gitops.database.language.query import check_query, parse_queries
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from gitops.serving.access import JSON, BearerTokens, load_tokens
 from gitops.serving.generation import Generation, PolicyCover, ServedGraph, StoredQuery
-from gitops.serving.http.app import HttpApp
+from gitops.serving.http.app import ROUTES, HttpApp
 from gitops.serving.http.route import Route
-from gitops.serving.http.routes import ROUTES
 from gitops.serving.http.work import HttpContext, HttpLimits, LogRecord, Observer
 from gitops.serving.listen import _Bounded
 from tests.support.query_graphs import create, put, road, town

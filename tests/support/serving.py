@@ -25,9 +25,8 @@ from gitops.server.api import ApiToken, ClusterApi, ServedCluster
 from gitops.server.deliveries import repository_key
 from gitops.server.http import ListenAddress
 from gitops.server.queue import EventQueue, ListedEvent
-from gitops.server.service import Server, ServerSettings
+from gitops.server.service import RetryPolicy, Server, ServerSettings
 from gitops.server.shared import ServerContext
-from gitops.server.workers import RetryPolicy
 
 SECRET = "a-secret-that-nobody-can-guess"
 REPOSITORY = repository_key("github", "octo/brain")

@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from gitops.cluster.targets.port import AuditRow
 from gitops.cluster.targets.signals import ComputeCluster, ReplicaSpec
 from gitops.compute.strategies.decision import ActionKind
-from gitops.compute.strategies.scenario import SignalTrace
-from gitops.compute.strategies.simulation import Activity, Scenario, Timeline
+from gitops.compute.strategies.simulation import Activity, Scenario, SignalTrace, Timeline
 from gitops.compute.strategies.statements import create_replica, drop_replica
 
 __all__ = ["rows_of", "trace_of"]
@@ -32,7 +31,7 @@ def rows_of(timeline: Timeline) -> list[AuditRow]:
 def trace_of(timeline: Timeline) -> SignalTrace:
     """What a target says at the end of a timeline."""
     scenario, last = timeline.scenario, timeline.steps[-1]
-    spans = [(each.start_s + day, each.end_s + day) for each in scenario.activity for day in _days(scenario, each)]
+    spans = [(each.start + day, each.to + day) for each in scenario.activity for day in _days(scenario, each)]
     return SignalTrace(
         ComputeCluster("u1", scenario.cluster, {name: ReplicaSpec(size) for name, size in last.replicas.items()}),
         scenario.sizes,
@@ -44,7 +43,7 @@ def trace_of(timeline: Timeline) -> SignalTrace:
 
 
 def _days(scenario: Scenario, activity: Activity) -> range:
-    return range(0, scenario.length_s - activity.start_s, _DAY_S) if activity.daily else range(1)
+    return range(0, scenario.length_s - activity.start, _DAY_S) if activity.daily else range(1)
 
 
 def _at(scenario: Scenario, second: int) -> datetime:

@@ -40,11 +40,11 @@ _BRANCHES = Command(
     "branch",
     "create, list, merge and delete branches of a graph",
     commands=(
-        _on_graph("list", "list the branches", "versions:branch_list"),
+        _on_graph("list", "list the branches", "data:branch_list"),
         _on_graph(
             "create",
             "create a branch; no rows are copied",
-            "versions:branch_create",
+            "data:branch_create",
             _BRANCH_NAME,
             Argument(
                 "--from",
@@ -54,11 +54,11 @@ _BRANCHES = Command(
                 default="main",
             ),
         ),
-        _on_graph("delete", "delete a branch", "versions:branch_delete", _BRANCH_NAME),
+        _on_graph("delete", "delete a branch", "data:branch_delete", _BRANCH_NAME),
         _on_graph(
             "merge",
             "merge the changes of a branch into another branch",
-            "versions:branch_merge",
+            "data:branch_merge",
             _BRANCH_NAME,
             Argument("--into", "BRANCH", "branch to merge into (default: main)", default="main"),
             flag("--delete-branch", "delete the branch afterwards, unless it has got further changes"),
@@ -193,15 +193,15 @@ GRAPH = Command(
         _on_graph(
             "log",
             "list the versions of a branch, newest first",
-            "versions:log",
+            "data:log",
             _BRANCH,
             Argument("--limit", "N", "maximum number of versions (default 20)", type=count, default=20),
         ),
-        _on_graph("snapshot", "describe one version and its tables", "versions:snapshot", _BRANCH, _AT),
+        _on_graph("snapshot", "describe one version and its tables", "data:snapshot", _BRANCH, _AT),
         _on_graph(
             "diff",
             "show the rows that differ between two versions",
-            "versions:diff",
+            "data:diff",
             Argument("before", "BEFORE", _REVISION),
             Argument("after", "AFTER", _REVISION),
             _TYPES,
@@ -213,20 +213,20 @@ GRAPH = Command(
         _on_graph(
             "preview",
             "try a schema on a copy, and count the affected rows",
-            "versions:preview",
+            "data:preview",
             Argument("schema", "FILE", "schema to try"),
         ),
         _on_graph(
             "optimize",
             "compact the tables and build their indexes",
-            "versions:optimize",
+            "data:optimize",
             _BRANCH,
             flag("--vectors", "build vector indexes too, which takes long"),
         ),
         _on_graph(
             "gc",
             "remove data that no kept version, branch or reader needs",
-            "versions:gc",
+            "data:gc",
             Argument("--keep", "N", "keep the newest N versions of each branch (default 10)", type=int, default=10),
             Argument(
                 "--older-than",
@@ -239,14 +239,14 @@ GRAPH = Command(
         _on_graph(
             "purge",
             "remove the data of dropped types and properties permanently",
-            "versions:purge",
+            "data:purge",
             flag("--allow-data-loss", "confirm; older versions lose these tables"),
             _DRY_RUN,
         ),
         _on_graph(
             "verify",
             "check every document, table and reference of a graph",
-            "versions:verify",
+            "data:verify",
             flag("--deep", "read all rows: ids, ends of edges, constraints"),
         ),
     ),

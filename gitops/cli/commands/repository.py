@@ -316,7 +316,7 @@ REQUEST = Command(
 PROMOTE = Command(
     "promote",
     "open a change request that brings what is applied in one cluster to another one",
-    "gitops.cli.proposals:promote",
+    "gitops.cli.requests:promote",
     Argument("source", "FROM", "the cluster whose applied graphs and policies are promoted, such as staging"),
     Argument("target", "TO", "the cluster that gets them, such as production"),
     Argument("--branch", "NAME", "name of the new branch (default: promote-FROM-to-TO)"),
@@ -327,7 +327,7 @@ PROMOTE = Command(
 REVERT = Command(
     "revert",
     "open a change request that takes back what an entry of the ledger applied",
-    "gitops.cli.proposals:revert",
+    "gitops.cli.requests:revert",
     Argument("entry", "ENTRY", "the entry: its number or commit, as gitops log shows it"),
     Argument("--branch", "NAME", "name of the new branch (default: revert-CLUSTER-N)"),
     flag("--dry-run", "write no branch; show which files would change"),

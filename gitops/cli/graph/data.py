@@ -1,4 +1,4 @@
-"""`gitops graph load`, `export`, `show`, `changes` and `blob`: rows in and out; and the graph that options name."""
+"""`gitops graph`, but for queries: rows in and out, versions and maintenance; and the graph that options name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
@@ -21,16 +23,8 @@ from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.database import graph
+from gitops.database.graph import results
 from gitops.database.graph.port import Existence
-from gitops.database.graph.results import (
-    BaselineResult,
-    BlobFacts,
-    ExportResult,
-    GraphOutcome,
-    LoadRefusal,
-    LoadResult,
-    RowList,
-)
 from gitops.database.language.suggest import choices
 from gitops.repository.wiring.stores import graph_uri, open_embedder, storage_root
 from gitops.repository.wiring.system import RandomIds, SystemClock
@@ -38,7 +32,7 @@ from gitops.repository.wiring.system import RandomIds, SystemClock
 _MIB = 2**20
 
 
-def load(options: argparse.Namespace) -> GraphOutcome:
+def load(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph load GRAPH FILE`."""
     if bool(options.parquet) == (options.file is not None):
         fix = f"name the file: gitops graph load {options.graph} FILE; or standard input: gitops graph load {options.graph} -"
@@ -52,14 +46,14 @@ def load(options: argparse.Namespace) -> GraphOutcome:
             request = graph.LoadRequest(root, records, mode, options.branch, options.base, progress, embedder)
             return graph.load_records(request, context)
     except graph.LoadError as error:
-        return LoadRefusal(error.problems)
+        return results.LoadRefusal(error.problems)
     except KeyboardInterrupt as interrupt:
         notes = (note.replace("GRAPH", options.graph) for note in getattr(interrupt, "__notes__", ()))
         complain(": ".join(["interrupted", *notes]))
         raise
 
 
-def _load_parquet(options: argparse.Namespace) -> LoadResult:
+def _load_parquet(options: argparse.Namespace) -> results.LoadResult:
     root = graph_root(options)
     if options.embeddings:
         raise UsageError(Code.USAGE_ERROR, "--parquet takes vectors as they are: leave out --embeddings")
@@ -96,7 +90,7 @@ def _progress(options: argparse.Namespace) -> Iterator[Callable[[int, int], None
         sys.stderr.flush()
 
 
-def export(options: argparse.Namespace) -> GraphOutcome | int:
+def export(options: argparse.Namespace) -> results.GraphOutcome | int:
     """`gitops graph export GRAPH`: records on standard output, or in a file."""
     lines = graph.export_records(
         graph.open_snapshot(graph_root(options), read_target(options.branch, options.at)), options.type or None
@@ -105,12 +99,17 @@ def export(options: argparse.Namespace) -> GraphOutcome | int:
         for line in lines:
             sys.stdout.write(line + "\n")
         return OK
+    return results.ExportResult(_written(options.output, lines), options.output)
+
+
+def _written(path: str, lines: Iterable[str]) -> int:
+    """How many lines were written to a file."""
     count = 0
-    with whole_file(Path(options.output)) as file:
+    with whole_file(Path(path)) as file:
         for line in lines:
             file.write(line.encode() + b"\n")
             count += 1
-    return ExportResult(count, options.output)
+    return count
 
 
 @contextlib.contextmanager
@@ -142,14 +141,14 @@ def _unwritable(path: Path, error: OSError | ValueError) -> GitopsError:
     return GitopsError(Code.USAGE_ERROR, f"cannot write {path}: {reason}", path=str(path), fix=UNWRITTEN)
 
 
-def show(options: argparse.Namespace) -> GraphOutcome:
+def show(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph show GRAPH`: a description, or rows of one type."""
     root, version = graph_root(options), None
     if options.at is not None:
         version = graph.describe_version(root, read_target("main", options.at)).manifest.n
     if options.type is None:
         return graph.describe_graph(root, version)
-    return RowList(graph.read_rows(root, options.type, options.limit, version))
+    return results.RowList(graph.read_rows(root, options.type, options.limit, version))
 
 
 # -- the graph, the version and the input that options name ------------------------------------------------------------
@@ -210,7 +209,7 @@ def read_target(branch: str, when: str | None) -> graph.ReadTarget:
 # -- `gitops graph changes`: follow a branch; `gitops graph blob`: cells of Blob properties ----------------------------
 
 
-def poll(options: argparse.Namespace) -> GraphOutcome:
+def poll(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph changes poll GRAPH`."""
     root = graph_root(options)
     if options.cursor is not None:
@@ -220,22 +219,17 @@ def poll(options: argparse.Namespace) -> GraphOutcome:
     return graph.read_feed(root, position, tuple(options.type), graph.FeedLimits(changes=options.limit))
 
 
-def baseline(options: argparse.Namespace) -> GraphOutcome:
+def baseline(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph changes baseline GRAPH --output FILE`."""
     snapshot = graph.open_snapshot(graph_root(options), graph.ReadTarget(options.branch))
     lines = graph.export_records(snapshot, options.type or None)
-    count = 0
-    with whole_file(Path(options.output)) as file:
-        for line in lines:
-            file.write(line.encode() + b"\n")
-            count += 1
-    return BaselineResult(count, snapshot.manifest.txn_id, graph.position_of(snapshot).token, options.output)
+    count = _written(options.output, lines)
+    return results.BaselineResult(count, snapshot.manifest.txn_id, graph.position_of(snapshot).token, options.output)
 
 
 def blob_get(options: argparse.Namespace) -> int:
     """`gitops graph blob get GRAPH TYPE ID PROPERTY`: bytes on standard output, or in a file."""
-    from gitops.serving.answers import ProblemError
-    from gitops.serving.blobs import find_part
+    from gitops.serving.answers import ProblemError, find_part
 
     cell, asked = _cell(options), options.range
     try:
@@ -254,10 +248,10 @@ def blob_get(options: argparse.Namespace) -> int:
     return OK
 
 
-def blob_stat(options: argparse.Namespace) -> GraphOutcome:
+def blob_stat(options: argparse.Namespace) -> results.GraphOutcome:
     """`gitops graph blob stat GRAPH TYPE ID PROPERTY`."""
     cell = _cell(options)
-    return BlobFacts(cell.size, cell.tag)
+    return results.BlobFacts(cell.size, cell.tag)
 
 
 def _cell(options: argparse.Namespace) -> graph.BlobCell:
@@ -300,3 +294,120 @@ def served_root(folder: str, graph: str) -> str | None:
         detail = f"the rows of cluster {rule.name} have no place yet: {url} has no git config gitops.root"
         raise GitopsError(Code.GRAPH_MISSING, detail, path=graph)
     return graph_uri(base, graph)
+
+
+# -- versions: `gitops graph log`, `snapshot`, `diff` and `branch` -----------------------------------------------------
+
+_AGE = re.compile(r"([0-9]{1,6})([dhm])")
+_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
+_NEVER = 2**62
+
+
+def log(options: argparse.Namespace) -> results.GraphOutcome:
+    """`gitops graph log GRAPH`."""
+    return results.VersionLog(graph.read_log(graph_root(options), options.branch, options.limit))
+
+
+def snapshot(options: argparse.Namespace) -> results.GraphOutcome:
+    """`gitops graph snapshot GRAPH`."""
+    return graph.describe_version(graph_root(options), read_target(options.branch, options.at))
+
+
+def diff(options: argparse.Namespace) -> results.GraphOutcome | int:
+    """`gitops graph diff GRAPH BEFORE AFTER`: a line for each row that differs, printed as it is found; or counts."""
+    from gitops.render.graph_data import change_line
+
+    root, types = graph_root(options), tuple(options.type)
+    before, after = parse_revision(options.before), parse_revision(options.after)
+    if options.summary:
+        return graph.summarize_diff(root, before, after, types)
+    for change in graph.diff_versions(root, before, after, types):
+        sys.stdout.write(change_line(change, as_json=options.json) + "\n")
+    return OK
+
+
+def branch_list(options: argparse.Namespace) -> results.GraphOutcome:
+    """`gitops graph branch list GRAPH`."""
+    return results.BranchList(graph.list_branches(graph_root(options)))
+
+
+def branch_create(options: argparse.Namespace) -> results.GraphOutcome:
+    """`gitops graph branch create GRAPH BRANCH`."""
+    base = parse_revision(options.base)
+    return results.BranchCreated(graph.create_branch(graph_root(options), options.name, write_context(options), base))
+
+
+def branch_delete(options: argparse.Namespace) -> results.GraphOutcome:
+    """`gitops graph branch delete GRAPH BRANCH`."""
+    graph.delete_branch(graph_root(options), options.name, write_context(options))
+    return results.BranchDeleted(options.name)
+
+
+def branch_merge(options: argparse.Namespace) -> results.GraphOutcome:
+    """`gitops graph branch merge GRAPH BRANCH`; exit code 1 when there is a conflict, after all of them were printed.
+
+    A merge that has landed is a success, also where its branch could not be deleted.
+    """
+    root, context = graph_root(options), write_context(options)
+    merged = graph.merge_branch(root, options.name, options.into, context)
+    if not (options.delete_branch and merged.ok):
+        return merged
+    try:
+        graph.delete_merged_branch(root, options.name, options.into, context)
+    except GitopsError as error:
+        return replace(merged, branch_deleted=False, branch_delete_error=error.detail)
+    return replace(merged, branch_deleted=True)
+
+
+# -- maintenance -------------------------------------------------------------------------------------------------------
+
+
+def optimize(options: argparse.Namespace) -> results.GraphOutcome:
+    """`gitops graph optimize GRAPH`."""
+    chosen = graph.OptimizeOptions() if options.vectors else graph.OptimizeOptions(vector_rows=_NEVER)
+    return graph.optimize_tables(graph_root(options), write_context(options), chosen, options.branch)
+
+
+def gc(options: argparse.Namespace) -> results.GraphOutcome:
+    """`gitops graph gc GRAPH`."""
+    match = _AGE.fullmatch(options.older_than)
+    if match is None:
+        raise UsageError(
+            Code.USAGE_ERROR,
+            f"--older-than {options.older_than[:40]!r} is not an age",
+            fix="write a number with d, h or m, such as --older-than 7d",
+        )
+    if options.keep < 1:
+        detail = "--keep must be at least 1: the newest version of a branch always stays"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="write --keep 1 or more")
+    retention = graph.Retention(options.keep, timedelta(**{_UNITS[match[2]]: int(match[1])}))
+    return graph.collect_garbage(graph_root(options), write_context(options), retention, dry_run=options.dry_run)
+
+
+def purge(options: argparse.Namespace) -> results.GraphOutcome:
+    """`gitops graph purge GRAPH`: removes nothing without `--allow-data-loss`."""
+    if not (options.allow_data_loss or options.dry_run):
+        raise UsageError(
+            Code.USAGE_ERROR,
+            "this cannot be undone, so it needs --allow-data-loss",
+            fix=f"see what would be removed: gitops graph purge {options.graph} --dry-run; then add --allow-data-loss",
+        )
+    return graph.purge_dropped(graph_root(options), write_context(options), dry_run=options.dry_run)
+
+
+def verify(options: argparse.Namespace) -> results.GraphOutcome:
+    """`gitops graph verify GRAPH`; exit code 1 when there is a problem."""
+    return graph.verify_graph(graph_root(options), deep=options.deep)
+
+
+def preview(options: argparse.Namespace) -> results.GraphOutcome:
+    """`gitops graph preview GRAPH FILE`; exit code 1 for a schema that the graph cannot be migrated to."""
+    with open_records(options.schema) as file:
+        source = file.read()
+    root = graph_root(options)
+    try:
+        return graph.preview_migration(root, source, write_context(options))
+    except GitopsError as error:
+        if error.code not in (Code.SCHEMA_PARSE_ERROR, Code.SCHEMA_CATALOG_ERROR):
+            raise
+        raise GitopsError(error.code, error.detail, path=options.schema, fix=error.fix) from None

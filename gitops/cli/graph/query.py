@@ -6,16 +6,8 @@ import argparse
 import os
 from typing import Any
 
+from gitops.cli.graph import query_form
 from gitops.cli.graph.data import graph_root, read_target, write_context
-from gitops.cli.graph.query_form import (
-    UNREAD_PARAMETERS,
-    is_textual,
-    parse_value,
-    print_rows,
-    read_parameters,
-    read_small,
-    row_format,
-)
 from gitops.cli.shared import FAILED, OK, USAGE, complain, say_coloured, show, show_form
 from gitops.cluster.config.cluster_yaml import read_cluster
 from gitops.cluster.config.compiler import find_query_file
@@ -41,7 +33,7 @@ _MIB = 2**20
 
 def query(options: argparse.Namespace) -> int:
     """`gitops graph query GRAPH QUERY`: rows as a table, one JSON document, a JSON object per line, CSV, or a line per value."""
-    form = row_format(options)
+    form = query_form.row_format(options)
     if form is None:
         return USAGE
     root, target = graph_root(options), read_target(options.branch, options.at)
@@ -61,7 +53,7 @@ def query(options: argparse.Namespace) -> int:
     rows = QueryRows(
         result.manifest_version, result.columns, result.rows(), result.explanation if options.explain else None
     )
-    if not print_rows(form, rows.columns, rows.rows):
+    if not query_form.print_rows(form, rows.columns, rows.rows):
         options.json = form == "json"
         show(rows, options)
     if options.explain and form != "json":
@@ -121,7 +113,7 @@ def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
     if options.file is not None:
         if options.file == "-" == options.params:
             raise UsageError(Code.USAGE_ERROR, "--file - and --params - both read standard input; use a file for one")
-        return options.file, read_small(options.file)
+        return options.file, query_form.read_small(options.file)
     if options.query is None:
         fix = f"list the stored queries: gitops graph queries {options.graph}"
         raise UsageError(Code.USAGE_ERROR, "name a stored query, or use --file or --text", fix=fix)
@@ -151,7 +143,7 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
 
     Raises UsageError `usage_error`; GitopsError `query_params_invalid`.
     """
-    values = read_parameters(options.params)
+    values = query_form.read_parameters(options.params)
     for text in options.param:
         name, equals, value = text.partition("=")
         if not equals or name not in checked.params:
@@ -164,9 +156,11 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
                 Code.USAGE_ERROR, detail, fix=fix or f"leave out --param: {checked.name} has no parameters"
             )
         if not isinstance(values, dict):
-            raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object", fix=UNREAD_PARAMETERS)
+            raise UsageError(
+                Code.USAGE_ERROR, f"{options.params} is not a JSON object", fix=query_form.UNREAD_PARAMETERS
+            )
         kind = checked.params[name]
-        values[name] = parse_value(value, textual=is_textual(kind), nullable=kind.nullable)
+        values[name] = query_form.parse_value(value, textual=query_form.is_textual(kind), nullable=kind.nullable)
     try:
         return coerce_params(checked.params, values)
     except ParameterError as error:

@@ -65,7 +65,6 @@ class EditorServer:
     """One server for one client."""
 
     def __init__(self) -> None:
-        """Register every feature."""
         incremental = lsp.TextDocumentSyncKind.Incremental
         self._server = AnsweringServer("gitops", __version__, incremental, protocol_cls=AnsweringProtocol)
         self._open_files = OpenFiles()
@@ -373,7 +372,6 @@ class OpenFiles:
     """Open texts by their paths, and the folders of the workspace."""
 
     def __init__(self) -> None:
-        """Start without open files and folders."""
         self._folders: tuple[str, ...] = ()
         self._open: dict[str, OpenText] = {}
         self._serial = 0

@@ -29,8 +29,6 @@ from gitops.core.redact import Redactor, Secret
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["MissingColumnError", "MissingFunctionError", "MissingRelationError", "TargetAddress", "TargetConnection"]
-
 _GRACE_S = 5
 _DENIED = "42501"
 _INDETERMINATE = ReplicaOutcome.INDETERMINATE

@@ -13,39 +13,6 @@ from types import MappingProxyType
 
 from gitops.core.dataclass import dataclass
 
-__all__ = [
-    "ACTIVITY",
-    "AUDIT",
-    "AUDITED",
-    "CLUSTERS",
-    "CRASHES",
-    "CREATE_TABLES",
-    "DELETE_PAIRS",
-    "DELETE_PAIR_STATES",
-    "DROP_STATES",
-    "HYDRATION",
-    "INSERT_STATES",
-    "INSERT_STRATEGIES",
-    "LOCK",
-    "NEWEST_PAIRS",
-    "NEWEST_STATES",
-    "OWNERS",
-    "PAIR",
-    "PRUNE_PAIRS",
-    "PRUNE_STATES",
-    "SIGNALS",
-    "SIZES",
-    "SPANS",
-    "STATES",
-    "STORED",
-    "STRATEGIES",
-    "UNLOCK",
-    "WIPE_STATES",
-    "TargetQuery",
-    "probe",
-    "rows",
-]
-
 _CLUSTERS = "mz_catalog.mz_clusters"
 _REPLICAS = "mz_catalog.mz_cluster_replicas"
 _SIZES = "mz_catalog.mz_cluster_replica_sizes"

@@ -12,25 +12,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from gitops.cluster.config.compute import RESERVED_REPLICAS
-from gitops.cluster.targets.port import (
-    CRASHES_COUNT_FOR,
-    AuditRow,
-    ReplicaResult,
-    StateRow,
-    StrategyRow,
-    newest_states,
-    newest_strategies,
-)
-from gitops.cluster.targets.signals import (
-    STATE_VERSION,
-    ComputeCluster,
-    Crashes,
-    ReplicaSpec,
-    Signals,
-    SizeTable,
-    StrategyState,
-    read_payload,
-)
+from gitops.cluster.targets import port, signals
 from gitops.compute.materialize import queries
 from gitops.compute.materialize.connection import (
     MissingColumnError,
@@ -41,8 +23,6 @@ from gitops.compute.materialize.connection import (
 )
 from gitops.compute.strategies import statements
 from gitops.core.errors import GitopsError
-
-__all__ = ["MaterializeTarget"]
 
 _TICK = timedelta(microseconds=1)
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -93,20 +73,20 @@ class MaterializeTarget:
             return False
         return True
 
-    def clusters(self) -> Mapping[str, ComputeCluster]:
+    def clusters(self) -> Mapping[str, signals.ComputeCluster]:
         """One statement."""
-        found: dict[str, ComputeCluster] = {}
-        replicas: dict[str, dict[str, ReplicaSpec]] = {}
+        found: dict[str, signals.ComputeCluster] = {}
+        replicas: dict[str, dict[str, signals.ReplicaSpec]] = {}
         for owner, name, managed, replica, size in self._signals(queries.CLUSTERS):
             held = replicas.setdefault(name, {})
-            found.setdefault(name, ComputeCluster(owner, name, MappingProxyType(held), managed))
+            found.setdefault(name, signals.ComputeCluster(owner, name, MappingProxyType(held), managed))
             if replica is not None and replica not in RESERVED_REPLICAS:
-                held[replica] = ReplicaSpec(size)
+                held[replica] = signals.ReplicaSpec(size)
         return found
 
     def observe(
-        self, clusters: Collection[ComputeCluster], *, now: datetime, lookback: timedelta | None
-    ) -> Mapping[str, Signals]:
+        self, clusters: Collection[signals.ComputeCluster], *, now: datetime, lookback: timedelta | None
+    ) -> Mapping[str, signals.Signals]:
         """Four statements."""
         owners = [each.cluster_id for each in clusters]
         sizes = self.sizes()
@@ -114,11 +94,13 @@ class MaterializeTarget:
         seen = self._signals(queries.ACTIVITY, owners, self._address.application_name, since, since)
         activity = {owner: at.astimezone(UTC) for owner, at in seen}
         hydrated = self._hydrated(owners)
-        crashes: dict[str, dict[str, Crashes]] = {}
-        for owner, replica, total, out_of_memory in self._signals(queries.CRASHES, owners, now - CRASHES_COUNT_FOR):
-            crashes.setdefault(owner, {})[replica] = Crashes(total, out_of_memory)
+        crashes: dict[str, dict[str, signals.Crashes]] = {}
+        for owner, replica, total, out_of_memory in self._signals(
+            queries.CRASHES, owners, now - port.CRASHES_COUNT_FOR
+        ):
+            crashes.setdefault(owner, {})[replica] = signals.Crashes(total, out_of_memory)
         return {
-            owner: Signals(
+            owner: signals.Signals(
                 now,
                 sizes,
                 activity.get(owner),
@@ -128,9 +110,11 @@ class MaterializeTarget:
             for owner in owners
         }
 
-    def sizes(self) -> SizeTable:
+    def sizes(self) -> signals.SizeTable:
         """One statement."""
-        return SizeTable({size: None if cost is None else float(cost) for size, cost in self._signals(queries.SIZES)})
+        return signals.SizeTable(
+            {size: None if cost is None else float(cost) for size, cost in self._signals(queries.SIZES)}
+        )
 
     def hydrated(self, cluster_id: str) -> frozenset[str]:
         """One statement."""
@@ -150,30 +134,30 @@ class MaterializeTarget:
         except (MissingRelationError, MissingColumnError) as error:
             raise statements.signals_missing(self._statements.place, [f"relation or column ({error})"]) from None
 
-    def strategies(self) -> Mapping[tuple[str, str], StrategyRow]:
+    def strategies(self) -> Mapping[tuple[str, str], port.StrategyRow]:
         """One statement."""
         found = self._if_there(queries.STRATEGIES)
-        return newest_strategies(
-            StrategyRow(owner, kind, config if isinstance(config, dict) else {}, at)
+        return port.newest_strategies(
+            port.StrategyRow(owner, kind, config if isinstance(config, dict) else {}, at)
             for owner, kind, config, at in found
         )
 
-    def states(self) -> Mapping[str, Sequence[StrategyState]]:
+    def states(self) -> Mapping[str, Sequence[signals.StrategyState]]:
         """One statement; rows of other versions stay where they are."""
         found = (
-            (owner, read_payload(version, payload), at)
-            for owner, version, payload, at in self._if_there(queries.STATES, STATE_VERSION)
+            (owner, signals.read_payload(version, payload), at)
+            for owner, version, payload, at in self._if_there(queries.STATES, signals.STATE_VERSION)
         )
-        return newest_states(StateRow(owner, state, at) for owner, state, at in found if state is not None)
+        return port.newest_states(port.StateRow(owner, state, at) for owner, state, at in found if state is not None)
 
     def state_owners(self) -> frozenset[str]:
         """One statement."""
         return frozenset(owner for (owner,) in self._if_there(queries.OWNERS))
 
-    def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[AuditRow]:
+    def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[port.AuditRow]:
         """One statement."""
         return [
-            AuditRow(
+            port.AuditRow(
                 action, owner, sql, context if isinstance(context, dict) else {}, executed, said, at.astimezone(UTC)
             )
             for action, owner, sql, context, executed, said, at in self._if_there(
@@ -214,7 +198,7 @@ class MaterializeTarget:
         for query in queries.CREATE_TABLES.values():
             self._write(query)
 
-    def replace_strategies(self, rows: Collection[StrategyRow], *, at: datetime) -> None:
+    def replace_strategies(self, rows: Collection[port.StrategyRow], *, at: datetime) -> None:
         """Three statements: the newest time, the new rows, and the old ones."""
         if not rows:
             return
@@ -231,14 +215,14 @@ class MaterializeTarget:
             self._write(queries.rows(queries.DELETE_PAIRS, queries.PAIR, len(pairs)), *values)
             self._write(queries.rows(queries.DELETE_PAIR_STATES, queries.PAIR, len(pairs)), *values)
 
-    def replace_states(self, cluster_id: str, states: Iterable[StrategyState], *, at: datetime) -> None:
+    def replace_states(self, cluster_id: str, states: Iterable[signals.StrategyState], *, at: datetime) -> None:
         """Three statements, as for strategies."""
         payloads = {state.strategy.value: json.dumps(dict(state.payload)) for state in states}
         if not payloads:
             return
         types = list(payloads)
         at = self._after(queries.NEWEST_STATES, [cluster_id, types], at)
-        values = [(cluster_id, STATE_VERSION, payload, at) for payload in payloads.values()]
+        values = [(cluster_id, signals.STATE_VERSION, payload, at) for payload in payloads.values()]
         self._write(queries.rows(queries.INSERT_STATES, queries.STORED, len(values)), *chain.from_iterable(values))
         self._write(queries.PRUNE_STATES, cluster_id, types, at)
 
@@ -259,7 +243,7 @@ class MaterializeTarget:
         self._write(queries.DROP_STATES)
         self._write(queries.CREATE_TABLES["mz_cluster_strategy_state"])
 
-    def audit(self, row: AuditRow) -> None:
+    def audit(self, row: port.AuditRow) -> None:
         """One statement, which adds nothing the second time."""
         context = json.dumps(dict(row.decision_ctx))
         values = (row.action_id, row.cluster_id, row.action_sql, context, row.executed, row.error_message)
@@ -279,10 +263,10 @@ class MaterializeTarget:
         except MissingColumnError as error:
             raise statements.failed(self._statements.place, str(error)) from None
 
-    def create_replica(self, cluster: str, replica: str, size: str) -> ReplicaResult:
+    def create_replica(self, cluster: str, replica: str, size: str) -> port.ReplicaResult:
         """One statement."""
         return self._statements.replica_statement(statements.create_replica(cluster, replica, size))
 
-    def drop_replica(self, cluster: str, replica: str) -> ReplicaResult:
+    def drop_replica(self, cluster: str, replica: str) -> port.ReplicaResult:
         """One statement."""
         return self._statements.replica_statement(statements.drop_replica(cluster, replica))

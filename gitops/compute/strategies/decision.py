@@ -40,9 +40,6 @@ from gitops.cluster.targets.signals import (
 )
 from gitops.core.dataclass import dataclass
 
-__all__ = ["GAP", "SUSPENDED", "ActionKind", "ReplicaAction", "StrategyDecision", "burst_name", "decide"]
-
-
 GUARD = "guard"
 
 
@@ -91,7 +88,7 @@ def decide(
         wanted, after[kind] = STRATEGIES[kind](desired, state, rule, signals, cluster)
         if wanted is desired:
             continue
-        wanted = _guarded(replace(wanted, priority=kind.priority), cluster, signals)
+        wanted = _guarded(wanted, cluster, signals)
         if (excess := _excess(wanted, cluster, signals, limits)) is None:
             desired = wanted
         else:
@@ -183,18 +180,16 @@ class ReplicaReason:
 
 @dataclass(frozen=True, slots=True)
 class DesiredReplicas:
-    """The replicas by name, the priority of the strategy that had the last word, and every reason so far."""
+    """The replicas by name, and every reason so far."""
 
-    cluster_id: str
     target_replicas: Mapping[str, ReplicaSpec]
-    priority: int = 0
     reasons: tuple[ReplicaReason, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def of(cls, cluster: ComputeCluster) -> DesiredReplicas:
         """The cluster as it is."""
-        return cls(cluster.cluster_id, MappingProxyType(dict(cluster.replicas)))
+        return cls(MappingProxyType(dict(cluster.replicas)))
 
     @property
     def reason(self) -> str:

@@ -2,21 +2,52 @@
 
 A tick comes at the start and then at every interval. What it decides is done at once; a new replica is hydrated after the time
 that its size takes. Nothing is left to chance: the same scenario gives the same timeline.
+
+A scenario is described in YAML:
+
+cluster: serving
+length: 1d
+interval: 5m
+sizes: {25cc: 0.25, 50cc: 0.5}          # credits per hour, smallest first
+replicas: {main: 25cc}                  # at the start, hydrated
+hydration: {25cc: 10m, 50cc: 5m}        # how long a new replica of a size takes; 5m where it is not said
+rehydrate: [14h]                        # when every replica begins again, as for a new index
+activity: [{from: 8h, to: 18h, daily: true}]
+crashes: {25cc: {every: 2m, out_of_memory: true}}
+strategies: {target_size: {target_size: 50cc}}
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from datetime import UTC, datetime, timedelta
+from math import ceil
 from types import MappingProxyType
+from typing import Any
 
+from gitops.cluster.config import compute
+from gitops.cluster.config.rule_forms import (
+    Place,
+    Refused,
+    derived,
+    keyed,
+    listed,
+    mapping,
+    optional,
+    place_problem,
+    truth,
+    whole,
+)
 from gitops.cluster.model.strategy import Limits, StrategyRule, StrategyType
+from gitops.cluster.targets.port import AuditRow
 from gitops.cluster.targets.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable, StrategyState
-from gitops.compute.strategies.decision import ActionKind, ReplicaAction, decide
+from gitops.compute.strategies.decision import ActionKind, ReplicaAction, burst_name, decide
+from gitops.compute.strategies.statements import read_statement
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-
-__all__ = ["HYDRATION_S", "Activity", "Crashing", "Scenario", "SimulatedStep", "SimulatedUsage", "Timeline", "simulate"]
+from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
 
 HYDRATION_S = 300
 """How long a replica takes to hydrate, where nothing says it."""
@@ -27,18 +58,18 @@ _CRASHES_COUNT_FOR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Statements run from one second of the scenario to another, or of each of its days."""
+    """Statements run from the second `start` of the scenario, or of each of its days, until the second `to`."""
 
-    start_s: int
-    end_s: int
+    start: int
+    to: int
     daily: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Crashing:
-    """Replicas of a size never hydrate: each crashes every so many seconds."""
+    """Replicas of a size never hydrate: each crashes `every` so many seconds."""
 
-    every_s: int
+    every: int
     out_of_memory: bool = False
 
 
@@ -151,7 +182,7 @@ def _signals(scenario: Scenario, at_s: int, sizes: Mapping[str, str], since: Map
     for name, size in sizes.items():
         crashing = scenario.crashes.get(size)
         if crashing is not None:
-            count = min(at_s - since[name], _CRASHES_COUNT_FOR_S) // crashing.every_s
+            count = min(at_s - since[name], _CRASHES_COUNT_FOR_S) // crashing.every
             crashes[name] = Crashes(count, count if crashing.out_of_memory else 0)
         elif at_s - max(since[name], since[name] if begun is None else begun) >= scenario.hydration_s.get(size, 0):
             hydrated.add(name)
@@ -165,7 +196,357 @@ def _last(activity: Activity, at_s: int) -> int | None:
     """The last second until now at which it went on, None where it has not begun."""
     days = at_s // _DAY_S if activity.daily else 0
     for day in (days, days - 1) if activity.daily and days else (days,):
-        start, end = day * _DAY_S + activity.start_s, day * _DAY_S + activity.end_s
+        start, end = day * _DAY_S + activity.start, day * _DAY_S + activity.to
         if start <= at_s:
             return min(at_s, end)
     return None
+
+
+_MOST_TICKS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """As written; times are in seconds."""
+
+    cluster: str
+    length: int
+    sizes: Mapping[str, float]
+    strategies: compute.DeclaredStrategies
+    interval: int = 300
+    start: datetime = datetime(2000, 1, 3, tzinfo=UTC)
+    replicas: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    hydration: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    rehydrate: tuple[int, ...] = ()
+    activity: tuple[Activity, ...] = ()
+    crashes: Mapping[str, Crashing] = field(default_factory=lambda: MappingProxyType({}))
+    max_replicas: int = Limits().max_replicas
+    max_credits_per_hour: float | None = None
+    experimental: bool = False
+
+
+def _moment(value: object) -> datetime:
+    found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    if found is None or found.tzinfo is None:
+        raise ValueError("is not a time with its zone, such as 2026-06-01T00:00:00Z")
+    return found
+
+
+def _activity(value: object) -> Activity:
+    # `from` is a word of the programming language.
+    renamed = (
+        {("start" if key == "from" else key): each for key, each in value.items()} if isinstance(value, dict) else value
+    )
+    try:
+        return _ACTIVITY(renamed)
+    except Refused as refused:
+        raise Refused(
+            *((tuple("from" if step == "start" else step for step in place), said) for place, said in refused.problems)
+        ) from None
+
+
+_ACTIVITY = mapping(Activity, {"start": compute.TIME, "to": compute.TIME, "daily": truth})
+_DOCUMENT = mapping(
+    _Document,
+    {
+        "cluster": compute.SIZE,
+        "length": compute.TIME,
+        "sizes": keyed(compute.SIZE, compute.AMOUNT),
+        "strategies": mapping(compute.DeclaredStrategies, compute.STRATEGIES),
+        "interval": compute.TIME,
+        "start": derived(_moment),
+        "replicas": keyed(compute.SIZE, compute.SIZE),
+        "hydration": keyed(compute.SIZE, compute.TIME),
+        "rehydrate": listed(compute.TIME),
+        "activity": listed(_activity),
+        "crashes": keyed(compute.SIZE, mapping(Crashing, {"every": compute.TIME, "out_of_memory": truth})),
+        "max_replicas": whole(1, 1000),
+        "max_credits_per_hour": optional(compute.AMOUNT),
+        "experimental": truth,
+    },
+)
+
+
+def read_scenario(data: bytes, path: str, found: Diagnostics) -> Scenario | None:
+    """The scenario of a document; None where it has problems, which are added to `found` with their lines in `path`."""
+    try:
+        root = parse_yaml(data)
+    except YamlError as error:
+        for problem in error.problems:
+            found.add(
+                Code.SCENARIO_INVALID, path, problem.message, source=SourceRef(path, problem.line, problem.column)
+            )
+        return None
+    try:
+        document = _DOCUMENT(to_plain(root))
+        _check(document)
+    except Refused as refused:
+        for place, message in refused.problems:
+            line, column, said = place_problem(root, place, message)
+            found.add(Code.SCENARIO_INVALID, path, said, source=SourceRef(path, line, column))
+        return None
+    for place, message in compute.strategy_warnings(document.strategies, document.interval):
+        line, column, said = place_problem(root, ("strategies", *place), message)
+        found.add(Code.STRATEGY_QUESTIONABLE, path, said, source=SourceRef(path, line, column))
+    return Scenario(
+        document.cluster,
+        document.strategies.rules,
+        SizeTable(document.sizes),
+        document.start,
+        document.length,
+        document.interval,
+        Limits(document.max_replicas, document.max_credits_per_hour),
+        document.replicas,
+        {size: document.hydration.get(size, HYDRATION_S) for size in document.sizes},
+        document.activity,
+        tuple(sorted(document.rehydrate)),
+        document.crashes,
+    )
+
+
+def _check(document: _Document) -> None:
+    """Raises Refused for values that do not fit each other."""
+    problems: list[tuple[Place, str]] = []
+    if document.interval < 1 or not 0 < document.length <= document.interval * _MOST_TICKS:
+        problems.append((("length",), f"expected from one to {_MOST_TICKS} intervals of {document.interval} s"))
+    for number, each in enumerate(document.activity):
+        if not each.start < each.to <= (_DAY_S if each.daily else document.length):
+            end = "24h" if each.daily else "the end of the scenario"
+            problems.append((("activity", number), f"expected a time from, and a later one to, until {end}"))
+    for size, crash in document.crashes.items():
+        if crash.every < 1:
+            problems.append((("crashes", size, "every"), "expected a time that is longer than nothing"))
+    named: list[tuple[Place, str]] = [(("replicas", name), size) for name, size in document.replicas.items()]
+    named += [((key, size), size) for key in ("hydration", "crashes") for size in getattr(document, key)]
+    named += [(("strategies", *place), size) for place, size in _sizes(document.strategies)]
+    problems += [
+        (place, f"the size '{size}' is not among sizes") for place, size in named if size not in document.sizes
+    ]
+    try:
+        compute.check_strategies(document.strategies, document.cluster, experimental=document.experimental)
+    except Refused as refused:
+        problems += [(("strategies", *place), message) for place, message in refused.problems]
+    if problems:
+        raise Refused(*problems)
+
+
+def _sizes(declared: compute.DeclaredStrategies) -> list[tuple[Place, str]]:
+    found: list[tuple[str, str, Any]] = [
+        ("target_size", "target_size", declared.target_size),
+        ("shrink_to_fit", "max_replica_size", declared.shrink_to_fit),
+        ("burst", "burst_replica_size", declared.burst),
+    ]
+    return [((strategy, key), getattr(rule, key)) for strategy, key, rule in found if rule is not None]
+
+
+# -- What a target recorded of a compute cluster over some days, as a scenario that strategies can be played against ---
+#
+# | of the scenario | from |
+# | --- | --- |
+# | replicas at its start | those of now, with the audited statements taken back, the last one first |
+# | activity | the history of statements |
+# | how long a size takes to hydrate | the shortest time from a create to a drop that was permitted since it is hydrated |
+# | when everything hydrates again | a burst, where every other replica was there for longer than its size takes |
+# | crashes | nothing: targets remember them for an hour |
+#
+# What a trace does not say is assumed. Both are listed for people: a replay is as good as what it was made from.
+
+
+@dataclass(frozen=True, slots=True)
+class SignalTrace:
+    """What a target says of one compute cluster from `since` until `until`.
+
+    `cluster` has the replicas at the end; `audited` are its audit rows and `spans` the times of its statements, both in order.
+    """
+
+    cluster: ComputeCluster
+    sizes: SizeTable
+    since: datetime
+    until: datetime
+    audited: Sequence[AuditRow]
+    spans: Sequence[tuple[datetime, datetime]]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A scenario that was made from a trace, without strategies, and what of it is `recorded` and what is `assumed`."""
+
+    scenario: Scenario
+    recorded: tuple[str, ...]
+    assumed: tuple[str, ...]
+
+    @property
+    def says_something(self) -> bool:
+        """Whether the target recorded anything that happened."""
+        return bool(self.recorded)
+
+    def under(self, rules: Sequence[StrategyRule], limits: Limits) -> Scenario:
+        """The scenario with these strategies."""
+        return replace(self.scenario, rules=tuple(rules), limits=limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """A statement that was executed `at_s` seconds after the start, and what was said for it."""
+
+    at_s: int
+    kind: ActionKind
+    replica: str
+    size: str | None
+    reasons: tuple[str, ...]
+
+
+def replay_of(trace: SignalTrace, interval_s: int) -> Replay:
+    """The scenario of a trace, for ticks that come every `interval_s` seconds.
+
+    The same trace always gives the same replay. Rows that were not executed, or whose statement cannot be read, are passed over.
+    """
+    events, passed_over = _events(trace)
+    start, unsized = _at_start(trace, events)
+    hydration = _hydration(trace.cluster.name, events)
+    rehydrated = _rehydrated(trace.cluster.name, events, start, hydration)
+    length_s = max(1, ceil((trace.until - trace.since).total_seconds()))
+    spans = tuple(_spans(trace, interval_s, length_s))
+    scenario = Scenario(
+        trace.cluster.name,
+        (),
+        trace.sizes,
+        trace.since,
+        length_s,
+        interval_s,
+        Limits(),
+        MappingProxyType(start),
+        MappingProxyType({**dict.fromkeys((*trace.sizes.credits, *start.values()), HYDRATION_S), **hydration}),
+        spans,
+        rehydrated,
+        MappingProxyType({}),
+    )
+    recorded = (
+        *([f"statements about replicas that were carried out: {len(events)}"] if events else []),
+        *([f"times in which statements ran: {len(spans)}"] if spans else []),
+        *(f"a replica of size {size} hydrates in {seconds} s" for size, seconds in sorted(hydration.items())),
+        *(
+            [f"all replicas hydrated again: {len(rehydrated)} time{'s' if len(rehydrated) > 1 else ''}"]
+            if rehydrated
+            else []
+        ),
+    )
+    return Replay(scenario, recorded, (*_assumed(trace, interval_s, unsized, passed_over),))
+
+
+def _assumed(trace: SignalTrace, interval_s: int, unsized: Iterable[str], passed_over: int) -> Iterator[str]:
+    yield f"a tick comes every {interval_s} s, and the strategies begin without a memory"
+    yield f"a replica of any other size hydrates in {HYDRATION_S} s; what is there at the start is hydrated"
+    yield "no replica crashes"
+    yield "the history of statements is complete, and a statement runs until the next tick at least"
+    yield "replicas were created and dropped by audited statements alone"
+    for name in unsized:
+        yield f"the size of {name}, which was dropped, is {_fallback(trace)}"
+    there = {each.size for each in trace.cluster.replicas.values()}
+    for size in sorted(there - trace.sizes.credits.keys()):
+        yield f"a replica of size {size}, which the target does not list, costs nothing"
+    if passed_over:
+        yield f"audit rows whose statement cannot be read changed nothing: {passed_over}"
+
+
+def _events(trace: SignalTrace) -> tuple[list[_Event], int]:
+    """The statements that were executed, in order, and how many rows cannot be read."""
+    found, passed_over = [], 0
+    for row in trace.audited:
+        if not row.executed or row.created_at is None or not trace.since <= row.created_at <= trace.until:
+            continue
+        said = read_statement(row.action_sql)
+        if said is None or said.cluster != trace.cluster.name:
+            passed_over += 1
+            continue
+        reasons, size = row.decision_ctx.get("reasons"), row.decision_ctx.get("size")
+        found.append(
+            _Event(
+                int((row.created_at - trace.since).total_seconds()),
+                said.kind,
+                said.replica,
+                said.size or (size if isinstance(size, str) else None),
+                tuple(map(str, reasons)) if isinstance(reasons, list) else (),
+            )
+        )
+    return found, passed_over
+
+
+def _at_start(trace: SignalTrace, events: Iterable[_Event]) -> tuple[dict[str, str], list[str]]:
+    """The sizes of the replicas that were there before all events, by name, and the names whose size nothing says.
+
+    Those are the ones whose first event is a drop, and those of now that have none.
+    """
+    found, unsized, seen = dict[str, str](), [], set[str]()
+    for event in events:
+        if event.replica not in seen and event.kind is ActionKind.DROP:
+            if event.size is None:
+                unsized.append(event.replica)
+            found[event.replica] = event.size or _fallback(trace)
+        seen.add(event.replica)
+    found |= {name: each.size for name, each in trace.cluster.replicas.items() if name not in seen}
+    return dict(sorted(found.items())), sorted(unsized)
+
+
+def _fallback(trace: SignalTrace) -> str:
+    """The size of a replica of which nothing says it: the smallest one that the cluster has now, else that the target has."""
+    there = {each.size for each in trace.cluster.replicas.values()}
+    return min(there or trace.sizes.credits or ("unknown",), key=trace.sizes.rank)
+
+
+def _hydration(cluster: str, events: Iterable[_Event]) -> dict[str, int]:
+    """By size, the shortest time until a replica was hydrated: until a drop that waited for it.
+
+    A burst waits for what was there before it, which hydrates again; every other replica is older than what replaces it.
+    """
+    found, created = dict[str, int](), dict[str, _Event]()
+    for event in events:
+        if event.kind is ActionKind.CREATE:
+            created[event.replica] = event
+            continue
+        dropped = created.pop(event.replica, None)
+        for each in created.values():
+            if each.size is None or not any(_says_hydrated(reason, each) for reason in event.reasons):
+                continue
+            began_s = max(each.at_s, each.at_s if dropped is None else dropped.at_s)
+            if began_s == each.at_s or event.replica == burst_name(cluster):
+                found[each.size] = min(event.at_s - began_s, found.get(each.size, event.at_s - began_s))
+    return found
+
+
+def _says_hydrated(reason: str, made: _Event) -> bool:
+    """Whether a reason, as the strategies give them, is that this replica is hydrated."""
+    return reason.endswith((f": {made.replica} is hydrated", f": {made.replica} of size {made.size} is hydrated"))
+
+
+def _rehydrated(
+    cluster: str, events: Iterable[_Event], start: Iterable[str], hydration: Mapping[str, int]
+) -> tuple[int, ...]:
+    """When a burst came although every other replica had been there long enough."""
+    burst, found = burst_name(cluster), list[int]()
+    ready = dict.fromkeys(start, 0)
+    for event in events:
+        if event.kind is ActionKind.DROP:
+            ready.pop(event.replica, None)
+            continue
+        others = [at_s for name, at_s in ready.items() if name != burst]
+        by_burst = any(reason.startswith(f"{StrategyType.BURST}:") for reason in event.reasons)
+        if event.replica == burst and by_burst and others and max(others) <= event.at_s:
+            found.append(event.at_s)
+        ready[event.replica] = event.at_s + hydration.get(event.size or "", HYDRATION_S)
+    return tuple(found)
+
+
+def _spans(trace: SignalTrace, interval_s: int, length_s: int) -> Iterator[Activity]:
+    """The spans of statements, each until the next tick at least, joined where no tick falls between them."""
+    first = last = None
+    for began, ended in trace.spans:
+        begin = max(0, int((began - trace.since).total_seconds()))
+        end = max(int((ended - trace.since).total_seconds()), ceil(begin / interval_s) * interval_s)
+        begin, end = min(begin, length_s), min(end, length_s)
+        if first is not None and last is not None and begin > last:
+            yield Activity(first, last)
+            first = last = None
+        first, last = begin if first is None else first, end if last is None else max(last, end)
+    if first is not None and last is not None:
+        yield Activity(first, last)

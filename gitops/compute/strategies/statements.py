@@ -15,17 +15,6 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError, RemoteError
 
-__all__ = [
-    "ReplicaStatement",
-    "create_replica",
-    "drop_replica",
-    "identifier",
-    "literal",
-    "outcome_of",
-    "read_statement",
-]
-
-
 _MESSAGES = (
     (r"cannot create multiple replicas named ", ReplicaOutcome.EXISTS),
     (r"unknown cluster replica size", ReplicaOutcome.INVALID_SIZE),

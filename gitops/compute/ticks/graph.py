@@ -25,17 +25,9 @@ from itertools import groupby, pairwise
 from types import MappingProxyType
 from typing import Any
 
+from gitops.cluster.model import changeset
 from gitops.cluster.model.address import Address, replica_address
 from gitops.cluster.model.change import Action, Effect
-from gitops.cluster.model.changeset import (
-    Changeset,
-    ChangesetBase,
-    ChangesetKind,
-    ChangesetSource,
-    Member,
-    PlanFacts,
-    Runtime,
-)
 from gitops.cluster.model.compute import ComputeRules
 from gitops.cluster.model.plan import (
     DECISION,
@@ -60,20 +52,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, around
-
-__all__ = [
-    "OWES",
-    "ReplicaWork",
-    "TickAction",
-    "action_of",
-    "actions_of",
-    "audit_row",
-    "decision_id",
-    "has_happened",
-    "tick_graph",
-    "tick_record",
-]
-
 
 _ORDER, _DECISION, _COVER = "strategy_order", "replica_decision", "replica_cover"
 _GAP = "replica_gap"
@@ -218,24 +196,24 @@ def tick_record(
     attempt: int,
     actions: Sequence[TickAction],
     *,
-    base: ChangesetBase,
+    base: changeset.ChangesetBase,
     actor: str | None,
     at: str,
-) -> Changeset:
+) -> changeset.Changeset:
     """The first record of the changeset of a tick, created at the RFC 3339 time `at`."""
     graph = tick_graph(actions)
-    return Changeset(
+    return changeset.Changeset(
         key=key,
         cluster=cluster,
-        kind=ChangesetKind.TICK,
+        kind=changeset.ChangesetKind.TICK,
         attempt=attempt,
         part="1/1",
         created_at=at,
         updated_at=at,
-        source=ChangesetSource(actor=actor),
+        source=changeset.ChangesetSource(actor=actor),
         base=base,
         desired_digest=base.config_digest or base.applied_digest,
-        plan=PlanFacts(plan_digest(actions), len(graph.nodes), len(graph.edges), len(layers(graph))),
+        plan=changeset.PlanFacts(plan_digest(actions), len(graph.nodes), len(graph.edges), len(layers(graph))),
         members=tuple(map(_member, sorted(actions, key=lambda each: each.address))),
         atomic=False,
     )
@@ -246,19 +224,19 @@ def plan_digest(actions: Iterable[TickAction]) -> str:
     return canonical_digest([{"op": each.kind.value, **each.form} for each in actions])
 
 
-def _member(action: TickAction) -> Member:
+def _member(action: TickAction) -> changeset.Member:
     made, content = action.kind is ActionKind.CREATE, canonical_digest({"size": action.size})
-    return Member(
+    return changeset.Member(
         action.address,
         Action.CREATE if made else Action.DELETE,
         Effect.STAGE if made else Effect.FINISH,
         None if made else content,
         content if made else None,
-        runtime=Runtime(outputs=action.form),
+        runtime=changeset.Runtime(outputs=action.form),
     )
 
 
-def action_of(member: Member) -> TickAction | None:
+def action_of(member: changeset.Member) -> TickAction | None:
     """The action of a member; None where its outputs are not those that a tick records."""
     form = {**member.runtime.outputs, "kind": ActionKind.CREATE if member.action is Action.CREATE else ActionKind.DROP}
     try:

@@ -24,15 +24,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError, UsageError
 
-__all__ = [
-    "Decided",
-    "Selection",
-    "by_target",
-    "claims_on",
-    "decide_all",
-    "lock_targets",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:

@@ -27,16 +27,12 @@ from gitops.cluster.session.workspace import OpenTarget, Workspace
 from gitops.cluster.targets.port import TargetReader
 from gitops.cluster.targets.projection import place_of
 from gitops.cluster.targets.signals import ComputeCluster, SizeTable
-from gitops.compute.strategies.scenario import Replay, SignalTrace, replay_of
-from gitops.compute.strategies.simulation import Timeline, simulate
+from gitops.compute.strategies.simulation import Replay, SignalTrace, Timeline, replay_of, simulate
 from gitops.compute.ticks.targets import Decided, Selection, claims_on, decide_all
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-
-__all__ = ["Reach", "ReplayOutcome", "Replayed", "replays", "traces", "with_what_if"]
-
 
 _DAYS = 7
 _MOST_REPLAYED = 20

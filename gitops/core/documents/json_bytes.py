@@ -18,8 +18,6 @@ from gitops.core.canonical import document
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_DIGITS", "MalformedError", "encode", "parse", "quoted"]
-
 # Nothing that is written nests deeper than a handful; a state document of 100,000 resources stays below the size.
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 48

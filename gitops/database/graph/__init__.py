@@ -16,92 +16,56 @@ from typing import TYPE_CHECKING, Any
 os.environ["LANCE_LOG"] = "lance=off"
 
 if TYPE_CHECKING:
-    from gitops.database.graph.bulk import load_parquet
-    from gitops.database.graph.embedding import Embedder, HashEmbedder, ServiceEmbedder
-    from gitops.database.graph.engine import LanceEngine
-    from gitops.database.graph.history.branches import (
-        create_branch,
-        delete_branch,
-        delete_merged_branch,
-        describe_version,
-        ensure_branch,
-        list_branches,
-        read_log,
-    )
-    from gitops.database.graph.history.diff import (
-        FeedLimits,
-        diff_versions,
-        feed_position,
-        parse_position,
-        position_of,
-        read_feed,
-        summarize_diff,
-    )
-    from gitops.database.graph.history.gc import Retention, collect_garbage
-    from gitops.database.graph.history.merge import merge_branch
-    from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
-    from gitops.database.graph.history.preview import preview_migration
-    from gitops.database.graph.history.verify import verify_graph
-    from gitops.database.graph.load import LoadError, LoadMode, LoadRequest, load_records
-    from gitops.database.graph.manifest import MANIFEST_FORMAT, Manifest
-    from gitops.database.graph.migrate import purge_dropped
-    from gitops.database.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
-    from gitops.database.graph.read import BlobCell, describe_graph, export_records, open_blob, read_rows
-    from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
-    from gitops.database.graph.staged import WriteContext
-    from gitops.database.graph.write.mutate import MutationOptions, Mutator
+    from gitops.database.graph.bulk import load_parquet as load_parquet
+    from gitops.database.graph.embedding import Embedder as Embedder
+    from gitops.database.graph.embedding import HashEmbedder as HashEmbedder
+    from gitops.database.graph.embedding import ServiceEmbedder as ServiceEmbedder
+    from gitops.database.graph.engine import LanceEngine as LanceEngine
+    from gitops.database.graph.history.branches import create_branch as create_branch
+    from gitops.database.graph.history.branches import delete_branch as delete_branch
+    from gitops.database.graph.history.branches import delete_merged_branch as delete_merged_branch
+    from gitops.database.graph.history.branches import describe_version as describe_version
+    from gitops.database.graph.history.branches import ensure_branch as ensure_branch
+    from gitops.database.graph.history.branches import list_branches as list_branches
+    from gitops.database.graph.history.branches import read_log as read_log
+    from gitops.database.graph.history.diff import FeedLimits as FeedLimits
+    from gitops.database.graph.history.diff import diff_versions as diff_versions
+    from gitops.database.graph.history.diff import feed_position as feed_position
+    from gitops.database.graph.history.diff import parse_position as parse_position
+    from gitops.database.graph.history.diff import position_of as position_of
+    from gitops.database.graph.history.diff import read_feed as read_feed
+    from gitops.database.graph.history.diff import summarize_diff as summarize_diff
+    from gitops.database.graph.history.gc import Retention as Retention
+    from gitops.database.graph.history.gc import collect_garbage as collect_garbage
+    from gitops.database.graph.history.merge import merge_branch as merge_branch
+    from gitops.database.graph.history.optimize import OptimizeOptions as OptimizeOptions
+    from gitops.database.graph.history.optimize import optimize_tables as optimize_tables
+    from gitops.database.graph.history.preview import preview_migration as preview_migration
+    from gitops.database.graph.history.verify import verify_graph as verify_graph
+    from gitops.database.graph.load import LoadError as LoadError
+    from gitops.database.graph.load import LoadMode as LoadMode
+    from gitops.database.graph.load import LoadRequest as LoadRequest
+    from gitops.database.graph.load import load_records as load_records
+    from gitops.database.graph.manifest import MANIFEST_FORMAT as MANIFEST_FORMAT
+    from gitops.database.graph.manifest import Manifest as Manifest
+    from gitops.database.graph.migrate import purge_dropped as purge_dropped
+    from gitops.database.graph.query import QueryOptions as QueryOptions
+    from gitops.database.graph.query import QueryResult as QueryResult
+    from gitops.database.graph.query import ReadCache as ReadCache
+    from gitops.database.graph.query import Strategy as Strategy
+    from gitops.database.graph.query import run_query as run_query
+    from gitops.database.graph.read import BlobCell as BlobCell
+    from gitops.database.graph.read import describe_graph as describe_graph
+    from gitops.database.graph.read import export_records as export_records
+    from gitops.database.graph.read import open_blob as open_blob
+    from gitops.database.graph.read import read_rows as read_rows
+    from gitops.database.graph.snapshot import ReadTarget as ReadTarget
+    from gitops.database.graph.snapshot import Snapshot as Snapshot
+    from gitops.database.graph.snapshot import open_snapshot as open_snapshot
+    from gitops.database.graph.staged import WriteContext as WriteContext
+    from gitops.database.graph.write.mutate import MutationOptions as MutationOptions
+    from gitops.database.graph.write.mutate import Mutator as Mutator
 
-__all__ = [
-    "MANIFEST_FORMAT",
-    "BlobCell",
-    "Embedder",
-    "FeedLimits",
-    "HashEmbedder",
-    "LanceEngine",
-    "LoadError",
-    "LoadMode",
-    "LoadRequest",
-    "Manifest",
-    "MutationOptions",
-    "Mutator",
-    "OptimizeOptions",
-    "QueryOptions",
-    "QueryResult",
-    "ReadCache",
-    "ReadTarget",
-    "Retention",
-    "ServiceEmbedder",
-    "Snapshot",
-    "Strategy",
-    "WriteContext",
-    "collect_garbage",
-    "create_branch",
-    "delete_branch",
-    "delete_merged_branch",
-    "describe_graph",
-    "describe_version",
-    "diff_versions",
-    "ensure_branch",
-    "export_records",
-    "feed_position",
-    "list_branches",
-    "load_parquet",
-    "load_records",
-    "merge_branch",
-    "open_blob",
-    "open_snapshot",
-    "optimize_tables",
-    "parse_position",
-    "position_of",
-    "preview_migration",
-    "purge_dropped",
-    "read_feed",
-    "read_log",
-    "read_rows",
-    "run_query",
-    "summarize_diff",
-    "verify_graph",
-]
 
 _HOMES = {
     "bulk": ("load_parquet",),

@@ -16,15 +16,6 @@ from gitops.database.graph.manifest import CommitRef, Manifest, find_manifest, h
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.storage.port import ObjectStore
 
-__all__ = [
-    "adds_to",
-    "common_versions",
-    "includes_version",
-    "merge_base_refs",
-    "merge_bases",
-    "require_merged_branches",
-]
-
 
 def includes_version(manifest: Manifest, ref: CommitRef) -> bool:
     """Whether a version is part of another one, or is it."""

@@ -19,7 +19,7 @@ invalid UTF-8 are refused.
 
 A worker has checked each row by itself. Publishing checks what needs all rows, over all parts and the current graph: ids and
 unique groups do not clash, edges have their ends, numbers of edges are in bounds. It is the second pass of a load
-(`gitops.database.graph.write.joint`), which reads only the keys back from the data files.
+(`gitops.database.graph.load`), which reads only the keys back from the data files.
 """
 
 from __future__ import annotations
@@ -82,19 +82,6 @@ from gitops.database.graph.values import DAYS, MOMENTS, CellError
 from gitops.database.graph.write.intake import FILE_BYTES, LoadIntake, RecordProblems, group_key
 from gitops.database.graph.write.rules import cell_faults, find_mismatches, node_id, pattern_fault
 from gitops.database.language.schema import FLOATS, INTEGERS, EdgeType, NodeType, PropType, Scalar
-
-__all__ = [
-    "BulkPart",
-    "BulkPlan",
-    "BulkTask",
-    "column_cells",
-    "discard_bulk",
-    "input_columns",
-    "load_parquet",
-    "plan_bulk",
-    "publish_bulk",
-    "write_part",
-]
 
 TERM = timedelta(days=6)
 _FILE = re.compile(r"[0-9A-Za-z_-]+\.lance")

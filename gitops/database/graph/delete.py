@@ -45,8 +45,6 @@ from gitops.database.graph.root import GraphRoot
 from gitops.database.graph.snapshot import Snapshot, find_root, held_rows, open_newest, read_version
 from gitops.database.graph.staged import StagedVersion, WriteContext, retry_until_published
 
-__all__ = ["check_delete", "check_fence", "delete_graph", "deleted_by", "finish_delete", "raise_fence", "replaced_rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Deletion:

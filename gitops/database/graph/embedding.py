@@ -19,8 +19,6 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 
-__all__ = ["Embedder", "HashEmbedder", "ServiceEmbedder"]
-
 _MASK = 2**64 - 1
 _OFFSET = 14695981039346656037
 _PRIME = 1099511628211

@@ -16,7 +16,7 @@ from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError, system_reason
 from gitops.core.faults import Faults, NoFaults, around
-from gitops.database.graph import layout
+from gitops.database.graph import layout, port
 from gitops.database.graph.ancestry import require_merged_branches
 from gitops.database.graph.delete import (
     check_delete,
@@ -29,16 +29,6 @@ from gitops.database.graph.delete import (
 )
 from gitops.database.graph.files import find_missing
 from gitops.database.graph.manifest import RESTORE, GraphIdentity, Manifest, TableEntry, find_manifest, publish
-from gitops.database.graph.port import (
-    DeleteOrder,
-    Existence,
-    GraphReading,
-    HeldData,
-    KeptData,
-    MigrationPreview,
-    PreparedVersion,
-    RestoreOrder,
-)
 from gitops.database.graph.presence import existence
 from gitops.database.graph.snapshot import (
     Snapshot,
@@ -57,8 +47,6 @@ if TYPE_CHECKING:
     from gitops.database.language.schema import Schema
     from gitops.database.language.schema.steps import Migration, MigrationStep
 
-__all__ = ["LanceEngine", "plan_migration", "require_driver"]
-
 
 class LanceEngine:
     """A GraphEngine: reading is light, and the Lance driver is loaded when a table is made or changed.
@@ -73,11 +61,11 @@ class LanceEngine:
         self._ids = ids
         self._faults = faults or NoFaults()
 
-    def exists(self, uri: str) -> Existence:
+    def exists(self, uri: str) -> port.Existence:
         """Whether anything is at the root; only a definite not-found is ABSENT."""
         return existence(uri)
 
-    def read(self, uri: str) -> GraphReading:
+    def read(self, uri: str) -> port.GraphReading:
         """The accepted schema text and the newest version. Raises GitopsError `graph_missing` or `graph_unreadable`."""
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
@@ -87,7 +75,7 @@ class LanceEngine:
                 snapshot.schema_ir,
             )
             source, rows, _ = in_parallel(lambda read: read(), reads, snapshot.store.parallel)
-            return GraphReading(
+            return port.GraphReading(
                 source, snapshot.manifest.n, snapshot.identity.graph_id, rows, snapshot.manifest.fence or 0
             )
 
@@ -116,7 +104,7 @@ class LanceEngine:
         with _storage(uri):
             return deleted_by(uri, incarnation)
 
-    def kept_data(self, uri: str, names: Collection[str]) -> KeptData:
+    def kept_data(self, uri: str, names: Collection[str]) -> port.KeptData:
         """Which versions of `main` have data of these tables and columns, by their manifests."""
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
@@ -126,14 +114,14 @@ class LanceEngine:
         """Count by the rules of `gitops.database.graph.delete`; the driver is loaded where a table is another version."""
         return replaced_rows(open_snapshot(uri), since, types, rows)
 
-    def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
+    def preview(self, uri: str, schema_source: bytes) -> port.MigrationPreview:
         """What `prepare_migration` would do. Raises like `read`, and for a schema text that does not compile."""
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             accepted = snapshot.schema()
-        return MigrationPreview.between(accepted, accept_schema(schema_source))
+        return port.MigrationPreview.between(accepted, accept_schema(schema_source))
 
-    def check_restore(self, uri: str, order: RestoreOrder, schema_source: bytes) -> int:
+    def check_restore(self, uri: str, order: port.RestoreOrder, schema_source: bytes) -> int:
         """Count the rows of the tables that `restore` would exchange."""
         from gitops.database.graph.restore import restored_tables
 
@@ -154,7 +142,7 @@ class LanceEngine:
     def restore(
         self,
         uri: str,
-        order: RestoreOrder,
+        order: port.RestoreOrder,
         *,
         actor: str | None,
         incarnation: str | None = None,
@@ -185,7 +173,7 @@ class LanceEngine:
 
     def prepare_create(
         self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None
-    ) -> PreparedVersion:
+    ) -> port.PreparedVersion:
         """Stage a new, empty graph that is not visible yet. Raises GitopsError `graph_exists` when the root is not free."""
         schema = accept_schema(schema_source)
         now = timestamp(self._clock.now())
@@ -227,7 +215,7 @@ class LanceEngine:
         incarnation: str | None = None,
         fence: int | None = None,
         allow_data_loss: bool = False,
-    ) -> PreparedVersion:
+    ) -> port.PreparedVersion:
         """Stage the change to a new schema text; the version advances also when there is no step.
 
         Drops are soft; with `allow_data_loss` all of them are hard, and older versions of the tables concerned go when the
@@ -281,12 +269,12 @@ class LanceEngine:
         with _storage(uri):
             raise_fence(uri, fence, WriteContext(self._clock, self._ids, faults=self._faults))
 
-    def check_delete(self, uri: str, order: DeleteOrder) -> None:
+    def check_delete(self, uri: str, order: port.DeleteOrder) -> None:
         """Raise what `delete` would refuse before it changes anything, but for a fence."""
         with _storage(uri):
             check_delete(uri, order)
 
-    def delete(self, uri: str, order: DeleteOrder) -> None:
+    def delete(self, uri: str, order: port.DeleteOrder) -> None:
         """Remove exactly the graph that the order names, by the steps of `gitops.database.graph.delete`."""
         with _storage(uri):
             delete_graph(uri, order, WriteContext(self._clock, self._ids, faults=self._faults))
@@ -394,7 +382,7 @@ def _unreadable(uri: str) -> Iterator[None]:
         raise unreadable(uri, error) from error
 
 
-def find_kept(snapshot: Snapshot, names: Collection[str]) -> KeptData:
+def find_kept(snapshot: Snapshot, names: Collection[str]) -> port.KeptData:
     """The newest version that has rows of each table or column of `names` that the newest one of all lacks.
 
     Versions are read until all are found.
@@ -407,7 +395,7 @@ def find_kept(snapshot: Snapshot, names: Collection[str]) -> KeptData:
             rows[name] = _values(snapshot, newest.tables[table], column)
     left = set(names) - rows.keys()
     purged = {each.path for each in newest.dropped if each.purged}
-    held: dict[str, HeldData] = {}
+    held: dict[str, port.HeldData] = {}
     numbers = list(kept_versions(snapshot.store, snapshot.line))
     for line, n in numbers:
         if not left:
@@ -419,9 +407,9 @@ def find_kept(snapshot: Snapshot, names: Collection[str]) -> KeptData:
             entry = tables.get(table)
             if entry is None or not entry.rows or entry.path in purged or (column and column not in entry.fields):
                 continue
-            held[name] = HeldData(n, _values(snapshot, entry, column) if column else entry.rows)
+            held[name] = port.HeldData(n, _values(snapshot, entry, column) if column else entry.rows)
             left.discard(name)
-    return KeptData(newest.n, rows, held, complete=len(numbers) == newest.n)
+    return port.KeptData(newest.n, rows, held, complete=len(numbers) == newest.n)
 
 
 def _values(snapshot: Snapshot, entry: TableEntry, column: str) -> int | None:

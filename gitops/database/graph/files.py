@@ -17,8 +17,6 @@ from gitops.database.graph.snapshot import Snapshot
 from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import ObjectStore
 
-__all__ = ["TableFiles", "find_missing"]
-
 _MAGIC = b"LANC"
 _FOOTER = 16
 _NEWEST = 2**64 - 1

@@ -28,8 +28,6 @@ from gitops.database.graph.write.rules import (
 )
 from gitops.database.language.schema import Catalog, EdgeType, NodeType, RangeBound, Scalar
 
-__all__ = ["GraphImage", "row_violations"]
-
 _SHOWN = 80
 _EXACT = 2**53
 
@@ -38,7 +36,6 @@ class GraphImage:
     """Tables at given versions, published or not; every method raises as `open_table`, and RemoteError."""
 
     def __init__(self, folder: GraphFolder, tables: Mapping[str, TableEntry], catalog: Catalog) -> None:
-        """Nothing is read."""
         self._folder = folder
         self._tables = tables
         self._catalog = catalog

@@ -34,19 +34,6 @@ from gitops.database.graph.manifest import (
 from gitops.database.language.suggest import choices
 from gitops.database.storage.port import ObjectStore
 
-__all__ = [
-    "INTERNAL",
-    "MAIN_LINE",
-    "BranchIndex",
-    "InheritedVersions",
-    "Line",
-    "check_name",
-    "read_branches",
-    "read_floor",
-    "read_line",
-    "write_floor",
-]
-
 INTERNAL = "__"
 _MAX_NAME = 100
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")

@@ -28,8 +28,6 @@ from gitops.database.graph.presence import locate, path_existence
 from gitops.database.graph.root import DatasetLocation, StoredFile, root_taken
 from gitops.database.storage.local import LocalStore, lock_folder, remove_set_aside, set_aside, sync_folder
 
-__all__ = ["LocalFolder", "LocalRoot", "StagingFolder"]
-
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 
@@ -42,14 +40,8 @@ class LocalFolder:
     """A GraphFolder on disk."""
 
     def __init__(self, path: Path) -> None:
-        """Nothing is read or made."""
         self._path = path
-        self._store = LocalStore(path)
-
-    @property
-    def store(self) -> LocalStore:
-        """Files below the folder."""
-        return self._store
+        self.store = LocalStore(path)
 
     def dataset(self, path: str) -> DatasetLocation:
         """The folder of the dataset."""

@@ -50,36 +50,6 @@ from gitops.core.errors import IntegrityError
 from gitops.database.graph import layout
 from gitops.database.storage.port import ObjectStore
 
-__all__ = [
-    "DELETE",
-    "FENCE",
-    "IDENTITY",
-    "LINE_ID",
-    "MANIFEST_FORMAT",
-    "NAME",
-    "OPERATIONS",
-    "RESTORE",
-    "TIME",
-    "VERSION_REF",
-    "CommitRef",
-    "DroppedTable",
-    "GraphIdentity",
-    "Manifest",
-    "TableEntry",
-    "find_manifest",
-    "graph_document",
-    "head_number",
-    "line_numbers",
-    "matches",
-    "number",
-    "publish",
-    "read_document",
-    "read_identity",
-    "read_json",
-    "read_manifest",
-    "sealed",
-]
-
 T = TypeVar("T")
 
 CHECKSUM = "checksum"

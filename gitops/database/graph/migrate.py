@@ -54,8 +54,6 @@ from gitops.database.language.schema.steps import (
 )
 from gitops.database.storage.parallel import in_parallel
 
-__all__ = ["create_tables", "migrate_tables", "purge_dropped"]
-
 
 @dataclass(slots=True)
 class _TablePlan:

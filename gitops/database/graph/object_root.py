@@ -44,8 +44,6 @@ from gitops.database.graph.port import Existence
 from gitops.database.graph.root import DatasetLocation, StoredFile, root_taken
 from gitops.database.storage.port import ObjectStore
 
-__all__ = ["ObjectFolder", "ObjectRoot", "ObjectStaging", "PrefixStore"]
-
 _URI = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._=@+-]+)+")
 _ROUNDS = 8
 
@@ -74,16 +72,11 @@ class ObjectFolder:
         self._root = root
         self._name = name
         self._options = options
-        self._store = _SubfolderStore(root, name)
-
-    @property
-    def store(self) -> ObjectStore:
-        """Objects below the folder."""
-        return self._store
+        self.store = _SubfolderStore(root, name)
 
     def dataset(self, path: str) -> DatasetLocation:
         """The address of the dataset."""
-        return DatasetLocation(f"{self._store.location}/{path}", self._options())
+        return DatasetLocation(f"{self.store.location}/{path}", self._options())
 
     def clear(self) -> None:
         """Remove everything in the folder. Raises RemoteError `storage_failed`."""
@@ -123,7 +116,7 @@ class ObjectRoot:
         self._store = store
         self._options = options
         self._beside = beside
-        self._uri = store.location
+        self.location = store.location
 
     @classmethod
     def at(cls, uri: str) -> ObjectRoot:
@@ -146,11 +139,6 @@ class ObjectRoot:
         above = address.rpartition("/")[0]
         return cls(S3Store(address, probe_at=beside), lance_options, lambda: S3Store(above, probe_at=beside))
 
-    @property
-    def location(self) -> str:
-        """The address."""
-        return self._uri
-
     def existence(self) -> Existence:
         """PRESENT for a graph and for what is neither graph nor claim; one or two requests."""
         try:
@@ -165,10 +153,10 @@ class ObjectRoot:
         """The graph that `graph.json` names; one request."""
         marker = self._marker()
         if marker is None:
-            raise GitopsError(Code.GRAPH_MISSING, f"{self._uri} contains no graph", path=self._uri)
+            raise GitopsError(Code.GRAPH_MISSING, f"{self.location} contains no graph", path=self.location)
         if _is_claim(marker):
             raise GitopsError(
-                Code.GRAPH_MISSING, f"the creation of a graph at {self._uri} was not finished", path=self._uri
+                Code.GRAPH_MISSING, f"the creation of a graph at {self.location} was not finished", path=self.location
             )
         identity = read_document(IDENTITY, marker, self._store.display(layout.IDENTITY))
         return identity, self.folder(identity)
@@ -203,8 +191,8 @@ class ObjectRoot:
                 raise self._taken(keys.difference(left))
         claim = CLAIM.write(_Claim(identity.graph_id))
         if not _swap(self._store, seen, claim):
-            detail = f"another writer is creating a graph at {self._uri}"
-            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=self._uri)
+            detail = f"another writer is creating a graph at {self.location}"
+            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=self.location)
         self._store.delete_keys(left)
         return ObjectStaging(self._store, self.folder(identity), identity, claim)
 
@@ -218,7 +206,7 @@ class ObjectRoot:
         if marker is not None and not _is_claim(marker):
             found = read_document(IDENTITY, marker, self._store.display(layout.IDENTITY))
             if found.graph_id != graph_id or not _swap(self._store, marker, CLAIM.write(_Claim(None))):
-                raise ConflictError(Code.GRAPH_CONFLICT, f"another graph is at {self._uri} now", path=self._uri)
+                raise ConflictError(Code.GRAPH_CONFLICT, f"another graph is at {self.location} now", path=self.location)
             faults.reach("engine.delete.before_files")
         self._store.delete_keys(tuple(self._store.keys(graph_id)))
 
@@ -230,7 +218,7 @@ class ObjectRoot:
         left = sorted(filter(_is_in_graph_folder, self._store.keys("")))
         # A claim that is there still since before the listing: all folders in that are of creators without one.
         if not _swap(self._store, seen, CLAIM.write(_Claim(None))):
-            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is at {self._uri}", path=self._uri)
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is at {self.location}", path=self.location)
         self._store.delete_keys(left)
 
     def tidy(self) -> None:
@@ -245,7 +233,7 @@ class ObjectRoot:
             if layout.IDENTITY in keys:
                 self._store.delete(layout.IDENTITY)
             self._store.delete_keys(sorted(keys - {layout.IDENTITY}))
-        raise RemoteError(Code.STORAGE_FAILED, f"{self._uri}: another writer is writing while the root is removed")
+        raise RemoteError(Code.STORAGE_FAILED, f"{self.location}: another writer is writing while the root is removed")
 
     def folder(self, identity: GraphIdentity) -> ObjectFolder:
         """The folder of a graph."""
@@ -264,28 +252,22 @@ class ObjectRoot:
             if next(self._store.keys(""), None) is None:
                 return None
         detail = (
-            f"{self._uri} holds objects but no {layout.IDENTITY}: a deletion was cut short, or a copy is incomplete"
+            f"{self.location} holds objects but no {layout.IDENTITY}: a deletion was cut short, or a copy is incomplete"
         )
-        raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=self._uri)
+        raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=self.location)
 
     def _taken(self, keys: Iterable[str]) -> GitopsError:
-        return root_taken(self._uri, {key.partition("/")[0] for key in keys})
+        return root_taken(self.location, {key.partition("/")[0] for key in keys})
 
 
 class ObjectStaging:
     """A graph that is being made in the folder of its own, under a claim."""
 
     def __init__(self, root: PrefixStore, folder: ObjectFolder, identity: GraphIdentity, claim: bytes) -> None:
-        """Take over the claim."""
         self._root = root
-        self._folder = folder
+        self.folder = folder
         self._identity = identity
         self._claim = claim
-
-    @property
-    def folder(self) -> ObjectFolder:
-        """The folder that the root will name."""
-        return self._folder
 
     def take_root(self) -> None:
         """Replace the claim by the identity. Raises ConflictError `graph_conflict` when the claim is gone."""
@@ -305,7 +287,7 @@ class ObjectStaging:
                 now = self._root.read(layout.IDENTITY)
                 if now is None or now in (self._claim, self._identity.to_bytes()):
                     return
-            self._folder.clear()
+            self.folder.clear()
 
 
 class _SubfolderStore:

@@ -19,19 +19,6 @@ from gitops.core.dataclass import dataclass
 if TYPE_CHECKING:
     from gitops.database.language.schema import Schema
 
-__all__ = [
-    "DeleteOrder",
-    "Existence",
-    "GraphEngine",
-    "GraphReader",
-    "GraphReading",
-    "HeldData",
-    "KeptData",
-    "MigrationPreview",
-    "PreparedVersion",
-    "RestoreOrder",
-]
-
 
 class Existence(StrEnum):
     """Whether a graph root exists. Only a definite not-found is ABSENT; permission or transport problems are UNKNOWN."""

@@ -10,8 +10,6 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.database.graph.port import Existence
 
-__all__ = ["existence", "locate", "path_existence"]
-
 
 def existence(uri: str) -> Existence:
     """Whether anything is at the root; only a definite not-found is ABSENT, an address that is not one is UNKNOWN."""

@@ -29,17 +29,15 @@ from gitops.database.language.suggest import choices
 if TYPE_CHECKING:
     from lance.blob import BlobFile
 
-__all__ = ["BlobCell", "describe_graph", "export_records", "open_blob", "read_rows"]
-
 MAX_ROWS = 10_000
 
 
-def describe_graph(uri: str, version: int | None = None, *, target: ReadTarget | None = None) -> GraphDescription:
-    """Identity, version, digests, and each table with its rows and columns, at a version of `main` or at a target.
+def describe_graph(uri: str, version: int | None = None) -> GraphDescription:
+    """Identity, version, digests, and each table with its rows and columns, at a version of `main`.
 
     Raises as `open_snapshot`.
     """
-    snapshot = open_snapshot(uri, target or ReadTarget(version=version))
+    snapshot = open_snapshot(uri, ReadTarget(version=version))
     manifest, catalog = snapshot.manifest, snapshot.schema().catalog
     tables = {}
     for key in sorted(manifest.tables):
@@ -57,15 +55,13 @@ def describe_graph(uri: str, version: int | None = None, *, target: ReadTarget |
     )
 
 
-def read_rows(
-    uri: str, type_name: str, limit: int, version: int | None = None, *, target: ReadTarget | None = None
-) -> list[dict[str, Any]]:
-    """At most `limit` rows (0 to 10000) of a node or edge type, by id, at a version of `main` or at a target.
+def read_rows(uri: str, type_name: str, limit: int, version: int | None = None) -> list[dict[str, Any]]:
+    """At most `limit` rows (0 to 10000) of a node or edge type, by id, at a version of `main`.
 
     Each is an object of JSON values. Raises GitopsError `graph_type_unknown` when that version has no such type; RemoteError
     `storage_failed`; and as `open_snapshot`.
     """
-    snapshot = open_snapshot(uri, target or ReadTarget(version=version))
+    snapshot = open_snapshot(uri, ReadTarget(version=version))
     catalog = snapshot.schema().catalog
     declared = catalog.nodes.get(type_name) or catalog.edge(type_name)
     if declared is None:

@@ -21,8 +21,6 @@ from gitops.database.graph.port import RestoreOrder
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.language.schema import Catalog, EdgeType
 
-__all__ = ["check_rules", "find_restore", "restored_tables"]
-
 
 def restored_tables(uri: str, now: Snapshot, catalog: Catalog, order: RestoreOrder) -> dict[str, TableEntry]:
     """Steps 1 and 2: the tables to restore, by key. `catalog` is that of the schema that the graph has, or is about to have.

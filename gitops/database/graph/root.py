@@ -23,8 +23,6 @@ from gitops.database.graph.manifest import GraphIdentity
 from gitops.database.graph.port import Existence
 from gitops.database.storage.port import ObjectStore
 
-__all__ = ["DatasetLocation", "GraphFolder", "GraphRoot", "Staging", "StoredFile", "root_taken", "tables_at_once"]
-
 _TABLES_AT_ONCE = 16
 
 

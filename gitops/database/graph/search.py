@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from lance.lance.indices import IndexDescription
     from numpy.typing import NDArray
 
-__all__ = ["METRIC", "TEXT_INDEX", "Memo", "TextColumn", "VectorColumn", "edits_within", "tokens", "usable"]
-
 _ANALYSIS: dict[str, Any] = {
     "base_tokenizer": "simple",
     "language": "English",

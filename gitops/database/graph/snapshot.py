@@ -39,22 +39,6 @@ from gitops.database.storage.port import ObjectStore
 if TYPE_CHECKING:
     from gitops.database.language.schema import Catalog, Schema
 
-__all__ = [
-    "Memory",
-    "ReadTarget",
-    "Snapshot",
-    "accept_schema",
-    "find_root",
-    "held_rows",
-    "kept_versions",
-    "open_newest",
-    "open_snapshot",
-    "read_version",
-    "table_keys",
-    "unreadable",
-    "version_time",
-]
-
 _ROUNDS = 5
 # So many versions are looked for one by one before the versions that are kept are listed.
 _STEPS = 8

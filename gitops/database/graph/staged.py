@@ -37,7 +37,6 @@ from gitops.database.graph.manifest import (
     TIME,
     VERSION_REF,
     CommitRef,
-    Manifest,
     find_manifest,
     graph_document,
     number,
@@ -47,22 +46,6 @@ from gitops.database.graph.manifest import (
 from gitops.database.graph.root import Staging
 from gitops.database.graph.snapshot import Snapshot, open_newest
 from gitops.database.storage.port import ObjectStore
-
-__all__ = [
-    "DEFAULT_TERM",
-    "Lease",
-    "StagedGraph",
-    "StagedVersion",
-    "WriteContext",
-    "hold_lease",
-    "later_timestamp",
-    "precise_timestamp",
-    "read_leases",
-    "require_no_branches",
-    "retry_until_published",
-    "sleep_jittered",
-    "take_lease",
-]
 
 ATTEMPTS = 32
 _FIRST_S = 0.005
@@ -100,7 +83,6 @@ class StagedGraph:
     """A new graph, complete in its staging place; becomes version 1."""
 
     def __init__(self, staging: Staging, faults: Faults) -> None:
-        """Take over the staging."""
         self._staging = staging
         self._faults = faults
         self._open = True
@@ -150,7 +132,7 @@ class StagedVersion:
         for older, n in (lineage or {}).items():
             reach[older] = max(n, reach.get(older, 0))
         reach.pop(line, None)
-        self._manifest = replace(
+        self.manifest = replace(
             parent,
             n=parent.n + 1,
             branch=base.branch,
@@ -168,11 +150,6 @@ class StagedVersion:
         self._faults = context.faults
         self._open = True
 
-    @property
-    def manifest(self) -> Manifest:
-        """The manifest that `publish` writes."""
-        return self._manifest
-
     def publish(self, *, purge: bool = True) -> int:
         """Write the manifest if its number is free and the branch is still the one it was staged for.
 
@@ -181,7 +158,7 @@ class StagedVersion:
         """
         if not self._open:
             raise BugError("staged work is used twice")
-        point = f"engine.{self._manifest.operation}"
+        point = f"engine.{self.manifest.operation}"
         self._faults.reach(f"{point}.before_publish")
         self._open = False
         root, store = self._base.root, self._base.store
@@ -201,19 +178,19 @@ class StagedVersion:
         if purged:
             # A branch that was made since this was staged has the tables that are about to go.
             require_no_branches(self._base)
-        if not publish(store, self._manifest):
-            detail = f"another writer made version {self._manifest.n} of {self._base.branch} at {place}"
+        if not publish(store, self.manifest):
+            detail = f"another writer made version {self.manifest.n} of {self._base.branch} at {place}"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
-        if read_floor(store, self._manifest.line) >= self._manifest.n:
+        if read_floor(store, self.manifest.line) >= self.manifest.n:
             # Only a writer that was suspended while newer versions were made and older ones removed gets here.
-            detail = f"version {self._manifest.n} of {self._base.branch} at {place} existed before and was removed"
+            detail = f"version {self.manifest.n} of {self._base.branch} at {place} existed before and was removed"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
         self._faults.reach(f"{point}.after_publish")
         for path in purged:
             # After a failure gc removes the rest: the new version records that it is purged.
             with contextlib.suppress(OSError, RemoteError):
                 self._base.folder.remove(path)
-        return self._manifest.n
+        return self.manifest.n
 
     def abort(self) -> None:
         """Forget the manifest; the table versions stay unreferenced and the next writer undoes them."""

@@ -34,31 +34,6 @@ from gitops.database.graph.root import DatasetLocation, GraphFolder
 from gitops.database.language.schema import Catalog, EdgeType, NodeType, PropType, Scalar
 from gitops.database.storage.bucket import AWAY, PERMIT
 
-__all__ = [
-    "DRIVER_ERRORS",
-    "TableWriter",
-    "arrow_field",
-    "arrow_schema",
-    "arrow_table",
-    "call_driver",
-    "count_differences",
-    "count_values",
-    "create_table",
-    "data_files",
-    "dataset_versions",
-    "declared_type",
-    "driver_message",
-    "drop_left_files",
-    "drop_versions",
-    "kept_bytes",
-    "key_columns",
-    "open_latest",
-    "open_table",
-    "raw_columns",
-    "service_failure",
-    "stage_rows",
-]
-
 DRIVER_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
 """What the driver raises."""
 
@@ -271,24 +246,19 @@ class TableWriter:
         self._rows = entry.rows
         self._place = folder.dataset(entry.path)
         self._before = folder.begin(entry.path) if known is None else known
-        self._dataset = open_table(folder, entry) if opened is None else opened
+        self.dataset = open_table(folder, entry) if opened is None else opened
         with _driver(self._place):
-            newest = self._dataset.latest_version
+            newest = self.dataset.latest_version
         if newest != entry.version:
             self._expected = newest
             self.change(lance.LanceDataset.restore)
-        self._expected = self._dataset.version
-
-    @property
-    def dataset(self) -> lance.LanceDataset:
-        """The table as changed so far."""
-        return self._dataset
+        self._expected = self.dataset.version
 
     def change(self, action: Callable[[lance.LanceDataset], Any]) -> None:
         """Run one change, which must make one version. Raises ConflictError `graph_conflict`; RemoteError."""
         failure: Exception | None = None
         try:
-            action(self._dataset)
+            action(self.dataset)
         except DRIVER_ERRORS as error:
             failure = error
         latest = self._latest()
@@ -298,11 +268,11 @@ class TableWriter:
             raise RemoteError(Code.STORAGE_FAILED, f"{self._place.uri}: {_reason(self._place, failure)}") from failure
         if failure is not None or latest.version != self._expected + 1:
             raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}") from failure
-        self._dataset, self._expected = latest, latest.version
+        self.dataset, self._expected = latest, latest.version
 
     def stage(self, rows: pa.Table) -> list[FragmentMetadata]:
         """As `stage_rows`, for this table."""
-        return _staged(self._place, self._dataset, rows)
+        return _staged(self._place, self.dataset, rows)
 
     def exchange(self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None) -> None:
         """Make one version in which the rows at the addresses `gone` (None: all rows) are replaced by the staged ones.
@@ -315,8 +285,8 @@ class TableWriter:
         """Make the changes durable and describe the table; rows are counted only if they changed."""
         with _driver(self._place):
             self._folder.settle(self._path, self._before)
-            rows = self._dataset.count_rows() if recount else self._rows
-        return _entry(self._dataset, self._path, rows=rows)
+            rows = self.dataset.count_rows() if recount else self._rows
+        return _entry(self.dataset, self._path, rows=rows)
 
     def _latest(self) -> lance.LanceDataset:
         with _driver(self._place):

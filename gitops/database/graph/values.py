@@ -21,22 +21,6 @@ from typing import Any
 from gitops.database.language.query import ComparisonOperator
 from gitops.database.language.schema import PropType, Scalar
 
-__all__ = [
-    "COMPARE",
-    "DAYS",
-    "FLIPPED",
-    "MOMENTS",
-    "CellError",
-    "cell_to_json",
-    "compact_json",
-    "compared_with",
-    "is_unicode",
-    "json_to_cell",
-    "key_text",
-    "nearest_single",
-    "unknown_member",
-]
-
 _INTEGERS: Mapping[Scalar, tuple[int, int]] = {
     Scalar.I32: (-(2**31), 2**31 - 1),
     Scalar.I64: (-(2**63), 2**63 - 1),

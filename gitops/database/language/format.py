@@ -48,8 +48,6 @@ from gitops.database.language.yaml import ScalarType, YamlList, YamlMap, YamlNod
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["format_queries", "format_schema", "format_yaml", "without_spans"]
-
 
 def format_schema(source: bytes) -> bytes:
     """The canonical layout of schema text that matches the grammar; rules beyond the grammar are not checked.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from obstore.store import RetryConfig, S3Config
     from obstore.store import S3Store as Client
 
-__all__ = ["AWAY", "PERMIT", "Bucket", "PutAnswer", "PutResult", "RetryLimit", "StoredObject", "lance_options"]
-
 _MAX_OBJECT_BYTES = 1 << 28
 _OWNER = "gitops-put"
 _PAGE = 1000

@@ -16,8 +16,6 @@ from gitops.database.storage.bucket import Bucket, PutAnswer, PutResult
 from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import ObjectStore
 
-__all__ = ["Race", "RacingStore", "race"]
-
 
 @dataclass(frozen=True, slots=True)
 class Race:

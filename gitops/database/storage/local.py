@@ -25,8 +25,6 @@ from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, system_reason
 from gitops.database.storage.port import TEMP_PREFIX, split_key, split_prefix
 
-__all__ = ["LocalStore", "delete_tree", "lock_folder", "remove_set_aside", "set_aside", "sync_folder"]
-
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MAX_OBJECT_BYTES = 1 << 28
 _LOCK_WAIT_S = 30.0
@@ -36,19 +34,16 @@ _LOCK_POLL_S = 0.001
 class LocalStore:
     """An ObjectStore below `root`, which may be absent until the first write; safe for threads and processes."""
 
+    parallel = 1
+    """A disk does not keep its callers waiting."""
+
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        """Nothing is read or created yet."""
         self._root = Path(os.path.abspath(root))  # noqa: PTH100 - must not resolve the operator's symbolic links
 
     @property
     def location(self) -> str:
         """The absolute path of the root."""
         return str(self._root)
-
-    @property
-    def parallel(self) -> int:
-        """A disk does not keep its callers waiting."""
-        return 1
 
     def display(self, key: str) -> str:
         """The absolute path of the object."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-__all__ = ["in_parallel"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -54,6 +54,9 @@ class S3Store:
     `AWS_ALLOW_HTTP`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, or the identity of the machine.
     """
 
+    parallel = _AT_ONCE
+    """Requests mostly wait, so many are sent at once."""
+
     def __init__(self, location: str, *, probe_at: str | None = None) -> None:
         """Make the client; nothing is asked yet.
 
@@ -62,25 +65,15 @@ class S3Store:
         """
         bucket, self._prefix = _place(location)
         self._probe_prefix = self._prefix if probe_at is None else _place(probe_at)[1]
-        self._location = f"s3://{_join(bucket, self._prefix)}"
+        self.location = f"s3://{_join(bucket, self._prefix)}"
         self._bucket = Bucket(bucket)
         self._tested = _self_test(bucket, self._bucket.endpoint)
         self._tags: dict[str, tuple[str, str]] = {}
 
-    @property
-    def location(self) -> str:
-        """The address of the root."""
-        return self._location
-
-    @property
-    def parallel(self) -> int:
-        """Requests mostly wait, so many are sent at once."""
-        return _AT_ONCE
-
     def display(self, key: str) -> str:
         """The address of the object."""
         split_key(key)
-        return f"{self._location}/{key}"
+        return f"{self.location}/{key}"
 
     def read(self, key: str) -> bytes | None:
         """The content, or None only when the service says that the bucket is there and the object is not."""

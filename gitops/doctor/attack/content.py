@@ -29,8 +29,7 @@ from gitops.doctor.attack.copy import (
 )
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Account, CheckState, CheckStatus, Comment, Permission
-from gitops.forge.refs.document_forge import OperatorSettings
-from gitops.forge.refs.local import LocalForge
+from gitops.forge.refs.local import LocalForge, OperatorSettings
 from gitops.git.command import run_program
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote

@@ -12,17 +12,9 @@ from pathlib import Path
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
+from gitops.doctor.attack import copy
 from gitops.doctor.attack.approvals import APPROVAL_ATTACKS, AUTHOR_ATTACKS, DATA_ATTACKS
 from gitops.doctor.attack.content import CONTENT_ATTACKS, EXECUTION_ATTACKS, MESSAGE_ATTACKS
-from gitops.doctor.attack.copy import (
-    Attack,
-    AttackInconclusive,
-    AttackSkipped,
-    AttackSucceeded,
-    ClusterCopy,
-    build_states,
-    copy_rules,
-)
 from gitops.doctor.attack.ledger import EVIDENCE_ATTACKS, HISTORY_ATTACKS, PLACE_ATTACKS, RUN_ATTACKS
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.remote import SelfRemote
@@ -79,10 +71,10 @@ def attack(
         keys = folder / "keys"
         keys.mkdir(mode=0o700)
         tree, served = store.commit(head).tree, is_local and not hosted
-        rules = copy_rules(store, tree, cluster, local.default_ref, keys, served=served)
+        rules = copy.copy_rules(store, tree, cluster, local.default_ref, keys, served=served)
         try:
-            applied, pending = build_states(folder, rules, with_hook=with_hook, command=own_command())
-        except AttackInconclusive as error:
+            applied, pending = copy.build_states(folder, rules, with_hook=with_hook, command=own_command())
+        except copy.AttackInconclusive as error:
             raise GitopsError(Code.ATTACK_IMPOSSIBLE, str(error), path=cluster.name) from error
         states = {"applied": applied, "pending": pending}
         end = time.monotonic() + limit_s
@@ -95,18 +87,18 @@ def attack(
     return AttackReport(cluster.name, tuple(results), notes)
 
 
-def _run_one(each: Attack, state: ClusterCopy, folder: Path, end: float) -> AttackResult:
+def _run_one(each: copy.Attack, state: copy.ClusterCopy, folder: Path, end: float) -> AttackResult:
     """Run one attack on its own copy of `state`. An attack that fails for any other reason proves nothing."""
     defence, detail = Defence.UNPROVEN, f"no time was left; run gitops doctor --attack --only {each.name}"
     if time.monotonic() < end:
         own_folder = folder / each.name
         try:
             defence, detail = Defence.HELD, each.run(state.copy_to(own_folder))
-        except AttackSucceeded as error:
+        except copy.AttackSucceeded as error:
             defence, detail = Defence.FELL, str(error)
-        except AttackSkipped as error:
+        except copy.AttackSkipped as error:
             defence, detail = Defence.SKIPPED, str(error)
-        except AttackInconclusive as error:
+        except copy.AttackInconclusive as error:
             defence, detail = Defence.UNPROVEN, str(error)
         except GitopsError as error:
             defence, detail = Defence.UNPROVEN, f"{error.code}: {error.detail}"

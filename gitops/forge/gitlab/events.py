@@ -18,24 +18,10 @@ from collections.abc import Mapping
 from gitops.core.clock import parse_timestamp, timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.forge.events import (
-    CommentEvent,
-    Delivery,
-    Event,
-    IgnoredEvent,
-    ManualEvent,
-    PushEvent,
-    QueueEvent,
-    RequestAction,
-    RequestEvent,
-    ReviewEvent,
-    TimerEvent,
-)
-from gitops.forge.json_object import JsonObject, event_object
+from gitops.forge import events
 from gitops.forge.port import Account
+from gitops.forge.web import JsonObject, event_object
 from gitops.git.port import ZERO
-
-__all__ = ["check_signature", "decode", "decode_file"]
 
 INPUT_PREFIX = "GITOPS_INPUT_"
 """Variables of a pipeline started by hand that are inputs of the bot: `GITOPS_INPUT_CLUSTER=library` is `cluster=library`."""
@@ -53,15 +39,15 @@ _LONGEST_COMMENT = 65_536
 _LONGEST_NOTE = MAX_BODY
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) (?:UTC|\+0000)")
 _REQUEST_ACTIONS = {
-    "open": RequestAction.OPENED,
-    "reopen": RequestAction.OPENED,
-    "close": RequestAction.CLOSED,
-    "merge": RequestAction.MERGED,
+    "open": events.RequestAction.OPENED,
+    "reopen": events.RequestAction.OPENED,
+    "close": events.RequestAction.CLOSED,
+    "merge": events.RequestAction.MERGED,
 }
 _REVIEW_ACTIONS = frozenset({"approved", "unapproved", "approval", "unapproval"})
 
 
-def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
+def decode(headers: Mapping[str, str], body: bytes) -> events.Delivery:
     """A webhook of a project, group or instance. Raises GitopsError `event_invalid`.
 
     A repeated delivery has the same `Idempotency-Key`; older releases send `X-Gitlab-Event-UUID`, and still older ones nothing:
@@ -71,18 +57,18 @@ def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
     payload = event_object(body, MAX_BODY)
     kind = payload.text("object_kind")
     read = {"merge_request": _request, "note": _note, "push": _push, "tag_push": _push}.get(kind)
-    event = IgnoredEvent(f"{kind[:40]!r} is not an event for the bot") if read is None else read(payload)
+    event = events.IgnoredEvent(f"{kind[:40]!r} is not an event for the bot") if read is None else read(payload)
     project = payload.part("project") if read is not None else payload.optional("project")
     name = "" if project is None else project.text("path_with_namespace")
     header = next((header for header in _ID_HEADERS if headers.get(header)), None)
     if header is None:
-        return Delivery(hashlib.sha256(body).hexdigest(), name, event)
+        return events.Delivery(hashlib.sha256(body).hexdigest(), name, event)
     if len(headers[header]) > _LONGEST_ID or not headers[header].isprintable():
         raise GitopsError(Code.EVENT_INVALID, f"the header {header} is not an id")
-    return Delivery(headers[header], name, event)
+    return events.Delivery(headers[header], name, event)
 
 
-def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
+def decode_file(environ: Mapping[str, str], body: bytes) -> events.Delivery:
     """The variables of a job of GitLab CI, with the content of its `TRIGGER_PAYLOAD` file if a webhook started it.
 
     Raises GitopsError `event_invalid`, also if these are not the variables of such a job. The number of the job is part of
@@ -91,25 +77,25 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
     source = _text(environ, "CI_PIPELINE_SOURCE")
     name = f"{_number(environ, 'CI_PIPELINE_ID')}-{_number(environ, 'CI_JOB_ID')}"
     project = _text(environ, "CI_PROJECT_PATH")
-    event: Event = IgnoredEvent(f"a pipeline of source {source[:40]!r} is not an event for the bot")
+    event: events.Event = events.IgnoredEvent(f"a pipeline of source {source[:40]!r} is not an event for the bot")
     if source == "push":
         event = _pushed(environ)
     elif source == "schedule":
-        event = TimerEvent()
+        event = events.TimerEvent()
     elif source == "merge_request_event":
         # In the pipeline of a fork CI_PROJECT_PATH is the fork; the request belongs to the target project.
         project, event = _text(environ, "CI_MERGE_REQUEST_PROJECT_PATH"), _requested(environ)
     elif source in {"web", "api", "chat", "trigger"}:
         names = sorted(name for name in environ if name.startswith(INPUT_PREFIX) and name != INPUT_PREFIX)
         inputs = ((n.removeprefix(INPUT_PREFIX).lower(), _text(environ, n)) for n in names if environ[n])
-        event = ManualEvent(tuple(inputs))
+        event = events.ManualEvent(tuple(inputs))
     if source == "trigger" and body.strip():
         # A pipeline that a webhook triggered gets the webhook's body; see https://docs.gitlab.com/ci/triggers/
         sent = decode({}, body)
         event = sent.event
         if sent.repository not in ("", project):
-            event = IgnoredEvent("the webhook is of another project than the job")
-    return Delivery(name, project, event)
+            event = events.IgnoredEvent("the webhook is of another project than the job")
+    return events.Delivery(name, project, event)
 
 
 def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> bool:
@@ -143,43 +129,43 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _request(payload: JsonObject) -> Event:
+def _request(payload: JsonObject) -> events.Event:
     """See https://docs.gitlab.com/user/project/integrations/webhook_events/#merge-request-events."""
     request = payload.part("object_attributes")
     number, action = request.number("iid"), request.text_or("action")
     if action in _REVIEW_ACTIONS:
-        return ReviewEvent(number)
+        return events.ReviewEvent(number)
     if action in _REQUEST_ACTIONS:
-        return RequestEvent(number, _REQUEST_ACTIONS[action], _last_commit(request))
+        return events.RequestEvent(number, _REQUEST_ACTIONS[action], _last_commit(request))
     if action != "update":
-        return IgnoredEvent(f"the action {action[:40]!r} on a merge request is ignored")
+        return events.IgnoredEvent(f"the action {action[:40]!r} on a merge request is ignored")
     # Only an update of commits has `oldrev`; a new target changes the plan, too.
     if request.has("oldrev") or (payload.has("changes") and payload.part("changes").has("target_branch")):
-        return RequestEvent(number, RequestAction.UPDATED, _last_commit(request))
-    return IgnoredEvent("neither the commits nor the target of the merge request moved")
+        return events.RequestEvent(number, events.RequestAction.UPDATED, _last_commit(request))
+    return events.IgnoredEvent("neither the commits nor the target of the merge request moved")
 
 
 def _last_commit(request: JsonObject) -> str:
     return request.part("last_commit").commit("id")
 
 
-def _note(payload: JsonObject) -> Event:
+def _note(payload: JsonObject) -> events.Event:
     """See https://docs.gitlab.com/user/project/integrations/webhook_events/#comment-events."""
     note = payload.part("object_attributes")
     if note.text("noteable_type") != "MergeRequest":
-        return IgnoredEvent("the comment is not on a merge request")
+        return events.IgnoredEvent("the comment is not on a merge request")
     if note.flag("system"):
-        return IgnoredEvent("GitLab wrote this comment itself")
+        return events.IgnoredEvent("GitLab wrote this comment itself")
     # Releases before 16.11 have no action, and send new comments only.
     if note.text_or("action", "create") != "create":
-        return IgnoredEvent("an edited comment is not a command")
+        return events.IgnoredEvent("an edited comment is not a command")
     text, author = note.text("note", _LONGEST_NOTE), str(note.number("author_id"))
     if len(text) > _LONGEST_COMMENT:
-        return IgnoredEvent(f"the comment has more than {_LONGEST_COMMENT} characters")
+        return events.IgnoredEvent(f"the comment has more than {_LONGEST_COMMENT} characters")
     user = payload.part("user")
     if user.has("id") and str(user.number("id")) != author:
-        return IgnoredEvent("the sender of the comment is not its author")
-    return CommentEvent(
+        return events.IgnoredEvent("the sender of the comment is not its author")
+    return events.CommentEvent(
         number=payload.part("merge_request").number("iid"),
         comment=str(note.number("id")),
         author=Account(author, user.text("username")),
@@ -188,13 +174,13 @@ def _note(payload: JsonObject) -> Event:
     )
 
 
-def _push(payload: JsonObject) -> Event:
+def _push(payload: JsonObject) -> events.Event:
     """See https://docs.gitlab.com/user/project/integrations/webhook_events/#push-events."""
     ref = payload.text("ref")
     if not ref.startswith(("refs/heads/", "refs/tags/")):
         raise GitopsError(Code.EVENT_INVALID, "body.ref is neither a branch nor a tag")
     pusher = f"gitlab:{payload.number('user_id')}" if payload.has("user_id") else None
-    return PushEvent(ref, payload.commit("before"), payload.commit("after"), pusher)
+    return events.PushEvent(ref, payload.commit("before"), payload.commit("after"), pusher)
 
 
 def _time(note: JsonObject) -> str:
@@ -210,7 +196,7 @@ def _time(note: JsonObject) -> str:
 # Jobs
 
 
-def _requested(environ: Mapping[str, str]) -> Event:
+def _requested(environ: Mapping[str, str]) -> events.Event:
     """A pipeline of a merge request: of its head, of its merge with the target, or of its place in a merge train.
 
     https://docs.gitlab.com/ci/pipelines/merge_request_pipelines/
@@ -218,22 +204,22 @@ def _requested(environ: Mapping[str, str]) -> Event:
     built = _commit(environ, "CI_COMMIT_SHA")
     if environ.get("CI_MERGE_REQUEST_EVENT_TYPE") == "merge_train":
         target = _text(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
-        return QueueEvent(built, _commit(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_SHA"), f"refs/heads/{target}")
+        return events.QueueEvent(built, _commit(environ, "CI_MERGE_REQUEST_TARGET_BRANCH_SHA"), f"refs/heads/{target}")
     # The head is another commit than the one that was built only if GitLab built a merge, and then it has this variable.
     source = "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA"
     merged = environ.get("CI_MERGE_REQUEST_EVENT_TYPE") == "merged_result" or environ.get(source)
     head = _commit(environ, source) if merged else built
-    return RequestEvent(_number(environ, "CI_MERGE_REQUEST_IID"), RequestAction.UPDATED, head)
+    return events.RequestEvent(_number(environ, "CI_MERGE_REQUEST_IID"), events.RequestAction.UPDATED, head)
 
 
-def _pushed(environ: Mapping[str, str]) -> Event:
+def _pushed(environ: Mapping[str, str]) -> events.Event:
     if environ.get("CI_COMMIT_TAG"):
         ref = f"refs/tags/{_text(environ, 'CI_COMMIT_TAG')}"
     else:
         ref = f"refs/heads/{_text(environ, 'CI_COMMIT_BRANCH')}"
     old = _commit(environ, "CI_COMMIT_BEFORE_SHA") if environ.get("CI_COMMIT_BEFORE_SHA") else ZERO
     # A person who starts a pipeline by hand can set GITLAB_USER_ID: it does not name the author of a push.
-    return PushEvent(ref, old, _commit(environ, "CI_COMMIT_SHA"))
+    return events.PushEvent(ref, old, _commit(environ, "CI_COMMIT_SHA"))
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:

@@ -18,7 +18,6 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.forge.dialect import GONE, HEADS, Dialect, full_id
 from gitops.forge.hosted import HostedForge, no_request
-from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     UNPROTECTED,
     Account,
@@ -38,10 +37,8 @@ from gitops.forge.port import (
     ReviewDecision,
     ReviewState,
 )
-from gitops.forge.web import WebAnswer, WebRequest, WebSender
+from gitops.forge.web import JsonObject, WebAnswer, WebRequest, WebSender, answer_object
 from gitops.git.port import ZERO
-
-__all__ = ["GitLabForge"]
 
 _PER_PAGE = 100
 """Rows of a page, the most that GitLab gives: https://docs.gitlab.com/api/rest/#pagination."""

@@ -15,22 +15,520 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 from typing import TypeVar
 
+from gitops.core.canonical import digest
 from gitops.core.clock import Clock, timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
+from gitops.forge import port
+from gitops.forge.dialect import full_id
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs import records
-from gitops.forge.refs.document_forge import Amend, DocumentForge, OperatorSettings
-from gitops.forge.refs.records import MAX_DOCUMENT, DocumentFolder, PushedBranch
+from gitops.forge.refs.records import (
+    CHECK,
+    DEPLOYMENT,
+    EMPTY,
+    ISSUE,
+    MAX_DOCUMENT,
+    REACTIONS,
+    STATUS,
+    DatedDeployment,
+    DocumentFolder,
+    PushedBranch,
+    ReactionDocument,
+    RecordedIssue,
+    changed_files,
+    read_required,
+    slug,
+)
+from gitops.forge.text import MAX_TEXT, cut, cut_markdown, text_bytes
 from gitops.git.port import ZERO, EntryType, GitRemote, GitStore, NewCommit, Person, RefUpdate, TreeEntry
 
-__all__ = ["LocalForge"]
+# A forge whose change requests are documents behind refs: what it does with them, whatever keeps the refs.
+#
+# It has no accounts, no reviews, and no branch rules but those of its hook. Rules:
+#
+# 1. Who may give commands is set by the operator of the repository, in a place that no push reaches. All others have no
+#    permission.
+# 2. Approvals are signed commits here and nothing else: there are no reviews and no review decision.
+# 3. Branch rules are those that the hook enforces where it is installed, and unknown where it is not.
+
+# What a forge of documents says about commits and deployments, and its issues; nothing but a status decides anything.
+#
+# refs/gitops/statuses/<2 hex>            <commit>/<context>.json
+# refs/gitops/checks/<2 hex>              <commit>/<name>.json with the summary beside it as .md
+# refs/gitops/deployments/<environment>   deployment.json: the newest one; the ones before are in the history of the ref
+# refs/gitops/issues/<marker>             issues/<n>.json with the text beside it as .md, and a last comment as .remark.md
+
+Amend = Callable[[DocumentFolder], Mapping[str, bytes]]
+"""The files of a folder to those that change: path to content."""
+
+MAX_ANNOTATIONS = 1000
+"""Annotations of a check that are kept."""
+
+MAX_NOTE = 640
+"""Characters of a message."""
+
+_DEPLOYMENT = "deployment.json"
+_ISSUES = "refs/gitops/issues"
+_ISSUE_NAME = re.compile(r"([0-9]{4,9})\.json")
+_LONGEST_NAME = len("123456789.json")
+
+
+class DocumentReports(ABC):
+    """Statuses, checks, deployments and issues, over refs that a subclass keeps."""
+
+    def __init__(self, bot: Person, clock: Clock) -> None:
+        """`bot` writes comments and issues, and knows its own by its name."""
+        self._bot = bot
+        self._clock = clock
+
+    @abstractmethod
+    def _folder(self, ref: str) -> DocumentFolder | None:
+        """The files behind a ref, None for a ref that does not exist."""
+
+    @abstractmethod
+    def _folders(self, prefix: str) -> Mapping[str, DocumentFolder]:
+        """The files behind each ref below a prefix."""
+
+    @abstractmethod
+    def _amend(self, ref: str, what: str, change: Amend, missing: GitopsError | None = None) -> DocumentFolder:
+        """Change files behind a ref without losing another writer's change; returns the files as `change` saw them.
+
+        Raises `missing`, if it is given, for a ref that does not exist; any other starts without files.
+        """
+
+    @property
+    def identity(self) -> str:
+        """The author of the bot's comments and issues."""
+        return _identity(self.me())
+
+    def me(self) -> port.Account:
+        """Who the bot is: what it commits as."""
+        return port.Account(self._bot.email, self._bot.name, bot=True)
+
+    def _now(self) -> str:
+        return timestamp(self._clock.now())
+
+    # Statuses and checks
+
+    def statuses(self, commit: str) -> tuple[port.CheckStatus, ...]:
+        """Statuses of a commit, by context. Raises IntegrityError `request_invalid`."""
+        return _read_statuses(self._folder(_shard("statuses", commit)) or EMPTY, commit)
+
+    def statuses_of(self, commits: Iterable[str]) -> Mapping[str, tuple[port.CheckStatus, ...]]:
+        """Statuses of many commits, as `statuses` gives those of each, from one listing."""
+        shards = self._folders("refs/gitops/statuses")
+        return {commit: _read_statuses(shards.get(_shard("statuses", commit), EMPTY), commit) for commit in commits}
+
+    def set_status(self, status: port.CheckStatus) -> None:
+        """Set the status of a commit in a context, replacing the one before. The commit itself need not be here."""
+        ref, what = _shard("statuses", status.commit), f"statuses: {status.commit[:12]}"
+        files = {f"{status.commit}/{_file_name(status.context)}.json": STATUS.write(status)}
+        self._amend(ref, what, lambda folder: changed_files(folder, files))
+
+    def checks(self, commit: str) -> tuple[port.CommitCheck, ...]:
+        """Checks of a commit with their annotations, by name. Raises IntegrityError `request_invalid`."""
+        folder = self._folder(_shard("checks", commit)) or EMPTY
+        checks = []
+        for stem in (f"{commit}/{name[:-5]}" for name in folder.names(commit) if name.endswith(".json")):
+            check = CHECK.read(read_required(folder, f"{stem}.json"))
+            checks.append(replace(check, summary=read_required(folder, f"{stem}.md").decode(errors="replace")))
+        return tuple(sorted(checks, key=lambda check: check.name))
+
+    def set_check(self, check: port.CommitCheck) -> None:
+        """Write the check of a commit with this name, or replace it; what is too long is cut. The commit need not be here."""
+        ref, what = _shard("checks", check.commit), f"checks: {check.commit[:12]}"
+        stem = f"{check.commit}/{_file_name(check.name)}"
+        kept = tuple(
+            port.Annotation(
+                path=_line(found.path) or "?",
+                line=max(found.line, 1),
+                message=cut(found.message.encode(errors="replace").decode(), MAX_NOTE),
+                severity=found.severity,
+                title=_line(found.title),
+                end_line=None if found.end_line is None else max(found.end_line, 1),
+            )
+            for found in check.annotations[:MAX_ANNOTATIONS]
+        )
+        files = {
+            f"{stem}.json": CHECK.write(replace(check, summary="", annotations=kept)),
+            f"{stem}.md": text_bytes(cut_markdown(check.summary, MAX_TEXT)),
+        }
+        self._amend(ref, what, lambda folder: changed_files(folder, files))
+
+    # Deployments
+
+    def deployment(self, environment: str) -> port.Deployment | None:
+        """The newest deployment to an environment. Raises IntegrityError `request_invalid`."""
+        return _read_deployment(self._folder(_deployment_ref(environment)) or EMPTY)
+
+    def record_deployment(self, deployment: port.Deployment) -> None:
+        """Record the state of a deployment; earlier ones stay in the history of the ref, and an unchanged one keeps its time."""
+        new, at = deployment, self._now()
+        dated = DatedDeployment(new.commit, new.environment, new.state, new.description, new.url, at)
+        files = {_DEPLOYMENT: DEPLOYMENT.write(dated)}
+        what = f"deployment: {new.commit[:12]} {new.state.value}"
+        self._amend(
+            _deployment_ref(new.environment), what, lambda folder: {} if _read_deployment(folder) == new else files
+        )
+
+    # Issues
+
+    def issues(self, marker: str, author: port.Account) -> tuple[port.Issue, ...]:
+        """The open issues of an account with this marker. Raises IntegrityError `request_invalid`."""
+        ref = _issues_ref(marker, _identity(author))
+        return tuple(
+            port.Issue(each.number, author.id, each.title, each.body, f"{ref}:{each.path}")
+            for each in self.recorded_issues(marker, author)
+            if each.open
+        )
+
+    def recorded_issues(self, marker: str, author: port.Account) -> tuple[RecordedIssue, ...]:
+        """All issues of an account with this marker, oldest first. Raises IntegrityError `request_invalid`."""
+        by = _identity(author)
+        found = _read_issues(self._folder(_issues_ref(marker, by)) or EMPTY)
+        return tuple(each for each in found if (each.marker, each.author) == (marker, by))
+
+    def upsert_issue(self, marker: str, title: str, body: str) -> str:
+        """Write the bot's one open issue with this marker, or update it; returns what `git show` prints it by.
+
+        Raises UsageError `comment_too_large`.
+        """
+        ref = _issues_ref(marker, self.identity)
+        issue = RecordedIssue(marker, self.identity, title, body, self._now())
+        # People name an issue by its number, whatever its marker is. A number near the last one is not the bot's.
+        names = [name for folder in self._folders(_ISSUES).values() for name in folder.names("issues")]
+        taken = max(
+            (int(name[:-5]) for name in names if _ISSUE_NAME.fullmatch(name) and len(name) < _LONGEST_NAME), default=0
+        )
+
+        def placed(folder: DocumentFolder) -> RecordedIssue:
+            """The issue in place of the open one, else as the next one."""
+            known = _read_issues(folder)
+            if known and known[-1].open:
+                return replace(issue, opened_at=known[-1].opened_at, path=known[-1].path)
+            last = max(taken, known[-1].number if known else 0)
+            return replace(issue, path=f"issues/{last + 1:04}.md")
+
+        before = self._amend(ref, "issue", lambda folder: _issue_files(folder, placed(folder)))
+        return f"{ref}:{placed(before).path}"
+
+    def close_issue(self, marker: str, comment: str) -> None:
+        """Close the bot's open issue with this marker, if there is one, with a last comment.
+
+        Raises UsageError `comment_too_large`.
+        """
+
+        def closed(folder: DocumentFolder) -> Mapping[str, bytes]:
+            known = _read_issues(folder)
+            if not known or not known[-1].open:
+                return {}
+            return _issue_files(folder, replace(known[-1], open=False, last_comment=comment))
+
+        self._amend(_issues_ref(marker, self.identity), "issue: closed", closed)
+
+
+def _shard(kind: str, commit: str) -> str:
+    """The ref for the documents of a commit. Raises UsageError `usage_error` for anything but a full id."""
+    return f"refs/gitops/{kind}/{full_id(commit)[:2]}"
+
+
+def _identity(account: port.Account) -> str:
+    """An account as it is the author of comments and issues."""
+    return f"{account.login} <{account.id}>"
+
+
+def _issues_ref(marker: str, author: str) -> str:
+    """The ref for the issues of an author with a marker, for every reader."""
+    return f"{_ISSUES}/{digest(f'{author}{chr(10)}{marker}'.encode(errors='replace'))[:20]}"
+
+
+def _file_name(text: str) -> str:
+    """A file name for a text: texts that differ only in punctuation have different names."""
+    return f"{slug(text)}-{digest(text.encode(errors='replace'))[:12]}"
+
+
+def _line(text: str) -> str:
+    """A name from outside, on one line: an odd one must not keep a check from being written."""
+    return cut("".join(c if c.isprintable() else "?" for c in text).strip(), MAX_NOTE)
+
+
+def _deployment_ref(environment: str) -> str:
+    return f"refs/gitops/deployments/{_file_name(environment)}"
+
+
+def _read_statuses(folder: DocumentFolder, commit: str) -> tuple[port.CheckStatus, ...]:
+    statuses = [STATUS.read(read_required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
+    if any(status.commit != commit for status in statuses):
+        raise IntegrityError(Code.REQUEST_INVALID, f"a status in the folder of commit {commit} names another commit")
+    return tuple(sorted(statuses, key=lambda status: status.context))
+
+
+def _read_deployment(folder: DocumentFolder) -> port.Deployment | None:
+    data = folder.read(_DEPLOYMENT)
+    found = None if data is None else DEPLOYMENT.read(data)
+    return found and port.Deployment(found.commit, found.environment, found.state, found.description, found.url)
+
+
+def _read_issues(folder: DocumentFolder) -> tuple[RecordedIssue, ...]:
+    issues = []
+    for name in sorted(filter(_ISSUE_NAME.fullmatch, folder.names("issues")), key=lambda name: int(name[:-5])):
+        stem = f"issues/{name[:-5]}"
+        issue = ISSUE.read(read_required(folder, f"{stem}.json"))
+        body = read_required(folder, f"{stem}.md").decode(errors="replace")
+        comment = folder.read(f"{stem}.remark.md")
+        last_comment = None if comment is None else comment.decode(errors="replace")
+        issues.append(replace(issue, body=body, last_comment=last_comment, path=f"{stem}.md"))
+    return tuple(issues)
+
+
+def _issue_files(folder: DocumentFolder, issue: RecordedIssue) -> Mapping[str, bytes]:
+    stem = issue.path.removesuffix(".md")
+    document = replace(issue, body="", last_comment=None, path="")
+    files = {f"{stem}.json": ISSUE.write(document), f"{stem}.md": text_bytes(issue.body)}
+    if issue.last_comment is not None:
+        files[f"{stem}.remark.md"] = text_bytes(issue.last_comment)
+    return changed_files(folder, files)
+
+
+_OWN = "gitops/"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """What the operator of a repository has set, read when it is needed.
+
+    `people` are those who may give commands, by the name that the server knows them by. `guarded` are the branches (short
+    names) that the installed hook protects; None where no hook is installed, or where that cannot be seen.
+    """
+
+    people: Callable[[], Mapping[str, port.Permission]] = dict
+    guarded: Callable[[], Collection[str] | None] = lambda: None
+
+
+class DocumentForge(DocumentReports):
+    """Implements Forge, and what a forge does by itself: opening, merging and closing requests, comments of people."""
+
+    def __init__(self, bot: Person, clock: Clock, settings: OperatorSettings) -> None:
+        """`bot` writes comments and issues, and knows its own by its name."""
+        super().__init__(bot, clock)
+        self._settings = settings
+
+    # How documents are kept
+
+    @abstractmethod
+    def request(self, number: int) -> port.ChangeRequest:
+        """One change request. Raises GitopsError `request_not_found`."""
+
+    @abstractmethod
+    def files(self, number: int) -> tuple[str, ...]:
+        """Paths that a request changes, sorted. Raises GitopsError `request_not_found`."""
+
+    @abstractmethod
+    def _all(self) -> tuple[port.ChangeRequest, ...]:
+        """All requests, by number."""
+
+    @abstractmethod
+    def _tip(self, branch: str) -> str:
+        """The head of a branch (full ref name). Raises GitopsError `git_object_missing`."""
+
+    @abstractmethod
+    def _push(self, push: PushedBranch, text: str | None) -> tuple[port.ChangeRequest, bool]:
+        """The open request after a push, with a text if one is given, and whether it was opened now."""
+
+    def _request_folder(self, number: int) -> DocumentFolder:
+        ref = records.meta_ref(number)
+        folder = None if records.number_of(ref) is None else self._folder(ref)
+        if folder is None:
+            raise records.not_found(number)
+        records.read_request(folder, number)
+        return folder
+
+    def _amend_request(self, number: int, what: str, change: Amend) -> DocumentFolder:
+        ref, missing = records.meta_ref(number), records.not_found(number)
+        if records.number_of(ref) is None:
+            raise missing
+
+        def amend(folder: DocumentFolder) -> Mapping[str, bytes]:
+            records.read_request(folder, number)
+            return change(folder)
+
+        return self._amend(ref, f"request {number}: {what}", amend, missing)
+
+    # The bot, people and branches
+
+    @property
+    def features(self) -> port.Features:
+        """What this forge offers."""
+        return port.Features(
+            checks=True,
+            deployments=True,
+            labels=True,
+            reactions=True,
+            issues=True,
+            permissions=bool(self._settings.people()),
+            branch_rules=self._settings.guarded() is not None,
+        )
+
+    def permission(self, account: port.Account) -> port.Permission:
+        """What the operator permits an account."""
+        return self._settings.people().get(account.id, port.Permission.NONE)
+
+    def branch_rules(self, branch: str) -> port.BranchRules:
+        """What the installed hook enforces on a branch (short name)."""
+        known = self._settings.guarded()
+        if known is None:
+            return port.BranchRules()
+        guarded = branch.startswith(_OWN) or branch in known
+        return port.BranchRules(
+            protected=guarded,
+            request_needed=False,
+            force_push=not guarded,
+            deletion=not guarded,
+            required_checks=(),
+            queue=False,
+        )
+
+    # Requests
+
+    def requests(
+        self, *, state: port.RequestState | None = None, target: str | None = None
+    ) -> tuple[port.ChangeRequest, ...]:
+        """Change requests, by number: all, or those of a state and a target (full ref name)."""
+        return tuple(r for r in self._all() if state in (None, r.state) and target in (None, r.target))
+
+    def merged_by(self, commits: Sequence[str]) -> port.MergedRequests:
+        """The requests that any of these commits merged."""
+        wanted = frozenset(commits)
+        return port.MergedRequests(tuple(request for request in self._all() if request.merged_as in wanted))
+
+    def pushes(self, branch: str, project: str = "") -> Iterator[port.Push]:  # noqa: ARG002 - nothing to ask
+        """None are kept: a request names who pushed to it, and the hook sees who pushes to a target."""
+        return iter(())
+
+    def open_or_update(
+        self, source: str, target: str, head: str, title: str, pusher: str
+    ) -> tuple[port.ChangeRequest, bool]:
+        """The open request of `source` into `target` (full ref names) with the new head; opened if there is none.
+
+        The second value says whether it was opened now. `head` must be in the store. Raises IntegrityError
+        `request_invalid` for a title or pusher that is not one plain line.
+        """
+        return self._push(PushedBranch(source, target, head, title, pusher), None)
+
+    def propose(self, source: str, target: str, title: str, body: str) -> port.ChangeRequest:
+        """The one open request of branch `source` into `target`, opened or updated.
+
+        Raises GitopsError `git_object_missing` when there is no such branch, UsageError `comment_too_large`.
+        """
+        push = PushedBranch(source, target, self._tip(source), title, self._bot.email)
+        return self._push(push, body)[0]
+
+    def withdraw(self, number: int, comment: str) -> None:
+        """Close an open request, with a last comment. Raises GitopsError `request_not_found`."""
+        if records.read_request(self._request_folder(number), number).state is port.RequestState.OPEN:
+            self.close(number)
+            self.add_comment(number, self.identity, comment)
+
+    def mark_merged(self, number: int, commit: str) -> port.ChangeRequest:
+        """Record that `commit` on the target branch brought the request in.
+
+        Raises GitopsError `request_not_found`, `request_closed` if it is closed, or merged as another commit.
+        """
+        state = port.RequestState.MERGED
+        return self._change(number, state.value, lambda request: records.end_request(request, state, commit))
+
+    def close(self, number: int) -> port.ChangeRequest:
+        """Close a request without merging it. Raises GitopsError `request_not_found`, `request_closed` if it is merged."""
+        state = port.RequestState.CLOSED
+        return self._change(number, state.value, lambda request: records.end_request(request, state))
+
+    def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
+        """Add labels to a request and remove labels. Raises GitopsError `request_not_found`."""
+
+        def relabelled(request: port.ChangeRequest) -> port.ChangeRequest:
+            # A label in both lists is added.
+            return replace(request, labels=tuple(sorted({*request.labels} - {*remove} | {*add})))
+
+        self._change(number, "labels", relabelled)
+
+    def _change(
+        self, number: int, what: str, change: Callable[[port.ChangeRequest], port.ChangeRequest]
+    ) -> port.ChangeRequest:
+        def amend(folder: DocumentFolder) -> Mapping[str, bytes]:
+            request = records.read_request(folder, number)
+            after = change(request)
+            return {} if after == request else records.request_files(after)
+
+        return change(records.read_request(self._amend_request(number, what, amend), number))
+
+    # Reviews: approvals are signed commits here
+
+    def reviews(self, number: int) -> tuple[port.Review, ...]:
+        """None. Raises GitopsError `request_not_found`."""
+        self._request_folder(number)
+        return ()
+
+    def review_decision(self, number: int) -> port.ReviewDecision:
+        """Unknown. Raises GitopsError `request_not_found`."""
+        self._request_folder(number)
+        return port.ReviewDecision.UNKNOWN
+
+    # Comments
+
+    def comments(self, number: int) -> tuple[port.Comment, ...]:
+        """Its comments, oldest first. Raises GitopsError `request_not_found`."""
+        return records.read_comments(self._request_folder(number), self.identity)
+
+    def upsert_comment(self, number: int, marker: str, body: str) -> None:
+        """Write the bot's comment with this marker, or update it in place.
+
+        Raises GitopsError `request_not_found`, UsageError `comment_too_large`.
+        """
+        self._comment(number, self.identity, marker, body)
+
+    def add_comment(self, number: int, author: str, body: str) -> None:
+        """Write a person's comment. Raises as `upsert_comment`, and IntegrityError `request_invalid` for its author."""
+        self._comment(number, author, None, body)
+
+    def _comment(self, number: int, author: str, marker: str | None, body: str) -> None:
+        at = self._now()
+        self._amend_request(
+            number,
+            "comment",
+            lambda folder: records.comment_files(folder, body, author=author, at=at, marker=marker),
+        )
+
+    def react(self, number: int, comment: str, reaction: port.Reaction) -> None:
+        """Answer a comment by a reaction. Raises GitopsError `request_not_found`, also if there is no such comment."""
+
+        def change(folder: DocumentFolder) -> Mapping[str, bytes]:
+            if folder.read(f"comments/{comment}.json") is None:
+                raise GitopsError(Code.REQUEST_NOT_FOUND, f"comment {comment[:80]!r} does not exist")
+            given = _read_reactions(folder, comment)
+            if reaction in given:
+                return {}
+            return {f"reactions/{comment}.json": REACTIONS.write(ReactionDocument(comment, (*given, reaction)))}
+
+        self._amend_request(number, "reaction", change)
+
+    def reactions(self, number: int, comment: str) -> tuple[port.Reaction, ...]:
+        """The bot's answers to a comment. Raises GitopsError `request_not_found`."""
+        return _read_reactions(self._request_folder(number), comment)
+
+
+def _read_reactions(folder: DocumentFolder, comment: str) -> tuple[port.Reaction, ...]:
+    data = folder.read(f"reactions/{comment}.json")
+    return () if data is None else REACTIONS.read(data).reactions
+
 
 # Each round of a race has a winner: with eight writers, losing all of these happens once in a million.
 _ATTEMPTS = 100

@@ -38,8 +38,7 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.database.storage.port import StorageRootError
 from gitops.forge.port import ChangeRequest, Permission, RequestState
-from gitops.forge.refs.document_forge import OperatorSettings
-from gitops.forge.refs.local import LocalForge
+from gitops.forge.refs.local import LocalForge, OperatorSettings
 from gitops.forge.registry import FORGES
 from gitops.git.cached_remote import OWN_BRANCHES, CachedRemote, TrackingRemote
 from gitops.git.port import GitRemote, Person

@@ -38,8 +38,6 @@ from gitops.serving.http.route import Parameter, read_parameters
 from gitops.serving.http.work import HttpContext
 from gitops.serving.process import Reload, ServingGeneration
 
-__all__ = ["AdminApp", "Asked", "Load", "ProcessStatus", "StatusDoor", "ask_workers"]
-
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -18,26 +18,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gitops import __version__
 from gitops.cluster.model.address import is_servable
+from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import is_mentioned
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
+from gitops.serving import answers
 from gitops.serving.access import authenticate, refuse_other_sites
-from gitops.serving.answers import (
-    JSON,
-    ApiCode,
-    ApiProblem,
-    BodyAnswer,
-    ProblemError,
-    StreamAnswer,
-    bad_request,
-    encode_headers,
-    not_found,
-    problem_answer,
-    problem_of,
-)
+from gitops.serving.answers import JSON, ApiCode, ApiProblem, BodyAnswer, ProblemError, json_answer, not_found
 from gitops.serving.generation import PolicyCover, ServedGraph
+from gitops.serving.http import change_routes, graph_routes, queries, tools
 from gitops.serving.http.admin import Load
+from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer, ReloadAnswer
 from gitops.serving.http.call import Call, ClientGoneError, Receive, Scope, Send, Shared, send_stream
 from gitops.serving.http.openapi import ApiDocument
 from gitops.serving.http.route import Match, Route, RouteTable
@@ -46,8 +39,6 @@ from gitops.serving.queries import QueryTexts
 
 if TYPE_CHECKING:
     from gitops.serving.http.mcp import ToolServer
-
-__all__ = ["HttpApp"]
 
 REVISION, EXPECTED_REVISION = "omnigraph-applied-revision", "omnigraph-if-applied-revision"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -58,7 +49,6 @@ class HttpApp:
     """Answers requests. Close it after the last one."""
 
     def __init__(self, context: HttpContext, routes: Sequence[Route]) -> None:
-        """Routes and what they need."""
         self._context = context
         self._table = RouteTable(routes)
         rejected = None if context.observer is None else context.observer.rejected
@@ -100,7 +90,7 @@ class HttpApp:
         context = self._context
         started = context.clock.monotonic()
         call = Call(self._shared, scope, receive, context.generations.current())
-        answer: BodyAnswer | StreamAnswer | None = None
+        answer: answers.BodyAnswer | answers.StreamAnswer | None = None
         sent = 0
         try:
             answer = await self._answered(call)
@@ -113,7 +103,7 @@ class HttpApp:
         finally:
             self._record(call, answer, sent, context.clock.monotonic() - started)
 
-    async def _answered(self, call: Call) -> BodyAnswer | StreamAnswer | None:
+    async def _answered(self, call: Call) -> answers.BodyAnswer | answers.StreamAnswer | None:
         """The answer; None where the client is gone."""
         try:
             given = call.header("x-request-id")
@@ -121,20 +111,20 @@ class HttpApp:
             return await self._handled(call)
         except ClientGoneError:
             return None
-        except ProblemError as error:
-            return problem_answer(error.problem)
+        except answers.ProblemError as error:
+            return answers.problem_answer(error.problem)
         except GitopsError as error:
-            problem = problem_of(error)
+            problem = answers.problem_of(error)
             if problem.status >= _FAILED:
                 self._defect(call, f"{error.code}: {error.detail}")
-            return problem_answer(problem)
+            return answers.problem_answer(problem)
         except Exception as error:  # noqa: BLE001 - the log describes a defect, the answer does not
             self._defect(call, f"{type(error).__name__}: {error}")
-            return problem_answer(
-                ApiProblem(500, ApiCode.INTERNAL, "the request failed; the log of the server says why")
+            return answers.problem_answer(
+                answers.ApiProblem(500, answers.ApiCode.INTERNAL, "the request failed; the log of the server says why")
             )
 
-    async def _handled(self, call: Call) -> BodyAnswer | StreamAnswer:
+    async def _handled(self, call: Call) -> answers.BodyAnswer | answers.StreamAnswer:
         if self._context.state is PolicyCover.OPEN:
             refuse_other_sites(call.scope, any_host=False)
         match = self._table.find(call.method, call.scope["raw_path"])
@@ -145,35 +135,37 @@ class HttpApp:
         route = match.route
         if route is None:
             if not match.allowed:
-                raise not_found("the address leads to nothing")
+                raise answers.not_found("the address leads to nothing")
             allowed = ", ".join(match.allowed)
             message = f"the method is not allowed here; allowed: {allowed}"
-            raise ProblemError(ApiProblem(405, ApiCode.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed}))
+            raise answers.ProblemError(
+                answers.ApiProblem(405, answers.ApiCode.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed})
+            )
         call.resolve(route, match.read_values(), graph)
         expected, actual = call.header(EXPECTED_REVISION), f"sha256:{call.generation.revision.digest}"
         if expected is not None and expected != actual:
             more: Mapping[str, Any] = {"precondition_failure": {"expected": expected[:200], "actual": actual}}
-            raise ProblemError(ApiProblem(412, None, "the server serves another revision", more))
+            raise answers.ProblemError(answers.ApiProblem(412, None, "the server serves another revision", more))
         call.query()
         if route.body is not None:
             # Without it, any page could send the body as a form.
             if call.has_body or not route.body_optional:
-                call.require_media_type(JSON)
+                call.require_media_type(answers.JSON)
             call.require_identity()
             call.body = await call.read_json(route.body)
             if call.body is None and not route.body_optional:
-                raise bad_request("the body is empty; a JSON object is expected")
+                raise answers.bad_request("the body is empty; a JSON object is expected")
         answer = await route.handler(call)
         if route.successor is not None:
             deprecated = {"Deprecation": "true", "Link": f'<{route.successor}>; rel="successor-version"'}
             answer = replace(answer, headers={**answer.headers, **deprecated})
         return (
             _cached(call, answer)
-            if route.cached and isinstance(answer, BodyAnswer) and answer.status == _OK
+            if route.cached and isinstance(answer, answers.BodyAnswer) and answer.status == _OK
             else answer
         )
 
-    async def _answer_agent(self, call: Call, message: bytes) -> BodyAnswer:
+    async def _answer_agent(self, call: Call, message: bytes) -> answers.BodyAnswer:
         """The answer of the SDK of the Model Context Protocol, which the first message loads: most servers answer no agent."""
 
         def load() -> type[ToolServer]:
@@ -191,15 +183,15 @@ class HttpApp:
         if graph_id is None:
             return None
         if not is_servable(graph_id):
-            raise bad_request("the id of the graph is malformed: 1 to 64 letters, digits and - are expected")
+            raise answers.bad_request("the id of the graph is malformed: 1 to 64 letters, digits and - are expected")
         graph = call.generation.graphs.get(graph_id)
         engine = graph.engine if graph is not None and self._context.limits.hide_graphs else None
         # Without a policy, any actor may read a graph; with one, it is hidden from actors that no rule of it permits anything.
         if graph is None or (engine is not None and not is_mentioned(engine.bundle, call.actor or "")):
-            raise not_found(f"graph '{graph_id}' not found")
+            raise answers.not_found(f"graph '{graph_id}' not found")
         return graph
 
-    async def _send(self, call: Call, answer: BodyAnswer | StreamAnswer, send: Send) -> int:
+    async def _send(self, call: Call, answer: answers.BodyAnswer | answers.StreamAnswer, send: Send) -> int:
         """Send it; how many bytes of the body were sent."""
         headers = {
             "Content-Type": answer.media_type,
@@ -209,10 +201,10 @@ class HttpApp:
             REVISION: f"sha256:{call.generation.revision.digest}",
             **answer.headers,
         }
-        if isinstance(answer, StreamAnswer):
-            return await send_stream(call, answer, encode_headers(headers), send)
+        if isinstance(answer, answers.StreamAnswer):
+            return await send_stream(call, answer, answers.encode_headers(headers), send)
         headers["Content-Length"] = str(len(answer.body))
-        await send({"type": "http.response.start", "status": answer.status, "headers": encode_headers(headers)})
+        await send({"type": "http.response.start", "status": answer.status, "headers": answers.encode_headers(headers)})
         body = b"" if call.method == "HEAD" else answer.body
         await send({"type": "http.response.body", "body": body})
         return len(body)
@@ -220,7 +212,9 @@ class HttpApp:
     def _defect(self, call: Call, what: str) -> None:
         self._context.log({"event": "defect", "request_id": call.request_id, "route": call.operation, "error": what})
 
-    def _record(self, call: Call, answer: BodyAnswer | StreamAnswer | None, sent: int, seconds: float) -> None:
+    def _record(
+        self, call: Call, answer: answers.BodyAnswer | answers.StreamAnswer | None, sent: int, seconds: float
+    ) -> None:
         record = {
             "event": "request",
             "request_id": call.request_id,
@@ -239,11 +233,66 @@ class HttpApp:
             self._context.observer.answered(record)
 
 
-def _cached(call: Call, answer: BodyAnswer) -> BodyAnswer:
+def _cached(call: Call, answer: answers.BodyAnswer) -> answers.BodyAnswer:
     """The answer with its tag, or 304 for a client that has it."""
     tag = f'"{digest(answer.body)[:32]}"'
     headers = {**answer.headers, "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
     known = [each.strip().removeprefix("W/") for each in (call.header("if-none-match") or "").split(",")]
     if tag in known or "*" in known:
-        return BodyAnswer(304, b"", answer.media_type, headers)
-    return BodyAnswer(answer.status, answer.body, answer.media_type, headers)
+        return answers.BodyAnswer(304, b"", answer.media_type, headers)
+    return answers.BodyAnswer(answer.status, answer.body, answer.media_type, headers)
+
+
+# The one table of routes: those about the server itself, which are here, and the `ROUTES` of the modules below.
+
+
+async def health(call: Call) -> BodyAnswer:
+    """The event loop answers, and no query is stuck: its thread comes back only with another process."""
+    if stuck := call.shared.workers.stuck:
+        message = "threads of this process are held by queries past their time limit: start the server again"
+        raise ProblemError(ApiProblem(503, None, message, {"stuck_queries": stuck}))
+    return json_answer({"status": "ok", "version": __version__})
+
+
+async def list_graphs(call: Call) -> BodyAnswer:
+    """The graphs that are served."""
+    call.require(PolicyAction.GRAPH_LIST)
+    graphs = sorted(call.generation.graphs.values(), key=lambda each: each.graph_id)
+    return json_answer({"graphs": [{"graph_id": each.graph_id, "uri": each.uri} for each in graphs]})
+
+
+async def reload(call: Call) -> BodyAnswer:
+    """Serve the newest revision."""
+    call.require(PolicyAction.RELOAD)
+    attempt = call.context.reload
+    if attempt is None:
+        raise not_found("this server does not exchange its revision: it serves a past one")
+    form = await call.work(attempt)
+    if form["result"] in ("waiting", "refused"):
+        message = "the newest revision cannot be served now; the log of the server says why"
+        raise ProblemError(ApiProblem(409, ApiCode.CONFLICT, message, {"reload": form}))
+    return json_answer(form)
+
+
+async def describe(call: Call) -> BodyAnswer:
+    """The OpenAPI document."""
+    return BodyAnswer(200, await call.work(lambda: call.shared.document.body))
+
+
+_OF_SERVER = (
+    Route(
+        "GET", "/healthz", "health", "Whether the server answers", health, HealthAnswer, public=True, problems=(503,)
+    ),
+    Route("GET", "/openapi.json", "openapi", "What can be asked", describe, JSON, public=True, cached=True),
+    Route("POST", "/-/reload", "reload", "Serve the newest revision", reload, ReloadAnswer, problems=(404, 409)),
+    Route("GET", "/graphs", "listGraphs", "The graphs that are served", list_graphs, GraphsAnswer, cached=True),
+)
+
+
+ROUTES: tuple[Route, ...] = (
+    *_OF_SERVER,
+    *queries.ROUTES,
+    *graph_routes.ROUTES,
+    *change_routes.ROUTES,
+    *tools.ROUTES,
+)

@@ -13,40 +13,6 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.serving.answers import bad_request
 
-__all__ = [
-    "BranchAnswer",
-    "BranchCreateBody",
-    "BranchCreatedAnswer",
-    "BranchMergeBody",
-    "BranchMergedAnswer",
-    "BranchesAnswer",
-    "ChangeAnswer",
-    "ChangeForm",
-    "CommitChangesAnswer",
-    "CommitForm",
-    "CommitsAnswer",
-    "ExportBody",
-    "FeedAnswer",
-    "GraphsAnswer",
-    "HealthAnswer",
-    "InvokeBody",
-    "LoadAnswer",
-    "LoadBody",
-    "Model",
-    "MutateBody",
-    "ProblemBody",
-    "QueriesAnswer",
-    "QueryAnswer",
-    "QueryBody",
-    "ReadAnswer",
-    "ReadBody",
-    "ReloadAnswer",
-    "SchemaAnswer",
-    "SchemaApplyBody",
-    "SnapshotAnswer",
-    "read_json",
-]
-
 _SHOWN: Final = 10
 
 

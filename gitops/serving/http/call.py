@@ -22,16 +22,6 @@ from gitops.serving.http.route import Route, read_parameters
 from gitops.serving.http.work import Admission, HttpContext, StreamSlots, Workers
 from gitops.serving.queries import QueryTexts
 
-__all__ = [
-    "Call",
-    "ClientGoneError",
-    "PieceStream",
-    "Shared",
-    "canonical_branch",
-    "receive_aside",
-    "send_stream",
-]
-
 B = TypeVar("B")
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)

@@ -17,17 +17,16 @@ from gitops.serving.answers import (
     ProblemError,
     StreamAnswer,
     bad_request,
+    find_part,
+    find_precondition,
     json_answer,
     not_found,
 )
-from gitops.serving.blobs import find_part, find_precondition
 from gitops.serving.http.bodies import CommitChangesAnswer, ExportBody, FeedAnswer
 from gitops.serving.http.call import Call, PieceStream, canonical_branch
 from gitops.serving.http.graph_routes import BRANCH, GRAPH, find_commit, permit_commit, read_limit, stream_export
 from gitops.serving.http.route import Parameter, Route
 from gitops.serving.queries import commit_form
-
-__all__ = ["ROUTES"]
 
 _OCTETS = "application/octet-stream"
 # A part up to this size goes out at once.

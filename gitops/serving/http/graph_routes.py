@@ -29,28 +29,10 @@ from gitops.serving.answers import (
     json_answer,
     not_found,
 )
-from gitops.serving.http.bodies import (
-    BranchAnswer,
-    BranchCreateBody,
-    BranchCreatedAnswer,
-    BranchesAnswer,
-    BranchMergeBody,
-    BranchMergedAnswer,
-    CommitForm,
-    CommitsAnswer,
-    ExportBody,
-    LoadAnswer,
-    LoadBody,
-    ProblemBody,
-    SchemaAnswer,
-    SchemaApplyBody,
-    SnapshotAnswer,
-)
+from gitops.serving.http import bodies
 from gitops.serving.http.call import Call, PieceStream, canonical_branch, receive_aside
 from gitops.serving.http.route import LOAD_BYTES, MIB, Parameter, Route
 from gitops.serving.queries import commit_form
-
-__all__ = ["BRANCH", "GRAPH", "ROUTES", "cut_pieces", "find_commit", "permit_commit", "read_limit", "stream_export"]
 
 GRAPH = "/graphs/{graph_id}"
 BRANCH = Parameter("branch", "The branch, by default `main`.")
@@ -136,7 +118,7 @@ async def list_branches(call: Call) -> BodyAnswer:
 
 async def create_branch(call: Call) -> BodyAnswer:
     """Make a branch from the head of another one."""
-    body: BranchCreateBody = call.body
+    body: bodies.BranchCreateBody = call.body
     name, origin = canonical_branch(body.name), canonical_branch(body.origin)
     call.require(PolicyAction.BRANCH_CREATE, branch=origin, target_branch=name)
     _refuse_main(name, "created")
@@ -167,7 +149,7 @@ async def merge_branches(call: Call) -> BodyAnswer:
     A merge that has landed stays landed: why its source was not deleted is part of the answer. Raises ProblemError 409 with all
     conflicts.
     """
-    body: BranchMergeBody = call.body
+    body: bodies.BranchMergeBody = call.body
     source, target = canonical_branch(body.source), canonical_branch(body.target)
     call.require(PolicyAction.BRANCH_MERGE, branch=source, target_branch=target)
     refused = None
@@ -301,7 +283,7 @@ def _missing(commit: str) -> ProblemError:
 
 async def load_document(call: Call) -> BodyAnswer:
     """Load the records that are a text in the body."""
-    body: LoadBody = call.body
+    body: bodies.LoadBody = call.body
     branch = canonical_branch(body.branch)
     base = await _permit_load(call, branch, None if body.origin is None else canonical_branch(body.origin))
     data = body.data.encode(errors="surrogatepass")
@@ -344,11 +326,9 @@ def _load(call: Call, branch: str, base: str | None, mode: graph.LoadMode, recor
 
     Raises ProblemError 400 with the first problems of the records, 409 for keys that exist already, and whatever reading raises.
     """
-    uri, embedder = call.graph.uri, call.context.embedder
+    uri = call.graph.uri
     try:
-        result = graph.load_records(
-            graph.LoadRequest(uri, records, mode, branch, base, embedder=embedder), call.writing
-        )
+        result = graph.load_records(graph.LoadRequest(uri, records, mode, branch, base), call.writing)
     except graph.LoadError as error:
         problems = [
             {
@@ -401,7 +381,7 @@ async def stream_export(call: Call, *, baseline: bool = False) -> StreamAnswer:
     Whatever can be refused is refused before the first piece: the branch, the names of types, and tables that do not open. A
     failure while pieces are made raises from the iterator: what was read until then is not the whole.
     """
-    body: ExportBody = call.body or ExportBody()
+    body: bodies.ExportBody = call.body or bodies.ExportBody()
     branch = canonical_branch(body.branch)
     call.require(PolicyAction.EXPORT, branch=branch)
 
@@ -447,29 +427,31 @@ ROUTES = (
         "getSnapshot",
         "The datasets at the head of a branch",
         snapshot,
-        SnapshotAnswer,
+        bodies.SnapshotAnswer,
         query=(BRANCH,),
     ),
-    Route("GET", f"{GRAPH}/schema", "getSchema", "The schema that is served", schema, SchemaAnswer, cached=True),
+    Route("GET", f"{GRAPH}/schema", "getSchema", "The schema that is served", schema, bodies.SchemaAnswer, cached=True),
     Route(
         "POST",
         f"{GRAPH}/schema/apply",
         "applySchema",
         "Refused: schemas are applied from the cluster folder",
         apply_schema,
-        ProblemBody,
-        SchemaApplyBody,
+        bodies.ProblemBody,
+        bodies.SchemaApplyBody,
         problems=(409,),
     ),
-    Route("GET", f"{GRAPH}/branches", "listBranches", "The names of the branches", list_branches, BranchesAnswer),
+    Route(
+        "GET", f"{GRAPH}/branches", "listBranches", "The names of the branches", list_branches, bodies.BranchesAnswer
+    ),
     Route(
         "POST",
         f"{GRAPH}/branches",
         "createBranch",
         "Make a branch",
         create_branch,
-        BranchCreatedAnswer,
-        BranchCreateBody,
+        bodies.BranchCreatedAnswer,
+        bodies.BranchCreateBody,
         problems=(404, 409, 429),
     ),
     Route(
@@ -478,7 +460,7 @@ ROUTES = (
         "deleteBranch",
         "Delete a branch",
         delete_branch,
-        BranchAnswer,
+        bodies.BranchAnswer,
         problems=(404, 429),
     ),
     Route(
@@ -487,8 +469,8 @@ ROUTES = (
         "mergeBranches",
         "Merge a branch into another one",
         merge_branches,
-        BranchMergedAnswer,
-        BranchMergeBody,
+        bodies.BranchMergedAnswer,
+        bodies.BranchMergeBody,
         problems=(404, 409, 429),
     ),
     Route(
@@ -497,7 +479,7 @@ ROUTES = (
         "listCommits",
         "The commits of a branch, newest first",
         list_commits,
-        CommitsAnswer,
+        bodies.CommitsAnswer,
         query=(BRANCH, _LIMIT),
     ),
     Route(
@@ -506,7 +488,7 @@ ROUTES = (
         "getCommit",
         "One commit",
         read_commit,
-        CommitForm,
+        bodies.CommitForm,
         problems=(404,),
     ),
     Route(
@@ -515,8 +497,8 @@ ROUTES = (
         "load",
         "Load records into a branch, as one commit",
         load_document,
-        LoadAnswer,
-        LoadBody,
+        bodies.LoadAnswer,
+        bodies.LoadBody,
         limit=LOAD_BYTES,
         problems=_LOAD_PROBLEMS,
     ),
@@ -526,8 +508,8 @@ ROUTES = (
         "ingest",
         "As load",
         load_document,
-        LoadAnswer,
-        LoadBody,
+        bodies.LoadAnswer,
+        bodies.LoadBody,
         limit=LOAD_BYTES,
         successor="load",
         problems=_LOAD_PROBLEMS,
@@ -538,7 +520,7 @@ ROUTES = (
         "loadNdjson",
         "Load a stream of records into a branch, as one commit",
         load_stream,
-        LoadAnswer,
+        bodies.LoadAnswer,
         body_type=NDJSON,
         limit=STREAM_BYTES,
         query=(BRANCH, _FROM, _MODE),
@@ -551,7 +533,7 @@ ROUTES = (
         "The records of a branch",
         export_records,
         NDJSON,
-        ExportBody,
+        bodies.ExportBody,
         body_optional=True,
         problems=(404, 413),
     ),

@@ -23,8 +23,6 @@ from gitops.serving.answers import JSON, BodyAnswer
 from gitops.serving.http.call import Call
 from gitops.serving.http.tools import run_tool, tools_of
 
-__all__ = ["ToolServer"]
-
 _EXCHANGE = "gitops.exchange"
 _BAD = 400
 _INSTRUCTIONS = (
@@ -68,7 +66,6 @@ class ToolServer:
     """Answers the messages of agents. For one event loop, and until that ends."""
 
     def __init__(self) -> None:
-        """Nothing has started yet."""
         server: Server[Any] = Server(
             "cluster-gitops",
             version=__version__,

@@ -18,8 +18,6 @@ from gitops.serving.http.route import Parameter, Route
 if TYPE_CHECKING:
     from gitops.serving.http.bodies import Model
 
-__all__ = ["ApiDocument", "make_document"]
-
 _REFERENCE = "#/components/schemas/{model}"
 _TEXT: Mapping[str, Any] = {"type": "string"}
 _GRAPH_ID = {"type": "string", "pattern": "^[A-Za-z0-9-]{1,64}$"}
@@ -52,7 +50,6 @@ class ApiDocument:
     """The document of a server, made when it is first asked for. `secured` says that requests need tokens."""
 
     def __init__(self, routes: Sequence[Route], *, secured: bool) -> None:
-        """Of these routes."""
         self._routes, self._secured = routes, secured
 
     @cached_property

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from gitops.database.graph import Snapshot
     from gitops.serving.generation import ServedGraph, StoredQuery
 
-__all__ = ["ROUTES", "run_stored"]
-
 _CONDITION = "omnigraph-if-graph-commit"
 
 
@@ -162,13 +160,11 @@ async def _read(
     former: bool = False,
 ) -> BodyAnswer:
     _refuse_condition(call)
-    context, served, limits = call.context, call.graph, call.context.limits
+    served, limits = call.graph, call.context.limits
     options = graph.QueryOptions(
-        now=context.clock.now(),
+        now=call.context.clock.now(),
         timeout_s=limits.query_s,
         memory_bytes=limits.query_bytes,
-        embedder=context.embedder,
-        cache_dir=context.cache_dir,
     )
 
     def read() -> BodyAnswer:
@@ -196,7 +192,7 @@ async def _change(
     branch: str | None,
     expected: str | None,
 ) -> BodyAnswer:
-    context, served = call.context, call.graph
+    served = call.graph
     name = canonical_branch(branch)
     call.require(PolicyAction.CHANGE, branch=name)
 
@@ -205,7 +201,7 @@ async def _change(
         if isinstance(checked, InlineQuery):
             checked = call.shared.texts.compile(served, served.open(graph.ReadTarget(name)), checked)
         wanted = MutationRequest(name, checked, params, expected)
-        return json_answer(run_change(served, wanted, call.writing, context.embedder))
+        return json_answer(run_change(served, wanted, call.writing))
 
     return await call.change(name, call.body_bytes, change)
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from gitops.serving.answers import BodyAnswer, StreamAnswer
     from gitops.serving.http.bodies import Model
 
-__all__ = ["LOAD_BYTES", "MIB", "Handler", "Match", "Parameter", "Route", "RouteTable", "read_parameters"]
-
 MIB = 2**20
 LOAD_BYTES = 32 * MIB
 

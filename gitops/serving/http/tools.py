@@ -26,8 +26,6 @@ from gitops.serving.http.queries import run_stored
 from gitops.serving.http.route import Route
 from gitops.serving.queries import describe_query
 
-__all__ = ["ROUTES", "Tool", "run_tool", "tools_of"]
-
 _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "string": {"type": "string"},
     "bool": {"type": "boolean"},

@@ -15,8 +15,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import AccessDecision
@@ -27,21 +26,6 @@ from gitops.core.errors import GitopsError
 from gitops.serving.access import BearerTokens
 from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.generation import Generation, PolicyCover
-
-if TYPE_CHECKING:
-    from gitops.database.graph import Embedder
-
-__all__ = [
-    "Admission",
-    "GenerationSource",
-    "HttpContext",
-    "HttpLimits",
-    "LogRecord",
-    "Observer",
-    "StreamSlots",
-    "Workers",
-    "read_limits",
-]
 
 T = TypeVar("T")
 ANONYMOUS = "anonymous"
@@ -197,7 +181,7 @@ class StreamSlots:
     def __init__(self, count: int, rejected: Callable[[str], None] | None = None, wait_s: float = 0.25) -> None:
         """A further one waits so long for the end of another one; `rejected` is called with a reason where that does not come."""
         self._count, self._rejected, self._wait = count, rejected, wait_s
-        self._taken = 0
+        self.taken = 0
         self._free = asyncio.Semaphore(count)
 
     async def take(self) -> None:
@@ -211,16 +195,11 @@ class StreamSlots:
             message = f"{self._count} exports are under way already: ask again when one of them has ended"
             more = {"resource_limit": {"resource": "exports", "limit": self._count}}
             raise ProblemError(ApiProblem(413, ApiCode.BAD_REQUEST, message, more)) from None
-        self._taken += 1
-
-    @property
-    def taken(self) -> int:
-        """How many are under way."""
-        return self._taken
+        self.taken += 1
 
     def free(self) -> None:
         """Give the place back."""
-        self._taken -= 1
+        self.taken -= 1
         self._free.release()
 
 
@@ -316,8 +295,6 @@ class HttpContext:
     ids: IdSource
     log: Callable[[LogRecord], None]
     limits: HttpLimits = HttpLimits()
-    embedder: Embedder | None = None
-    cache_dir: Path | None = None
     reload: Callable[[], Mapping[str, Any]] | None = None
     observer: Observer | None = None
     replace: Callable[[], None] | None = None

@@ -11,9 +11,8 @@ import pytest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.database.storage.s3 import S3Store
-from gitops.doctor.examine import storage_finding
+from gitops.doctor.examine import KeyFacts, MachineFacts, machine_findings, storage_finding
 from gitops.doctor.findings import DoctorFinding, Health, attempt, sort_findings
-from gitops.doctor.machine import KeyFacts, MachineFacts, machine_findings
 from tests.support.s3 import Asked, S3Place
 
 CLONE = MachineFacts(

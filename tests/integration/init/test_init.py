@@ -17,9 +17,17 @@ from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.trust_root import trust_root
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import read_templates as templates
-from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS, FileState, ForgeKind, PublicKey, init
+from gitops.init.files import (
+    INSTALL_FOLDER,
+    REQUIREMENTS,
+    FileState,
+    ForgeKind,
+    PublicKey,
+    init,
+    next_steps,
+    upgrade_steps,
+)
 from gitops.init.install import dependencies_of_jobs, upgrade
-from gitops.init.steps import next_steps, upgrade_steps
 from tests.support.actions.scaffolds import INSTALL, KEYS, PINNED, made, request
 
 FORGES = [str(kind) for kind in ForgeKind]

@@ -17,8 +17,8 @@ from gitops.forge.events import Event, HeadEvent, RequestAction, RequestEvent, T
 from gitops.repository.results import LogLine, RunResult
 from gitops.repository.wiring.system import SystemClock
 from gitops.server.queue import EventQueue, EventState, read_event
+from gitops.server.service import RetryPolicy, WorkerPool
 from gitops.server.shared import ServerContext
-from gitops.server.workers import RetryPolicy, WorkerPool
 from tests.support.clock import FixedClock
 from tests.support.serving import SECRET, Log, logger
 
@@ -304,7 +304,7 @@ def test_a_queue_that_cannot_be_written_stops_nothing_for_good(tmp_path, monkeyp
             finish(task)
 
         monkeypatch.setattr(shop.queue, "finish", full)
-        monkeypatch.setattr("gitops.server.workers._LOOK_AGAIN", timedelta(milliseconds=1))
+        monkeypatch.setattr("gitops.server.service._LOOK_AGAIN", timedelta(milliseconds=1))
         shop.offer(ONE, "a")
         shop.start()
         shop.log.until("queue_unusable: disk full")

@@ -28,7 +28,7 @@ from gitops.repository.wiring.system import RandomIds, SystemClock
 from gitops.serving import metrics as module
 from gitops.serving.generation import Generation, PolicyCover, ServedGraph
 from gitops.serving.http.admin import AdminApp, Asked, Load, ProcessStatus, StatusDoor, ask_workers
-from gitops.serving.http.routes import ROUTES
+from gitops.serving.http.app import ROUTES
 from gitops.serving.http.work import HttpContext, HttpLimits
 from gitops.serving.metrics import EXPORTS, ServingMetrics, exposition
 from gitops.serving.process import Reload, ReloadResult, ServingGeneration

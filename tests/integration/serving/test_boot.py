@@ -16,9 +16,8 @@ from gitops.cluster.session.workspace import Stores
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
 from gitops.serving.boot import BootRules
-from gitops.serving.generation import Compiled, Generation, PolicyCover
+from gitops.serving.generation import AppliedRevision, Compiled, Generation, PolicyCover
 from gitops.serving.process import Booted, BootInputs, ServerTokens, boot_process, is_truthy
-from gitops.serving.revision import AppliedRevision
 from tests.support.cluster import POLICY, QUERY, SCHEMA, WIDER, Cluster
 
 QUERY_BLOB = f"__cluster/resources/query/knowledge/find_person/{digest(QUERY.encode())}.gq"

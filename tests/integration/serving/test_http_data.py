@@ -17,10 +17,10 @@ import pytest
 from gitops.cluster.policy.bundle import Bundle, PolicyAction, Rule
 from gitops.database.graph import ReadTarget, export_records, list_branches, open_snapshot
 from gitops.serving.answers import StreamAnswer
+from gitops.serving.http.app import ROUTES
 from gitops.serving.http.bodies import ProblemBody
 from gitops.serving.http.call import PieceStream
 from gitops.serving.http.route import Route, RouteTable
-from gitops.serving.http.routes import ROUTES
 from gitops.serving.http.work import HttpLimits
 from tests.support.query_graphs import road, town
 from tests.support.query_server import BundleEngine, Running, generation, running, served, tokens, town_graph

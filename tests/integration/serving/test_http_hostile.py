@@ -11,7 +11,7 @@ import socket
 import pytest
 
 from gitops.cluster.policy.bundle import Bundle, PolicyAction, Rule
-from gitops.serving.http.routes import ROUTES
+from gitops.serving.http.app import ROUTES
 from tests.support.pages import ROOT
 from tests.support.query_server import BundleEngine, generation, running, served, tokens, town_graph
 

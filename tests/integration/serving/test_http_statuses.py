@@ -21,9 +21,9 @@ from gitops.cluster.policy.bundle import SERVER_ACTIONS, Bundle, PolicyAction, R
 from gitops.database.graph import open_snapshot
 from gitops.database.storage.local import LocalStore
 from gitops.serving.answers import ApiCode
+from gitops.serving.http.app import ROUTES
 from gitops.serving.http.bodies import ProblemBody
 from gitops.serving.http.openapi import make_document
-from gitops.serving.http.routes import ROUTES
 from gitops.serving.http.work import HttpLimits
 from tests.support.pages import ROOT
 from tests.support.query_graphs import TOWNS, create, put, road, town

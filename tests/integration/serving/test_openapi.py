@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from gitops.serving.http.app import ROUTES
 from gitops.serving.http.openapi import make_document
-from gitops.serving.http.routes import ROUTES
 from tests.support.openapi_page import PAGE, openapi_page
 from tests.support.pages import read_page
 from tests.support.query_server import generation, running, served, tokens, town_graph

@@ -9,8 +9,8 @@ import pytest
 
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError, RemoteError
+from gitops.doctor.examine import forge_findings, unreachable_forge_findings
 from gitops.doctor.findings import Health
-from gitops.doctor.forge import forge_findings, unreachable_forge_findings
 from gitops.forge.port import Account, BranchRules, ForgeReader, Permission
 
 ME = Account("7", "gitops-bot")

@@ -26,7 +26,7 @@ def test_every_check_is_on_the_page() -> None:
 
 
 def test_every_part_of_a_check_is_on_the_page() -> None:
-    text = (ROOT / "gitops/doctor/forge.py").read_text(encoding="utf-8")
+    text = (ROOT / "gitops/doctor/examine.py").read_text(encoding="utf-8")
     parts = {part for found in _PART.findall(text) for part in found if part}
     assert parts >= {"force-push", "deletion", "request", "queue", "pushers"}
     page = read_page("doctor.md")

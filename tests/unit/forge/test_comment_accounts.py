@@ -11,9 +11,8 @@ from gitops.forge.gitea import GiteaDialect
 from gitops.forge.github import GitHubDialect
 from gitops.forge.gitlab.forge import GitLabDialect
 from gitops.forge.hosted import HostedForge
-from gitops.forge.json_object import answer_object
 from gitops.forge.port import Account, Comment
-from gitops.forge.web import WebAnswer, WebRequest
+from gitops.forge.web import WebAnswer, WebRequest, answer_object
 from tests.support.clock import FixedClock
 from tests.support.github_canned import Unjudged
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.github import GitHubDialect, GitHubForge
-from gitops.forge.json_object import answer_object
 from gitops.forge.port import (
     UNPROTECTED,
     Account,
@@ -23,7 +22,7 @@ from gitops.forge.port import (
     ReviewDecision,
     ReviewState,
 )
-from gitops.forge.web import WebAnswer, WebRequest
+from gitops.forge.web import WebAnswer, WebRequest, answer_object
 from tests.support.clock import FixedClock
 from tests.support.forges.github_forms import FULL_NAME
 from tests.support.forges.records import Activity, Status

@@ -10,7 +10,6 @@ import pytest
 
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.gitlab.forge import GitLabDialect, branch_rules, files_of, review_decision, reviews, rows
-from gitops.forge.json_object import answer_object
 from gitops.forge.port import (
     Account,
     CheckState,
@@ -22,7 +21,7 @@ from gitops.forge.port import (
     ReviewDecision,
     ReviewState,
 )
-from gitops.forge.web import WebAnswer
+from gitops.forge.web import WebAnswer, answer_object
 from gitops.git.port import ZERO
 from tests.support.gitlab_contract import DATA, check_request, check_shape, operations
 

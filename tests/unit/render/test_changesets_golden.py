@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 
 from gitops.cluster.changesets.stream import FullState, StreamItem
-from gitops.cluster.ledger.changesets import read_events
+from gitops.cluster.ledger.changesets import CHANGESET, read_events
 from gitops.cluster.model.changeset import Excluded
-from gitops.render.changesets import item_form, item_lines, list_form, list_text, record_form, record_text
+from gitops.render.changesets import item_form, item_lines, list_form, list_text, record_text
 from gitops.render.json import to_text
 from tests.support.changeset_stories import (
     AT,
@@ -45,7 +45,7 @@ FILES = {
     "list.json": to_text(list_form(RECORDS)),
     "landed.txt": record_text(LANDED, EVENTS[:8]),
     "failed.txt": record_text(FAILED),
-    "failed.json": to_text(record_form(FAILED)),
+    "failed.json": to_text(CHANGESET.form(FAILED)),
     "stream.txt": "".join(line + "\n" for item in STREAM for line in item_lines(item)),
     "stream.jsonl": "".join(json.dumps(item_form(item)) + "\n" for item in STREAM),
 }

@@ -8,7 +8,7 @@ import pytest
 
 from gitops.cluster.model.changeset import Runtime, RuntimeState
 from gitops.core.errors import GitopsError
-from gitops.server.bodies import Body, CommitBody, FailBody, RuntimeBody, read_request
+from gitops.server.api import Body, CommitBody, FailBody, RuntimeBody, read_request
 
 RUNTIME = {"state": "lost", "attempts": -1, "started_at": "now", "outputs": []}
 

@@ -7,8 +7,7 @@ from datetime import timedelta
 from gitops.cli import serve
 from gitops.server import deliveries, http, queue
 from gitops.server.http import ListenAddress
-from gitops.server.service import ServerSettings
-from gitops.server.workers import RetryPolicy
+from gitops.server.service import RetryPolicy, ServerSettings
 from tests.support.pages import read_page
 
 

@@ -22,18 +22,6 @@ from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, kept
 from gitops.database.graph.staged import WriteContext, hold_lease, later_timestamp, precise_timestamp
 from gitops.database.storage.port import ObjectStore
 
-__all__ = [
-    "create_branch",
-    "delete_branch",
-    "delete_merged_branch",
-    "describe_version",
-    "ensure_branch",
-    "list_branches",
-    "make_branch",
-    "read_log",
-    "remove_branch",
-]
-
 _ROUNDS = 32
 
 

@@ -40,20 +40,6 @@ from gitops.database.graph.tables import call_driver, declared_type, key_columns
 from gitops.database.graph.values import cell_to_json, compact_json
 from gitops.database.language.schema import EdgeType, NodeType, Scalar
 
-__all__ = [
-    "FeedLimits",
-    "Row",
-    "RowDelta",
-    "TableVersion",
-    "diff_versions",
-    "feed_position",
-    "parse_position",
-    "position_of",
-    "read_feed",
-    "row_deltas",
-    "summarize_diff",
-]
-
 Row = Mapping[str, Any]
 RowIds = np.ndarray[Any, Any]
 _CHUNK = 4096

@@ -43,15 +43,6 @@ from gitops.database.graph.tables import dataset_versions, drop_left_files, drop
 from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import TEMP_PREFIX, ObjectStore
 
-__all__ = [
-    "Retention",
-    "all_lines",
-    "collect_garbage",
-    "collect_references",
-    "purged_paths",
-    "read_manifests",
-]
-
 _KEEP_DROPPED = timedelta(days=7)
 
 

@@ -30,8 +30,6 @@ from gitops.database.graph.tables import TableWriter, arrow_table, declared_type
 from gitops.database.graph.write.committed import CommittedTable
 from gitops.database.language.schema import EdgeType
 
-__all__ = ["merge_branch"]
-
 
 def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> BranchMergeResult:
     """Bring what branch `source` has into branch `into`, in one version. Conflicts come back in the result.

@@ -29,8 +29,6 @@ from gitops.database.graph.staged import StagedVersion, WriteContext, hold_lease
 from gitops.database.graph.tables import TableWriter, call_driver, declared_type, key_columns, open_table
 from gitops.database.language.schema import EdgeType, NodeType, Scalar
 
-__all__ = ["OptimizeOptions", "optimize_tables"]
-
 _ATTEMPTS = 3
 _COMPACTION = ("BaseOperation", "Rewrite")
 """What the driver calls the two steps of a compaction: it reserves fragments, then it rewrites."""
@@ -184,7 +182,7 @@ class _Optimizer(TableWriter):
         """Run a change that may take several versions, or none; no version of another writer may be among them."""
         before = self._expected
         try:
-            call_driver(self._path, partial(action, self._dataset))
+            call_driver(self._path, partial(action, self.dataset))
         except RemoteError as error:
             # The driver refuses to rebase its rewrite on the change of another writer: a conflict, not a failure of the storage.
             if self._latest().version == before:
@@ -194,7 +192,7 @@ class _Optimizer(TableWriter):
         for version in range(before + 1, latest.version + 1):
             if _operation_of(latest, version) not in (*_COMPACTION, "CreateIndex"):
                 raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}")
-        self._dataset, self._expected = latest, latest.version
+        self.dataset, self._expected = latest, latest.version
         return latest.version > before
 
 

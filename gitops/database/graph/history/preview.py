@@ -30,8 +30,6 @@ from gitops.database.language.schema.steps import (
     RenameType,
 )
 
-__all__ = ["preview_migration"]
-
 
 def preview_migration(
     uri: str, schema_source: bytes, context: WriteContext, *, allow_data_loss: bool = False

@@ -29,8 +29,6 @@ from gitops.database.graph.tables import call_driver, declared_type, driver_mess
 from gitops.database.language.schema import Catalog, EdgeType
 from gitops.database.storage.parallel import in_parallel
 
-__all__ = ["verify_graph"]
-
 
 def verify_graph(uri: str, *, deep: bool = False) -> VerifyReport:
     """Check the graph at a root; changes nothing.

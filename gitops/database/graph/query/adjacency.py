@@ -35,8 +35,6 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.query.tables import ReadTable, TableRows, look_up, spread
 
-__all__ = ["ARRAYS", "MAX_EDGES", "Adjacency", "AdjacencyFolder", "HalfAdjacency", "NodeNumbering", "build_adjacency"]
-
 MAX_EDGES = 2**31 - 1
 _BATCH = 2_000_000
 _DENSE = 2
@@ -197,7 +195,6 @@ class AdjacencyFolder:
     """The files of one folder, `adjacency` below the cache directory that is handed in."""
 
     def __init__(self, cache_dir: Path, max_bytes: int = _DEFAULT_BYTES) -> None:
-        """Nothing is read or made yet."""
         self._folder = cache_dir / "adjacency"
         self._max = max_bytes
 

@@ -16,8 +16,6 @@ from gitops.database.graph.query.tables import ReadTable, ResidentColumns
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import open_table
 
-__all__ = ["ReadCache", "adjacency_name"]
-
 _TABLE_BYTES = 2**20
 _DEFAULT_BYTES = 2**30
 _COLUMN_BYTES = 2**26

@@ -29,18 +29,6 @@ from gitops.database.graph.values import COMPARE, FLIPPED
 from gitops.database.language.query import ComparisonOperator
 from gitops.database.language.query.typed import PropertyValue, TextMatch
 
-__all__ = [
-    "MOST_PUSHED",
-    "NEVER",
-    "ColumnReader",
-    "Operand",
-    "compare",
-    "contains",
-    "evaluate_condition",
-    "push_conditions",
-    "starts_with",
-]
-
 NEVER = PushedFilter(pc.scalar(False), ())
 """The filter that no row passes."""
 

@@ -35,8 +35,6 @@ from gitops.database.graph.snapshot import Snapshot
 from gitops.database.language.query.typed import Direction
 from gitops.database.language.schema import Catalog
 
-__all__ = ["EdgeSteps", "Neighbours", "ProbedNeighbours", "QueryTables", "StoredNeighbours", "reach_nodes"]
-
 _PROBE = 1000
 _FIRST = 256
 _MOST = 32_768

@@ -14,8 +14,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database.graph.embedding import Embedder
 
-__all__ = ["Budget", "QueryOptions", "Strategy"]
-
 _MIB = 2**20
 
 
@@ -60,7 +58,6 @@ class Budget:
     def __init__(
         self, timeout_s: float | None, memory_bytes: int | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """The time starts now."""
         self._clock = clock
         self._timeout = timeout_s
         self._deadline = None if timeout_s is None else clock() + timeout_s

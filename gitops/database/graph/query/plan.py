@@ -51,27 +51,6 @@ from gitops.database.language.query.typed import (
 )
 from gitops.database.language.schema import PropType, Scalar
 
-__all__ = [
-    "Block",
-    "Condition",
-    "ConditionSide",
-    "ConstantCell",
-    "Constants",
-    "HopOp",
-    "NotOp",
-    "Operator",
-    "ProductOp",
-    "ScanOp",
-    "SortOp",
-    "TestOp",
-    "Trace",
-    "explain",
-    "operators_of",
-    "plan_block",
-    "selectivity",
-    "show_variable",
-]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXTS = (Scalar.DATE, Scalar.DATETIME)
 
@@ -528,7 +507,6 @@ class Trace:
     """Counts per operator, and notes; an operator of a `not` block may run several times."""
 
     def __init__(self) -> None:
-        """Start without counts."""
         self._steps: dict[int, dict[str, Any]] = {}
 
     def count(self, operator: Operator, rows: int) -> None:

@@ -40,8 +40,6 @@ from gitops.database.language.query.typed import (
 )
 from gitops.database.language.schema import PropType, Scalar
 
-__all__ = ["Projection", "aggregate", "first_rows", "group", "item_type", "ranks", "sorted_by"]
-
 _TEXT = PropType(Scalar.STRING)
 _NO_VALUE = "unsupported projection expression: a rank, text match or aggregate is not a value of a row"
 

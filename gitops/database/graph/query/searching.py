@@ -22,8 +22,6 @@ from gitops.database.graph.search import TextColumn, VectorColumn
 from gitops.database.language.query import TextFunction
 from gitops.database.language.query.typed import FusedRank, NearestRank, PropertyValue, TextMatch, TextRank, TypedExpr
 
-__all__ = ["QuerySearch", "fuse"]
-
 _FUSION_K = 60
 _EDITS = 2
 _FEW = 1_000

@@ -31,22 +31,6 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.query.options import Budget
 from gitops.database.graph.tables import DRIVER_ERRORS, driver_message, service_failure
 
-__all__ = [
-    "Bindings",
-    "PushedFilter",
-    "ReadTable",
-    "ResidentColumns",
-    "RowOrder",
-    "SortedTexts",
-    "TableRows",
-    "ascending",
-    "distinct",
-    "distinct_rows",
-    "equal_pairs",
-    "look_up",
-    "spread",
-]
-
 # What asking costs, in cells of a column that is read from end to end: a call, each row of it, and a search by an index.
 _CALL, _ROW, _SEARCH = 5_000, 40, 20_000
 # What sorting costs per cell.

@@ -29,17 +29,6 @@ from gitops.database.graph.values import COMPARE, nearest_single
 from gitops.database.language.query import ComparisonOperator
 from gitops.database.language.schema import FLOATS, INTEGERS, NUMERIC, EdgeType, NodeType, PropType, Scalar
 
-__all__ = [
-    "ADDRESS",
-    "MAX_PROBES",
-    "NEVER",
-    "CommittedTable",
-    "comparison_filter",
-    "comparison_holds",
-    "id_range_filter",
-    "membership_filter",
-]
-
 MAX_PROBES = 4096
 """Of more values than this, reading the whole column is cheaper than looking each one up."""
 

@@ -47,20 +47,6 @@ from gitops.database.language.schema import Catalog, EdgeType, NodeType
 from gitops.database.language.suggest import did_you_mean
 from gitops.database.storage.parallel import in_parallel
 
-__all__ = [
-    "FILE_BYTES",
-    "PARTS",
-    "AddressSet",
-    "BitSet",
-    "LoadError",
-    "LoadIntake",
-    "RecordProblems",
-    "RecordReader",
-    "Spill",
-    "TableIntake",
-    "group_key",
-]
-
 MAX_LINE_BYTES = 32 * 1024 * 1024
 MAX_SLOTS = 131_072
 MAX_REPORTED = 100
@@ -91,7 +77,6 @@ class RecordProblems:
     """
 
     def __init__(self) -> None:
-        """Start with none."""
         self._found: list[tuple[int, str, Code, str]] = []
         self._blanks = array("Q")
         self.total = 0
@@ -318,7 +303,6 @@ class Spill:
     """Rows of a key and two numbers, whose meaning the caller defines."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._pending: Rows = []
         self._file: IO[bytes] | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
@@ -389,7 +373,6 @@ class BitSet:
     """A set of small numbers, one bit each."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._bits = bytearray()
         self._count = 0
 
@@ -419,7 +402,6 @@ class AddressSet:
     """A set of row addresses: a fragment in the upper 32 bits, a place in it in the lower ones."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._fragments: dict[int, BitSet] = {}
 
     def add(self, address: int) -> None:

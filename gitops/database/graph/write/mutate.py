@@ -31,33 +31,11 @@ from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, open
 from gitops.database.graph.staged import StagedVersion, WriteContext, retry_until_published, sleep_jittered
 from gitops.database.graph.tables import TableWriter, arrow_table, key_columns, raw_columns
 from gitops.database.graph.values import CellError, compared_with, json_to_cell, nearest_single
+from gitops.database.graph.write import rules
 from gitops.database.graph.write.committed import ADDRESS, NEVER, CommittedTable, comparison_filter, comparison_holds
-from gitops.database.graph.write.rules import (
-    cardinality_violation,
-    embed_rows,
-    hashable_cells,
-    node_id,
-    row_faults,
-    unique_violation,
-)
-from gitops.database.language.query import CheckedQuery, ComparisonOperator, QueryEffect
+from gitops.database.language.query import CheckedQuery, ComparisonOperator, QueryEffect, typed
 from gitops.database.language.query.params import ParameterError, coerce_params
-from gitops.database.language.query.typed import (
-    Assignment,
-    Constant,
-    NowValue,
-    ParameterValue,
-    Predicate,
-    TypedDelete,
-    TypedExpr,
-    TypedInsert,
-    TypedRead,
-    TypedStatement,
-    TypedUpdate,
-)
 from gitops.database.language.schema import INTEGERS, NUMERIC, Catalog, EdgeType, NodeType, PropType, Scalar, TypeKind
-
-__all__ = ["MutationOptions", "Mutator"]
 
 LOCK_BRANCH = "__schema_apply_lock__"
 _SHOWN = 80
@@ -113,9 +91,9 @@ class Mutator:
                 Code.MUTATION_INVALID, detail, fix=f"run it as a query: gitops graph query GRAPH {query.name}"
             )
         statements = query.body
-        if isinstance(statements, TypedRead):
+        if isinstance(statements, typed.TypedRead):
             raise BugError(f"query {query.name} is called a mutation and is a read")
-        if len({isinstance(each, TypedDelete) for each in statements}) > 1:
+        if len({isinstance(each, typed.TypedDelete) for each in statements}) > 1:
             raise GitopsError(Code.MUTATION_MIXED, f"query {query.name} mixes inserts/updates and deletes")
         operands = Operands.of(query.params, params, options.now)
         if options.branch.strip() == LOCK_BRANCH:
@@ -180,13 +158,13 @@ def _require_head(snapshot: Snapshot, options: MutationOptions) -> None:
             raise ConflictError(Code.HEAD_MOVED, detail, path=snapshot.root.location)
 
 
-def _require_types(catalog: Catalog, statements: tuple[TypedStatement, ...]) -> None:
+def _require_types(catalog: Catalog, statements: tuple[typed.TypedStatement, ...]) -> None:
     """The statements must be checked against the schema that the graph has: it may have changed since."""
     for each in statements:
-        is_edge = not isinstance(each, TypedUpdate) and each.kind is TypeKind.EDGE
+        is_edge = not isinstance(each, typed.TypedUpdate) and each.kind is TypeKind.EDGE
         declared = (catalog.edges if is_edge else catalog.nodes).get(each.type_name)
-        named = [] if isinstance(each, TypedDelete) else [(one.name, one.type) for one in each.assignments]
-        tested = [] if isinstance(each, TypedInsert) else [(each.predicate.name, each.predicate.type)]
+        named = [] if isinstance(each, typed.TypedDelete) else [(one.name, one.type) for one in each.assignments]
+        tested = [] if isinstance(each, typed.TypedInsert) else [(each.predicate.name, each.predicate.type)]
         ends = ("from", "to") if is_edge else ()
         for name, kind in (*named, *tested):
             if declared is not None and (name in ends or declared.properties.get(name) == kind):
@@ -219,17 +197,17 @@ def _check_unique(table: TableChanges, group: tuple[str, ...]) -> None:
     """No row of the final table has the group of a written one, but for itself; a null member exempts."""
     owners: dict[tuple[Any, ...], str] = {}
     for row_id, row in table.written.items():
-        cells = hashable_cells(row[name] for name in group)
+        cells = rules.hashable_cells(row[name] for name in group)
         if None not in cells and owners.setdefault(cells, row_id) != row_id:
-            raise mutation_error(unique_violation(table.declared, group, cells))
+            raise mutation_error(rules.unique_violation(table.declared, group, cells))
     if not owners:
         return
     at = table.committed.first_findable(group, next(iter(owners)))
     for columns in table.committed.find(group[at], {cells[at] for cells in owners}, ["id", *group]):
         for row_id, *members in zip(columns["id"], *(columns[name] for name in group), strict=True):
-            cells = hashable_cells(members)
+            cells = rules.hashable_cells(members)
             if cells in owners and row_id not in table.written and row_id not in table.gone:
-                raise mutation_error(unique_violation(table.declared, group, cells))
+                raise mutation_error(rules.unique_violation(table.declared, group, cells))
 
 
 def _check_cardinality(run: MutationRun, edge: EdgeType) -> None:
@@ -247,7 +225,7 @@ def _check_cardinality(run: MutationRun, edge: EdgeType) -> None:
     for source in sorted(sources):
         count = counts[source]
         if count < low or (high is not None and count > high):
-            raise mutation_error(cardinality_violation(edge, source, count))
+            raise mutation_error(rules.cardinality_violation(edge, source, count))
 
 
 MAX_ENTITIES = 8192
@@ -353,33 +331,33 @@ class MutationRun:
     ends: dict[str, dict[str, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
     sources: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
-    def run(self, statement: TypedStatement) -> None:
+    def run(self, statement: typed.TypedStatement) -> None:
         """Carry out one statement. Raises GitopsError `mutation_invalid`, `resource_limit`; as reading the tables."""
-        if isinstance(statement, TypedUpdate):
+        if isinstance(statement, typed.TypedUpdate):
             self._update(statement)
-        elif isinstance(statement, TypedDelete):
+        elif isinstance(statement, typed.TypedDelete):
             self._delete(statement)
         elif statement.kind is TypeKind.EDGE:
             self._insert_edge(statement)
         else:
             self._insert_node(statement)
 
-    def _insert_node(self, statement: TypedInsert) -> None:
+    def _insert_node(self, statement: typed.TypedInsert) -> None:
         declared = self.catalog.nodes[statement.type_name]
         row: Row = dict.fromkeys(declared.properties)
         given = self._assigned(declared, statement.assignments)
         row.update(given)
-        embed_rows(declared, [row], [given], self.embedder)
+        rules.embed_rows(declared, [row], [given], self.embedder)
         _check(declared, row)
         table = self.changes.node(declared.name)
-        own = node_id(declared, row)
+        own = rules.node_id(declared, row)
         if own is None:
             own = self.ids.ulid()
             table.new.add(own)
         table.write(own, {"id": own, **row})
         self.nodes += 1
 
-    def _insert_edge(self, statement: TypedInsert) -> None:
+    def _insert_edge(self, statement: typed.TypedInsert) -> None:
         declared = self.catalog.edges[statement.type_name]
         row: Row = {"id": self.ids.ulid(), "src": None, "dst": None, **dict.fromkeys(declared.properties)}
         row.update(self._assigned(declared, statement.assignments))
@@ -395,7 +373,7 @@ class MutationRun:
         self.sources[declared.name].add(row["src"])
         self.edges += 1
 
-    def _update(self, statement: TypedUpdate) -> None:
+    def _update(self, statement: typed.TypedUpdate) -> None:
         declared = self.catalog.nodes[statement.type_name]
         for each in statement.assignments:
             if each.name in (declared.key or ()):
@@ -413,7 +391,7 @@ class MutationRun:
             table.write(row_id, row)
         self.nodes += len(found)
 
-    def _committed_rows(self, table: TableChanges, predicate: Predicate) -> dict[str, Row]:
+    def _committed_rows(self, table: TableChanges, predicate: typed.Predicate) -> dict[str, Row]:
         """The whole committed rows that pass, but for those that the query has written."""
         kinds = table.declared.properties
         blobs = [name for name, kind in kinds.items() if kind.scalar is Scalar.BLOB]
@@ -435,7 +413,7 @@ class MutationRun:
                     row[name] = cell
         return found
 
-    def _delete(self, statement: TypedDelete) -> None:
+    def _delete(self, statement: typed.TypedDelete) -> None:
         name = statement.type_name
         if statement.kind is TypeKind.EDGE:
             table = self.changes.edge(name)
@@ -459,7 +437,7 @@ class MutationRun:
         self.sources[table.declared.name].update(row["src"] for row in rows)
         self.edges += len(rows)
 
-    def _select(self, table: TableChanges, predicate: Predicate, columns: Sequence[str]) -> Iterator[Row]:
+    def _select(self, table: TableChanges, predicate: typed.Predicate, columns: Sequence[str]) -> Iterator[Row]:
         """The committed rows that pass, with these columns; only whole where the driver can narrow them down."""
         name, sign, operand = self._comparison(table.declared, predicate)
         narrowed = comparison_filter(name, table.committed.kind(name), sign, operand)
@@ -475,13 +453,15 @@ class MutationRun:
         for found in table.committed.find("id", ids, columns):
             yield from _rows(found)
 
-    def _comparison(self, declared: NodeType | EdgeType, predicate: Predicate) -> tuple[str, ComparisonOperator, Any]:
+    def _comparison(
+        self, declared: NodeType | EdgeType, predicate: typed.Predicate
+    ) -> tuple[str, ComparisonOperator, Any]:
         """The column that a predicate tests, how, and what it is compared with."""
         column = _ENDS.get(predicate.name, predicate.name) if isinstance(declared, EdgeType) else predicate.name
         place = f"{declared.name}.{predicate.name}"
         return column, predicate.operator, self.operands.compared(predicate.value, predicate.type, place)
 
-    def _assigned(self, declared: NodeType | EdgeType, assignments: Sequence[Assignment]) -> Row:
+    def _assigned(self, declared: NodeType | EdgeType, assignments: Sequence[typed.Assignment]) -> Row:
         ends = _ENDS if isinstance(declared, EdgeType) else {}
         return {
             ends.get(each.name, each.name): self.operands.written(each.value, each.type, f"{declared.name}.{each.name}")
@@ -490,7 +470,7 @@ class MutationRun:
 
 
 def _check(declared: NodeType | EdgeType, row: Row) -> None:
-    for fault in row_faults(declared, row):
+    for fault in rules.row_faults(declared, row):
         raise mutation_error(fault)
 
 
@@ -522,10 +502,10 @@ class Operands:
             raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "") from error
         return cls(values, (now - _EPOCH) // timedelta(milliseconds=1))
 
-    def written(self, value: TypedExpr, kind: PropType, place: str) -> Any:
+    def written(self, value: typed.TypedExpr, kind: PropType, place: str) -> Any:
         """The cell that a property of this type gets, or None. Raises GitopsError `mutation_invalid`."""
         raw = self._raw(value)
-        if raw is None or isinstance(value, NowValue):
+        if raw is None or isinstance(value, typed.NowValue):
             return raw
         try:
             if kind.scalar not in NUMERIC:
@@ -534,10 +514,10 @@ class Operands:
         except CellError as error:
             raise mutation_error(f"{place} {error}") from error
 
-    def compared(self, value: TypedExpr, kind: PropType, place: str) -> Any:
+    def compared(self, value: typed.TypedExpr, kind: PropType, place: str) -> Any:
         """What cells of this type are compared with; None compares with nothing. Raises GitopsError `mutation_invalid`."""
         raw = self._raw(value)
-        if raw is None or isinstance(value, NowValue):
+        if raw is None or isinstance(value, typed.NowValue):
             return raw
         if kind.scalar in (*NUMERIC, Scalar.VECTOR):
             return compared_with(kind, raw)
@@ -546,11 +526,11 @@ class Operands:
         except CellError as error:
             raise mutation_error(f"{place} {error}") from error
 
-    def _raw(self, value: TypedExpr) -> Any:
-        if isinstance(value, NowValue):
+    def _raw(self, value: typed.TypedExpr) -> Any:
+        if isinstance(value, typed.NowValue):
             return self.now
-        if not isinstance(value, ParameterValue):
-            if not isinstance(value, Constant):
+        if not isinstance(value, typed.ParameterValue):
+            if not isinstance(value, typed.Constant):
                 raise TypeError(f"{type(value).__name__} is not a value of a statement")
             return list(value.value) if isinstance(value.value, tuple) else value.value
         raw = self.params[value.name]

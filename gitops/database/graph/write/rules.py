@@ -14,18 +14,6 @@ from gitops.database.graph.embedding import Embedder
 from gitops.database.graph.values import CellError, compact_json, json_to_cell, key_text, unknown_member
 from gitops.database.language.schema import EdgeType, NodeType, PatternCheck
 
-__all__ = [
-    "cardinality_violation",
-    "cell_faults",
-    "embed_rows",
-    "find_mismatches",
-    "hashable_cells",
-    "node_id",
-    "pattern_fault",
-    "row_faults",
-    "unique_violation",
-]
-
 _SHOWN = 80
 _PATTERNS = 256
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from gitops.core.codes import Code
 from gitops.database.language.text import Stage
 
-__all__ = ["QUERY_CODES"]
-
 QUERY_CODES = {
     Stage.PARSE: Code.QUERY_PARSE_ERROR,
     Stage.TYPE: Code.QUERY_TYPECHECK_ERROR,

@@ -45,7 +45,6 @@ class ParameterError(Exception):
     """A parameter object was refused. `parameter` is the name concerned, None for the object as a whole."""
 
     def __init__(self, code: ParameterCode, parameter: str | None, message: str) -> None:
-        """Keep what is wrong with which parameter."""
         super().__init__(message)
         self.code = code
         self.parameter = parameter

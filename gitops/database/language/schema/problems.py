@@ -31,7 +31,6 @@ class ProblemCollector:
     """
 
     def __init__(self) -> None:
-        """Start without problems."""
         self.incomplete = self.lacks_types = False
         self._warned: dict[Span, LanguageProblem] = {}
         self._found: dict[tuple[str, int, int], tuple[str, Stage, str, Span, Fix]] = {}

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from gitops.database.language.schema import ast, steps
     from gitops.database.language.schema.compile import Schema
 
-__all__ = ["Item", "down_source", "hints_of", "plan_down", "reversing_source", "without_hints"]
-
 _Declared = TypeVar("_Declared", IrInterface, IrNode, IrEdge)
 
 

@@ -73,7 +73,7 @@ def test_what_ticks_recorded_is_a_world_to_play_again(ticks: Ticks) -> None:
         "times in which statements ran: 1",
     )
     [span] = found.scenario.activity
-    assert (span.start_s, span.end_s) == (20 * 60, 30 * 60)
+    assert (span.start, span.to) == (20 * 60, 30 * 60)
 
 
 _CHILD = """\

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from gitops.core.errors import ConflictError, GitopsError
-from gitops.core.fault_points import FAULT_POINTS
 from gitops.core.faults import Faults, NoFaults
 from gitops.database.graph import tables
 from gitops.database.graph.engine import LanceEngine
@@ -27,6 +26,7 @@ from gitops.database.graph.port import DeleteOrder, Existence
 from gitops.database.graph.root import GraphRoot
 from gitops.database.graph.snapshot import find_root
 from gitops.database.storage.s3 import S3Store
+from tests.support.fault_points import FAULT_POINTS
 from tests.support.histories import SCHEMA, History, person
 from tests.support.s3 import S3Place
 

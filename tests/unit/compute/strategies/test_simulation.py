@@ -17,8 +17,7 @@ from gitops.cli.main import main
 from gitops.cluster.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, StrategyType, TargetSize
 from gitops.cluster.targets.signals import StrategyState
 from gitops.compute.strategies.decision import Limits
-from gitops.compute.strategies.scenario import read_scenario
-from gitops.compute.strategies.simulation import Activity, Crashing, Scenario, simulate
+from gitops.compute.strategies.simulation import Activity, Crashing, Scenario, read_scenario, simulate
 from gitops.core.diagnostics import Diagnostics
 from gitops.database.language.yaml import parse_yaml, to_plain
 from gitops.render.strategies import to_plot

@@ -7,8 +7,7 @@ from datetime import timedelta
 
 from gitops.cluster.targets.port import AuditRow
 from gitops.cluster.targets.signals import ComputeCluster, ReplicaSpec
-from gitops.compute.strategies.scenario import SignalTrace, read_scenario, replay_of
-from gitops.compute.strategies.simulation import simulate
+from gitops.compute.strategies.simulation import SignalTrace, read_scenario, replay_of, simulate
 from gitops.compute.strategies.statements import create_replica, drop_replica
 from gitops.core.diagnostics import Diagnostics
 from tests.support.pages import ROOT
@@ -91,6 +90,6 @@ def test_a_drop_that_waited_for_nothing_says_nothing_of_hydration():
 def test_a_statement_between_two_ticks_is_seen_by_the_next_one():
     spans = [(ago(3500), ago(3499)), (ago(3490), ago(3480)), (ago(1000), ago(100))]
     made = replay_of(replace(trace(), spans=spans), 300).scenario
-    assert [(each.start_s, each.end_s) for each in made.activity] == [(100, 300), (2600, 3500)]
+    assert [(each.start, each.to) for each in made.activity] == [(100, 300), (2600, 3500)]
     late = replace(trace(), spans=[(NOW - timedelta(seconds=10), NOW)], until=NOW)
-    assert [(each.start_s, each.end_s) for each in replay_of(late, 300).scenario.activity] == [(3590, 3600)]
+    assert [(each.start, each.to) for each in replay_of(late, 300).scenario.activity] == [(3590, 3600)]

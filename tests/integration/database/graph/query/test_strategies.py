@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
-from gitops.database.graph.query import ReadCache, Strategy, adjacency, execute, expand, plan, tables
+from gitops.database.graph.query import ReadCache, Strategy, adjacency, expand, plan, run, tables
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.database.graph.staged import WriteContext
 from tests.support.effort import cases
@@ -234,7 +234,7 @@ def test_a_cache_too_small_for_anything_changes_nothing(graph: str) -> None:
 
 def test_work_is_cut_into_parts(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [values(ask(graph, both(match))) for match in MATCHES]
-    small = {expand: ("_FIRST", "_PAIRS", "_PROBE"), execute: ("_OUTER", "_PRODUCT", "_FEW")}
+    small = {expand: ("_FIRST", "_PAIRS", "_PROBE"), run: ("_OUTER", "_PRODUCT", "_FEW")}
     for place, names in {**small, tables: ("_PROBE",), adjacency: ("_BATCH",)}.items():
         for name in names:
             monkeypatch.setattr(place, name, 20)

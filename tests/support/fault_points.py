@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["FAULT_POINTS"]
-
 FAULT_POINTS: Mapping[str, str] = MappingProxyType(
     {
         # Verbs.
