@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from gitops.cluster.ledger.folder import FolderLedger
 from gitops.cluster.model.changeset import BLOCKING
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.core.fault_points import FAULT_POINTS
 from tests.support.cluster import DoAt
-from tests.support.memory_ledger import MemoryLedger
 from tests.support.target_world import Fault, TargetWorld, fresh_world
 from tests.support.ticks import Died, DieOnce, Ticks, codes
 
@@ -112,25 +112,36 @@ def test_a_tick_and_the_one_after_it_die(tmp_path: Path) -> None:
     _converge(ticks)
 
 
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """What lets the next write of the ledger fail, once."""
+    errors = [GitopsError(Code.STATE_WRITE_ERROR, "the disk is full")]
+
+    def fail_once() -> None:
+        if errors:
+            monkeypatch.setattr(FolderLedger, "begin", raise_it)
+
+    def raise_it(*_: object) -> None:
+        monkeypatch.undo()
+        raise errors.pop()
+
+    return fail_once
+
+
 @pytest.mark.parametrize("point", ["tick.before_statement", "tick.before_memory"])
-def test_a_ledger_that_refuses_to_record_the_end(tmp_path: Path, point: str) -> None:
+def test_a_ledger_that_refuses_to_record_the_end(tmp_path: Path, point: str, refuse: Callable[[], None]) -> None:
     ticks = _bench(tmp_path)
-    assert not ticks.tick(DoAt(point, _refusing(ticks))).ok
+    assert not ticks.tick(DoAt(point, refuse)).ok
     _converge(ticks)
 
 
-def test_a_ledger_that_refuses_the_changeset_keeps_the_target_as_it_is(tmp_path: Path) -> None:
+def test_a_ledger_that_refuses_the_changeset_keeps_the_target_as_it_is(
+    tmp_path: Path, refuse: Callable[[], None]
+) -> None:
     ticks = _bench(tmp_path)
-    _refusing(ticks)()
+    refuse()
     assert codes(ticks.tick()) == ["state_write_error"]
     assert {name: ticks.world.replicas(name).keys() for name in _CLUSTERS} == {
         n: c.keys() for n, c in _CLUSTERS.items()
     }
     _converge(ticks)
-
-
-def _refusing(ticks: Ticks) -> Callable[[], None]:
-    """What lets the next write of the ledger fail, once."""
-    ledger, left = ticks.ledger, [GitopsError(Code.STATE_WRITE_ERROR, "the disk is full")]
-    assert isinstance(ledger, MemoryLedger)
-    return lambda: ledger.fail_next("begin", left.pop()) if left else None

@@ -11,9 +11,9 @@ ONE = "query one() { match { $p: Person } return { $p.handle } }\n"
 TWO = ONE.replace("one", "two")
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request, tmp_path) -> Cluster:
-    made = Cluster(tmp_path, memory=request.param == "memory")
+@pytest.fixture
+def cluster(tmp_path) -> Cluster:
+    made = Cluster(tmp_path)
     made.graphs["knowledge"] = {"find_person": "people.gq", "one": "both.gq"}
     made.write("both.gq", ONE)
     made.save()

@@ -21,9 +21,9 @@ BORN = "query born($h: String) {\n  match { $p: Person { handle: $h } }\n  retur
 BARE = "node Person {\n  handle: String @key\n}\n"
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
-    made = Cluster(tmp_path, memory=request.param == "memory")
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    made = Cluster(tmp_path)
     made.converge()
     return made
 

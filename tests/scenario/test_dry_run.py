@@ -37,9 +37,9 @@ class Reader:
         return getattr(self._whole, name)
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
-    made = Cluster(tmp_path, memory=request.param == "memory")
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    made = Cluster(tmp_path)
     made.graphs["old"] = {}
     made.save()
     made.converge()

@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 
 from gitops.cluster.model.ledger import LedgerState
-from gitops.core.errors import RemoteError
 from tests.support.cluster import (
     ALL,
     COMMENTED,
@@ -33,6 +32,7 @@ from tests.support.cluster import (
     rulings,
     statuses,
 )
+from tests.support.memory_store import BrokenStore
 
 # Graphs and schemas.
 
@@ -170,14 +170,16 @@ def test_a_schema_that_changes_during_the_run_is_not_used(cluster):
 
 
 def test_a_blob_that_cannot_be_written_keeps_the_state_as_it_was(tmp_path):
-    cluster = Cluster(tmp_path, memory=True)
+    cluster = Cluster(tmp_path)
+    cluster.memory = store = BrokenStore()
     cluster.seed()
     before = cluster.state_bytes
-    cluster._memory.fail_next("put_blob", RemoteError("resource_payload_write_error", "disk full"))
+    store.broken = {("create", "__cluster/resources")}
     outcome = cluster.apply()
     assert "resource_payload_write_error" in codes(outcome)
     assert (outcome.applied_count, outcome.deferred_count, outcome.state_written) == (0, 0, False)
     assert cluster.state_bytes == before
+    store.broken.clear()
     assert cluster.apply().converged
 
 

@@ -23,9 +23,9 @@ BEFORE_COMMIT, AFTER_COMMIT = "changeset.commit.before_write", "changeset.commit
 MIGRATION = "cluster_apply.before_schema_apply"
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
-    made = Cluster(tmp_path, memory=request.param == "memory")
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    made = Cluster(tmp_path)
     made.converge()
     declare(made)
     return made

@@ -27,7 +27,6 @@ from tests.support.cluster import (
     rulings,
     statuses,
 )
-from tests.support.memory_ledger import MemoryLedger
 
 BLOB = f"__cluster/resources/query/knowledge/find_person/{digest(QUERY.encode())}.gq"
 LOCK_ID = "01JZ0000000000000000000CCC"
@@ -396,7 +395,6 @@ def test_what_was_done_is_told_even_if_the_lock_cannot_be_given_back(cluster, mo
         raise RemoteError("state_unlock_error", "the disk went away", path=LOCK)
 
     monkeypatch.setattr(FolderLedger, "release", release)
-    monkeypatch.setattr(MemoryLedger, "release", release)
     outcome = cluster.apply()
     assert outcome.ok
     assert outcome.converged

@@ -22,9 +22,9 @@ BORN = "query when_born() {\n  match { $p: Person }\n  return { $p.born }\n}\n"
 RENAMED = 'node Person {\n  handle: String @key\n  year: I32? @rename_from("born")\n}\n'
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request, tmp_path) -> Cluster:
-    made = Cluster(tmp_path, memory=request.param == "memory")
+@pytest.fixture
+def cluster(tmp_path) -> Cluster:
+    made = Cluster(tmp_path)
     made.graphs["knowledge"] = {"find_person": "people.gq", "when_born": "born.gq"}
     made.write("born.gq", BORN)
     made.save()

@@ -71,9 +71,9 @@ class Passing(Cancellation):
             self._happens.pop(at)()
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
-    made = Cluster(tmp_path, memory=request.param == "memory")
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    made = Cluster(tmp_path)
     made.converge()
     return made
 
