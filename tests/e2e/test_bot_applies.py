@@ -12,7 +12,7 @@ from gitops.forge.events import HeadEvent, IgnoredEvent, ManualEvent, PushEvent,
 from gitops.forge.port import DeploymentState, ReviewDecision
 from gitops.git.port import ZERO, RefUpdate
 from gitops.repository.results import RunResult
-from tests.support.bot_stage import QUERY, Stage, said, take_lock, verdict
+from tests.support.bot_stage import QUERY, Stage, said, verdict
 from tests.support.loop import DELETE_LEGACY, LEDGER, MAIN, Loop, email, printed_command
 
 pytestmark = pytest.mark.e2e
@@ -160,21 +160,6 @@ def test_a_merge_that_changes_nothing_gets_a_status_and_no_comment(stage: Stage)
     assert stage.loop.status(tip, "apply") == "success: 0 applied"
     assert stage.loop.book.comments(1) == ()
     assert stage.loop.request(1).labels == ("gitops/applied",)
-
-
-def test_a_held_lock_is_somebody_elses_run_and_no_failure(stage: Stage) -> None:
-    stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
-    before = stage.loop.tip()
-    tip = stage.land(1)
-    take_lock(stage.loop)
-    notes = stage.pushed(before, tip)
-    assert verdict(notes) is RunResult.DONE
-    assert "already running" in said(notes)
-    assert stage.loop.book.statuses(tip) == ()
-    assert _source(stage.loop) != tip
-    swept = list(run_verb(stage.bot(), "sweep", ManualEvent()))
-    assert "/gitops unlock 01JZ0000000000000000000001" in said(swept)
-    assert _source(stage.loop) != tip
 
 
 @pytest.mark.parametrize("broken", ["upsert_comment", "record_deployment", "set_labels"])

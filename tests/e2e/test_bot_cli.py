@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from gitops.git.port import RefUpdate
-from gitops.repository.kept_plans import plan_ref
-from tests.support.bot_stage import QUERY, take_lock
-from tests.support.loop import CLUSTER, DELETE_LEGACY, LEDGER, MAIN, Loop
+from tests.support.bot_stage import QUERY
+from tests.support.loop import DELETE_LEGACY, LEDGER, MAIN, Loop
 from tests.support.prefork import PROGRAM
 
 pytestmark = pytest.mark.e2e
@@ -122,15 +121,6 @@ def test_a_fork_gets_its_whole_plan_without_any_secret(job: Job) -> None:
     assert dict(job.loop.store.refs("refs")) == refs
 
 
-def test_a_forks_plan_is_the_one_that_a_job_with_a_token_makes(job: Job) -> None:
-    head = _pull(job.loop, DELETE_LEGACY)
-    ran = job.run("plan", at=job.clone(), environ=job.fork(head))
-    job.loop.move("refs/heads/retire", head)
-    tree = job.loop.store.commit(job.loop.tip(plan_ref(CLUSTER, 1))).tree
-    digest = json.loads(job.loop.store.read(tree, "plan.json") or b"")["plan_digest"]
-    assert digest in ran.outputs
-
-
 @pytest.mark.parametrize("verb", ["apply", "sweep", "drift", "command"])
 def test_what_asks_the_forge_refuses_to_guess(job: Job, verb: str) -> None:
     ran = job.run(verb, at=job.clone(), environ=job.fork(job.loop.tip()))
@@ -167,31 +157,6 @@ def test_nothing_that_is_printed_commands_the_runner(job: Job) -> None:
     assert len({frame for _, frame in names}) == 3
 
 
-def test_a_ledger_that_takes_no_push_stops_an_apply_before_any_effect(job: Job) -> None:
-    loop = job.loop
-    head = loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n")
-    loop.move("refs/heads/retire", head)
-    assert loop.sign_approval("bob", "graph.legacy", request=1).ok
-    new = loop.commit("carol", DELETE_LEGACY, loop.tip(), head, message="Merge\n")
-    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), new)])
-    hook = loop.server / "hooks" / "pre-receive"
-    hook.write_text("#!/bin/sh\nif grep -q refs/heads/gitops/ledger; then echo protected; exit 1; fi\n")
-    before = loop.tip(LEDGER)
-    place = loop.clone("bot")
-    loop.program("bot", "git", "config", "gitops.root", str(loop.folder / "data"))
-    ran = loop.gitops("bot", "bot", "apply", "--repo", str(place), "--forge", "local", check=False)
-    assert ran.code == 1
-    assert "ledger_not_writable" in ran.text
-    assert "recovery_sidecar" not in ran.text
-    assert loop.graph("legacy").exists()
-    assert loop.tip(LEDGER) == before
-    assert not loop.store.refs("refs/gitops/locks")
-    hook.unlink()
-    ran = loop.gitops("bot", "bot", "sweep", "--repo", str(place), "--forge", "local", check=False)
-    assert ran.code == 0, ran.text
-    assert not loop.graph("legacy").exists()
-
-
 def test_a_catalog_that_cannot_be_published_is_not_applied(job: Job) -> None:
     loop = job.loop
     new = loop.commit("carol", {"cluster/notes.gq": QUERY})
@@ -203,14 +168,6 @@ def test_a_catalog_that_cannot_be_published_is_not_applied(job: Job) -> None:
     ran = loop.gitops("bot", "bot", "apply", "--repo", str(place), "--forge", "local", check=False)
     assert (ran.code, "ledger_not_writable" in ran.text) == (1, True)
     assert loop.tip(LEDGER) == before
-
-
-def test_an_apply_that_finds_another_at_work_is_done(job: Job) -> None:
-    loop = job.loop
-    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), loop.commit("carol", {"cluster/notes.gq": QUERY}))])
-    take_lock(loop)
-    ran = loop.program("bot", *PROGRAM, "bot", "apply", at=loop.server, check=False)
-    assert (ran.code, "already running" in ran.text) == (0, True)
 
 
 def test_a_run_as_one_document(job: Job) -> None:

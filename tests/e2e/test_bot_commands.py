@@ -37,12 +37,6 @@ def _digest(stage: Stage, number: int = 1) -> str:
     return record.plan_digest
 
 
-def test_a_plan_is_made_when_it_is_asked_for(stage: Stage) -> None:
-    _planned(stage)
-    assert stage.reactions(1) == ["done"]
-    assert "graph.legacy" in _own_comment(stage)
-
-
 def test_strangers_get_a_reaction_and_no_work(stage: Stage) -> None:
     head = stage.propose("alice", "retire", dict(DELETE_LEGACY))
     stage.people["99"] = Permission.READ
@@ -67,13 +61,15 @@ def test_a_command_is_answered_if_the_forge_does_not_say_who_may(stage: Stage) -
 def test_talk_is_not_even_asked_about(stage: Stage) -> None:
     stage.propose("alice", "retire", dict(DELETE_LEGACY))
     stage.calls.clear()
-    assert said(stage.say("99", 1, "I would say /gitops plan")) == "the comment is not a command"
+    for words in ("I would say /gitops plan", "> /gitops plan", "/gitopsplan"):
+        assert said(stage.say("99", 1, words)) == "the comment is not a command"
     assert not stage.calls
 
 
-def test_what_is_almost_a_command_is_told_in_the_one_comment(stage: Stage) -> None:
+@pytest.mark.parametrize("line", ["/gitops plan --destroy", "/gitops plan --config / $(id)", "/gitops apply"])
+def test_what_is_almost_a_command_is_told_in_the_one_comment(stage: Stage, line: str) -> None:
     stage.propose("alice", "retire", dict(DELETE_LEGACY))
-    notes = stage.say(BOB, 1, "/gitops plan --destroy")
+    notes = stage.say(BOB, 1, line)
     assert verdict(notes) is RunResult.PROBLEMS
     assert stage.reactions(1) == ["refused"]
     assert "command_invalid" in _own_comment(stage)

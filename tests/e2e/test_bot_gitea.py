@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from tests.support.bot_stage import QUERY
 from tests.support.forges.gitea import PROJECT
 from tests.support.forges.site import GiteaSite
-from tests.support.loop import DELETE_LEGACY, LEDGER, MAIN, Loop
+from tests.support.loop import DELETE_LEGACY, MAIN, Loop
 
 pytestmark = pytest.mark.e2e
 
@@ -88,20 +87,3 @@ def test_whose_work_nobody_knows_is_not_approved_by_anybody(site: GiteaSite) -> 
     site.merge("carol", number)
     assert site.run("sweep", site.timer).code == 0
     assert not loop.graph("legacy").exists()
-
-
-def test_drift_is_told_once_and_closed(site: GiteaSite) -> None:
-    loop = site.loop
-    ledger = loop.tip(LEDGER)
-    shutil.move(loop.graph("legacy"), loop.folder / "aside")
-    for _ in range(2):
-        seen = site.run("drift", site.timer)
-        assert seen.code == 3, seen.text
-    (issue,) = site.world.issues.values()
-    assert (issue.state, "graph.legacy" in issue.body) == ("open", True)
-    shutil.move(loop.folder / "aside", loop.graph("legacy"))
-    for _ in range(2):
-        assert site.run("drift", site.timer).code == 0
-    assert issue.state == "closed"
-    assert len(site.comments(issue.number)) == 1
-    assert loop.tip(LEDGER) == ledger

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gitops.bot.sweep import drift_ref
-from gitops.core.faults import NoFaults
-from gitops.repository.wiring.stores import graph_engine
 from tests.support.bot_stage import QUERY
 from tests.support.forges.site import GitLabSite, Started
-from tests.support.loop import CLUSTER, DELETE_LEGACY, LEDGER, MAIN, Loop
+from tests.support.loop import DELETE_LEGACY, Loop
 
 pytestmark = pytest.mark.e2e
 
 SCHEMA = b"node Contact {\n    name: String @key\n    mail: String?\n}\n"
-LIVE = b"node Note {\n    title: String @key\n    text: String?\n    rank: I32?\n}\n"
 
 
 @pytest.fixture
@@ -85,25 +80,3 @@ def test_a_merge_request_without_signatures_is_approved_by_nobody(site: GitLabSi
         f"commit {head[:12]}: it is not signed, and gitlab does not list who pushed to request {number}" in swept.text
     )
     assert loop.graph("legacy").exists()
-
-
-def test_drift_is_proposed_and_withdrawn(site: GitLabSite) -> None:
-    loop = site.loop
-    shutil.copytree(loop.graph("notes"), loop.folder / "kept")
-    graph_engine(NoFaults()).prepare_migration(str(loop.graph("notes")), LIVE, actor="somebody").publish()
-    ledger = loop.tip(LEDGER)
-    for _ in range(2):
-        seen = site.run("drift", site.timer)
-        assert seen.code == 3, seen.text
-    (pull,) = site.world.pulls()
-    assert (f"refs/heads/{pull.source}", pull.state) == (drift_ref(CLUSTER), "open")
-    assert loop.store.read(loop.store.commit(pull.head).tree, "cluster/notes.pg") == LIVE
-    assert loop.tip(LEDGER) == ledger
-
-    shutil.rmtree(loop.graph("notes"))
-    shutil.move(loop.folder / "kept", loop.graph("notes"))
-    for _ in range(2):
-        assert site.run("drift", site.timer).code == 0
-    assert pull.state == "closed"
-    assert len(site.comments(pull.number)) == 1
-    assert loop.tip(MAIN)

@@ -35,14 +35,6 @@ def _group(stage: Stage, base: str, number: int) -> QueueEvent:
     return QueueEvent(head, base, MAIN)
 
 
-def test_a_group_that_does_what_was_reviewed_passes(stage: Stage) -> None:
-    stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
-    _planned(stage, 1)
-    event = _group(stage, stage.loop.tip(), 1)
-    assert verdict(stage.handle(event)) is RunResult.DONE
-    assert stage.loop.status(event.head, "plan").startswith("success")
-
-
 def test_an_unrelated_commit_in_front_changes_nothing(stage: Stage) -> None:
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     _planned(stage, 1)

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gitops.git.port import ZERO, RefUpdate
-from tests.e2e.github.conftest import CAROL
 from tests.e2e.github.stories import REWORDED, WITH_BODY, WITH_TAGS, audit
-from tests.e2e.test_approvals import FORGERIES, MUCH_LATER
 from tests.support.forges import landing
 from tests.support.forges.hub import Hub
 from tests.support.forges.served import Mode, as_server, in_jobs
-from tests.support.loop import APPROVALS, CLUSTER, DELETE_LEGACY, LEDGER, Loop, email
+from tests.support.loop import CLUSTER, DELETE_LEGACY, email
 
 pytestmark = pytest.mark.e2e
 
@@ -37,13 +33,6 @@ def way(request: pytest.FixtureRequest) -> Open:
 def mode(way: Open, hub: Hub, tmp_path: Path) -> Iterator[Mode]:
     """The cluster is applied, and nothing else has happened."""
     with way(hub, tmp_path / "bot") as bot:
-        yield bot
-
-
-@pytest.fixture
-def listed(way: Open, configured: Callable[[str], Loop], tmp_path: Path) -> Iterator[Mode]:
-    """The same, and the rules list carol's account as well."""
-    with Hub.of(configured(CAROL).copied(tmp_path / "loop")) as hub, way(hub, tmp_path / "bot") as bot:
         yield bot
 
 
@@ -202,30 +191,3 @@ def test_an_edited_comment_is_no_command(planned: Mode) -> None:
     hub.world.edit("carol", comment.id, "/gitops retry")
     planned.settle()
     assert comment.reactions == []
-
-
-@pytest.mark.slow
-def test_forged_approvals_count_nowhere(listed: Mode) -> None:
-    """Every forgery of a genuine approval, each on a branch of its own, then a genuine one."""
-    mode, hub = listed, listed.hub
-    hub.push("alice", "main", DELETE_LEGACY)
-    mode.settle()
-    genuine = hub.approve("bob", "graph.legacy")
-    (ref,) = hub.approvals()
-    approval, statement = hub.loop.evidence(genuine.commit or "")
-    hub.loop.drop(ref)
-    for number, (name, (_, forge)) in enumerate(FORGERIES.items()):
-        told = replace(statement, expires_at=MUCH_LATER) if name == "longer than the rules allow" else statement
-        forged = forge(hub.loop, approval, told)
-        hub.loop.store.update_refs([RefUpdate(f"{APPROVALS}01BBBBBBBBBBBBBBBBBBBB{number:04}", ZERO, forged)])
-    mode.settle()
-    mode.tick()
-    assert hub.loop.graph("legacy").exists()
-    assert hub.status(hub.tip(), "apply").startswith("failure")
-    assert len(hub.loop.store.commit(hub.tip(LEDGER)).parents) == 1
-
-    assert hub.approve("carol", "graph.legacy").ok
-    mode.settle()
-    mode.tick()
-    assert not hub.loop.graph("legacy").exists()
-    assert audit(hub.loop).startswith("audit good")

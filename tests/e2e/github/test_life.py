@@ -8,10 +8,10 @@ import pytest
 
 from gitops.cluster.ledger.documents import read_entry
 from tests.e2e.github.conftest import HUB_CONFIG
-from tests.e2e.github.stories import REWORDED, WITH_BODY, WITH_TAGS, audit, good
+from tests.e2e.github.stories import REWORDED, audit, good
 from tests.support.forges.hub import Hub
 from tests.support.forges.runner import Runner
-from tests.support.loop import APPROVALS, DELETE_LEGACY, LEDGER, MAIN, email
+from tests.support.loop import DELETE_LEGACY, LEDGER, email
 
 pytestmark = pytest.mark.e2e
 
@@ -103,21 +103,6 @@ def test_a_shallow_checkout_is_as_good(ready: Runner) -> None:
     assert not hub.loop.graph("legacy").exists()
 
 
-def test_a_byte_after_the_approval_voids_it(ready: Runner) -> None:
-    """Force-push after approval: the new head has no approvals, and the comment says why."""
-    hub, runner = ready.hub, ready
-    pull = hub.world.pull(1)
-    hub.push("alice", "retire", {**DELETE_LEGACY, "cluster/README.md": b"What we knew!\n"}, pull.base)
-    runner.settle()
-    assert hub.status(pull.head, "plan").startswith("failure: 2 changes; needs approval: graph.legacy")
-    assert "approval_stale" in hub.comment(1)
-    assert "the cluster folder changed" in hub.comment(1)
-    tip = hub.merge("carol", 1)
-    runner.settle()
-    assert hub.loop.graph("legacy").exists()
-    assert hub.status(tip, "apply").startswith("failure")
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_a_rebase_and_unrelated_commits_keep_the_approval(ready: Runner, method: str) -> None:
     hub, runner = ready.hub, ready
@@ -145,52 +130,6 @@ def test_a_folder_that_leaves_the_request_takes_its_plan_along(ready: Runner) ->
     assert len(hub.approvals()) == 1
 
 
-def test_two_requests_race(hub: Hub, runner: Runner) -> None:
-    """Both are planned, each shows the other; both land, and each lands once."""
-    one = hub.propose("alice", "one", WITH_BODY)
-    two = hub.propose("bob", "two", WITH_TAGS)
-    runner.settle()
-    assert hub.status(one.head, "plan").startswith("success")
-    assert f"/pull/{one.number}" in hub.comment(two.number)
-    hub.merge("carol", one.number)
-    hub.merge("carol", two.number)
-    good(runner)
-    assert [run.job.verb for run in runner.runs[-2:]] == ["apply", "apply"]
-    assert hub.status(hub.tip(), "apply").startswith("success")
-    assert hub.loop.store.commit(hub.tip(LEDGER)).message.count("Merge-Commit") == 1
-    assert audit(hub.loop).startswith("audit good")
-
-
-def test_a_job_that_runs_twice_changes_nothing(ready: Runner) -> None:
-    """A delivery that comes again, and a job that is started again by hand."""
-    hub, runner = ready.hub, ready
-    pull = hub.world.pull(1)
-    command = hub.say("carol", pull.number, "/gitops plan")
-    good(runner)
-    hub.merge("carol", pull.number)
-    good(runner)
-    refs, said = dict(hub.world.refs()), hub.comment(1)
-    for run in list(runner.runs):
-        runner.run(run.job)
-    assert dict(hub.world.refs()) == refs
-    assert hub.comment(1) == said
-    assert [reaction.content for reaction in command.reactions] == ["+1"]
-    assert len(hub.world.deployments) == 1
-
-
-def test_a_command_is_given_by_writing_not_by_editing(planned: Runner) -> None:
-    hub, runner = planned.hub, planned
-    pull = hub.world.pull(1)
-    comment = hub.say("carol", 1, "What does it do?")
-    good(runner)
-    hub.world.edit("carol", comment.id, "/gitops plan")
-    assert runner.settle() == []
-    edited = [h for h in hub.world.happenings if h.payload.get("action") == "edited"]
-    assert len(edited) == 1
-    assert comment.reactions == []
-    assert hub.status(pull.head, "plan").startswith("failure")
-
-
 def test_a_strangers_comment_with_our_marker_is_text(planned: Runner) -> None:
     hub, runner = planned.hub, planned
     pull = hub.world.pull(1)
@@ -203,16 +142,6 @@ def test_a_strangers_comment_with_our_marker_is_text(planned: Runner) -> None:
     assert len(hub.comments(1)) == 1
     assert pull.head[:7] in hub.comment(1)
     assert hub.status(pull.head, "plan").startswith("failure")
-
-
-@pytest.mark.slow
-def test_the_comment_is_one_for_each_request(ready: Runner) -> None:
-    hub, runner = ready.hub, ready
-    hub.propose("bob", "reword", REWORDED)
-    good(runner)
-    assert len(hub.comments(1)) == len(hub.comments(2)) == 1
-    assert APPROVALS not in hub.comment(2)
-    assert hub.tip(MAIN) == hub.world.pull(2).base
 
 
 def test_an_approval_is_asked_for_where_the_change_was_proposed(planned: Runner) -> None:

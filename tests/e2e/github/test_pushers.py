@@ -6,7 +6,6 @@ import pytest
 
 from gitops.bot import apply_clusters
 from gitops.repository import authors
-from tests.e2e.github.stories import REWORDED
 from tests.support.forges.hub import Hub
 from tests.support.forges.runner import Runner
 from tests.support.loop import DELETE_LEGACY, MAIN
@@ -17,15 +16,6 @@ pytestmark = pytest.mark.e2e
 def _by_nobody(hub: Hub, *parents: str, message: str = "Not mine\n") -> str:
     """A commit that deletes a graph and names somebody who may nothing anyway."""
     return hub.loop.commit("mallory", DELETE_LEGACY, *(parents or (hub.tip(),)), message=message)
-
-
-def test_who_pushes_to_the_target_branch_is_an_author(hub: Hub, runner: Runner) -> None:
-    hub.world.move(MAIN, _by_nobody(hub), "alice")
-    runner.settle()
-    own = hub.approve("alice", "graph.legacy")
-    assert [d.code for d in own.diagnostics if d.severity == "error"] == ["approval_self"]
-    assert runner.tick("sweep").code == 3
-    assert hub.loop.graph("legacy").exists()
 
 
 def test_so_is_who_pushes_there_without_a_run(hub: Hub, runner: Runner) -> None:
@@ -124,30 +114,6 @@ def test_a_push_that_is_too_new_for_the_list_waits(hub: Hub, runner: Runner) -> 
     hub.world.activities = full
     runner.tick("sweep")
     assert not hub.loop.graph("legacy").exists()
-
-
-def test_an_outage_of_what_names_authors_keeps_only_gates_shut(hub: Hub, runner: Runner) -> None:
-    outage = hub.server.fault_next(r"^GET .*/commits/\w+/pulls$", status=502, times=10_000)
-    tip = hub.merge("carol", hub.propose("alice", "reword", REWORDED).number, "squash")
-    runner.settle()
-    assert hub.status(tip, "apply") == "success: 1 applied"
-    outage.times = 0
-    gated = hub.propose("alice", "retire", DELETE_LEGACY)
-    runner.settle()
-    assert hub.approve("bob", "graph.legacy", request=gated.number).ok
-    outage.times = 10_000
-    hub.merge("carol", gated.number, "squash")
-    runner.settle()
-    waiting = runner.tick("sweep")
-    assert (waiting.code, hub.loop.graph("legacy").exists()) == (1, True)
-    assert "the authors are is not known for now, and the next run asks again: forge_unavailable: " in waiting.text
-    assert "/pulls with status 502" in waiting.text
-    outage.times = 0
-    # The remedy that the code names.
-    hub.say("carol", gated.number, "/gitops retry")
-    runner.settle()
-    assert not hub.loop.graph("legacy").exists()
-    hub.server.calls.clear()
 
 
 def test_the_forge_is_asked_who_pushed_only_if_that_matters(hub: Hub, runner: Runner) -> None:
