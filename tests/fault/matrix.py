@@ -200,9 +200,20 @@ def recorded() -> dict[str, dict[str, list[str]]]:
 
 def _child(program: str, order: Run) -> subprocess.CompletedProcess[str]:
     command = [*PYTHON, "-m", program, json.dumps(asdict(order))]
-    service = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    env = environment(Path(order.home), PYTHONPATH=str(ROOT), **service)
+    env = _environment(order)
     return subprocess.run(command, cwd=ROOT, env=env, check=False, timeout=DEADLINE_S, capture_output=True, text=True)
+
+
+def begin(scene: Scene, verb: str) -> subprocess.Popen[bytes]:
+    """The verb at work: an interpreter of its own, which may be killed from outside."""
+    order = Run(scene.name, str(scene.home), verb)
+    command = [sys.executable, "-m", "tests.fault.matrix", json.dumps(asdict(order))]
+    return subprocess.Popen(command, cwd=ROOT, env=_environment(order), stdout=subprocess.DEVNULL)
+
+
+def _environment(order: Run) -> Mapping[str, str]:
+    service = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    return environment(Path(order.home), PYTHONPATH=str(ROOT), **service)
 
 
 def perform(

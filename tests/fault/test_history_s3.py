@@ -17,7 +17,7 @@ from gitops.core.faults import NoFaults
 from gitops.database.graph.history.branches import create_branch
 from gitops.database.graph.history.gc import collect_garbage
 from gitops.database.graph.history.verify import verify_graph
-from tests.fault.test_engine_s3 import Cut
+from tests.fault.test_engine_kill import Cut
 from tests.fault.test_history_kill import DEEDS, SHARP, images, later
 from tests.support.histories import History, person
 from tests.support.s3 import S3Place

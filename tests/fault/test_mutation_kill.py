@@ -88,7 +88,7 @@ def write_forever(uri: str, seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_twenty_killed_writers_never_break_a_graph(tmp_path: Path) -> None:
+def test_killed_writers_never_break_a_graph(tmp_path: Path) -> None:
     graph = begin(tmp_path)
     chance = random.Random(5)  # noqa: S311 - when to kill, not a secret
     for turn in range(1, 21):
