@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import prefork
 from tests.support.hosts import HostKind, Hosts
+from tests.support.bot_stage import WRITERS, Stage
 from tests.support.loop import CONFIG, DELETE_LEGACY, PEOPLE, UNMAPPED, Loop, LoopServer, email
 
 # The number of alice's account, which those of bob and carol follow.
@@ -122,6 +123,12 @@ def with_accounts(tmp_path_factory: pytest.TempPathFactory) -> Loop:
     accounts = "".join(f"    {kind}:{number}: {email(who)}\n" for kind, number, who in numbered)
     config = f"{UNMAPPED}  accounts:\n{accounts}  via_forge: [reversible, irreversible]\n"
     return Loop.build(tmp_path_factory.mktemp("accounts"), config)
+
+
+@pytest.fixture
+def stage(known: Loop) -> Stage:
+    """`known` on a forge that has what the large ones have; alice, bob and carol may write."""
+    return Stage(known, people=dict(WRITERS))
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.support.prefork import PROGRAM
 pytestmark = pytest.mark.e2e
 
 ACTION = ROOT / ".github" / "actions" / "gitops"
-FAKE = ROOT / "tests" / "support" / "actions" / "fake_python.py"
+FAKE = ROOT / "tests/support/actions/fake_python.py"
 TOKEN = "ghs_0123456789abcdef"
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaA==\n-----END OPENSSH PRIVATE KEY-----"
 HOSTILE = [

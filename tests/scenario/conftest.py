@@ -19,6 +19,13 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path)
 
 
+@pytest.fixture
+def converged(cluster: Cluster) -> Cluster:
+    """The same, applied."""
+    cluster.converge()
+    return cluster
+
+
 @pytest.fixture(params=["twin", "server"])
 def world(request: pytest.FixtureRequest) -> Any:
     """A target: its twin in memory, and PostgreSQL behind the proxy, with the real driver and its bytes between them."""
