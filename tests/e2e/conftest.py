@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import prefork
-from tests.support.hosts import HostKind, Hosts
 from tests.support.bot_stage import WRITERS, Stage
+from tests.support.hosts import HostKind, Hosts
 from tests.support.loop import CONFIG, DELETE_LEGACY, PEOPLE, UNMAPPED, Loop, LoopServer, email
 
 # The number of alice's account, which those of bob and carol follow.
