@@ -19,7 +19,6 @@ from gitops.cluster.apply.apply import apply
 from gitops.cluster.ledger.chain import approvals_prefix
 from gitops.cluster.ledger.documents import read_entry
 from gitops.cluster.model.change import Seen
-from gitops.core.errors import GitopsError
 from gitops.core.faults import NoFaults
 from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
@@ -28,6 +27,7 @@ from gitops.database.graph.staged import WriteContext
 from gitops.git.port import ZERO, RefUpdate
 from gitops.repository.wiring.stores import graph_engine
 from gitops.repository.wiring.system import RandomIds, SystemClock
+from tests.support.faults import DoAt, FailAt
 from tests.support.loop import (
     APPROVALS,
     CLUSTER_YAML,
@@ -568,17 +568,6 @@ def test_an_approval_older_than_the_last_change_of_its_resource_does_not_count(l
     assert loop.graph("legacy").exists()
 
 
-class _Dies:
-    """A run that ends at a fault point, as if its process had died."""
-
-    def __init__(self, point: str) -> None:
-        self._point = point
-
-    def reach(self, point: str) -> None:
-        if point == self._point:
-            raise GitopsError("injected_failpoint", point)
-
-
 @pytest.mark.parametrize("whole_storage", [False, True])
 def test_a_restored_backup_is_not_deleted_again_by_the_same_approval(
     loop: Loop, tmp_path: Path, whole_storage: bool
@@ -591,7 +580,7 @@ def test_a_restored_backup_is_not_deleted_again_by_the_same_approval(
     _merged(loop)
     assert loop.sign_approval("bob", "graph.legacy").ok
     place = workspace(loop)
-    died = apply(replace(place, faults=_Dies("cluster_apply.after_graph_delete")))
+    died = apply(replace(place, faults=FailAt("cluster_apply.after_graph_delete")))
     assert "injected_failpoint" in {d.code for d in died.diagnostics}
     assert not loop.graph("legacy").exists()
     if whole_storage:
@@ -616,15 +605,13 @@ def test_a_slow_run_whose_lock_was_broken_deletes_nothing_any_more(loop: Loop) -
     assert loop.sign_approval("bob", "graph.legacy").ok
     place = workspace(loop)
 
-    class Suspended:
-        def reach(self, point: str) -> None:
-            if point == "cluster_apply.before_graph_delete":
-                for ref in loop.store.refs("refs/gitops/locks"):
-                    loop.drop(ref)
-                loop.move(MAIN, loop.commit("alice", {"cluster/cluster.yaml": CLUSTER_YAML.encode()}))
-                load(loop, 2)
+    def others_act() -> None:
+        for ref in loop.store.refs("refs/gitops/locks"):
+            loop.drop(ref)
+        loop.move(MAIN, loop.commit("alice", {"cluster/cluster.yaml": CLUSTER_YAML.encode()}))
+        load(loop, 2)
 
-    outcome = apply(replace(place, faults=Suspended()))
+    outcome = apply(replace(place, faults=DoAt("cluster_apply.before_graph_delete", others_act)))
     assert not outcome.ok
     assert rows(loop) == 2
     assert audited(loop).ok

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from gitops.bot.dispatch import run_verb
 from gitops.cli.shared import bot_of
@@ -19,14 +20,14 @@ from gitops.cluster.model.outcome import ApplyOutcome, VerbOutcome
 from gitops.cluster.session.changesets import Steering
 from gitops.cluster.session.status import force_unlock
 from gitops.cluster.session.workspace import next_attempt
-from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.forge.events import ManualEvent
 from gitops.repository.results import RunResult, combined_result
 from gitops.repository.wiring.system import RandomIds, SystemClock
-from tests.fault.matrix import OLD, Run, Starts, die, locked_by, perform, succeed, visits
+from tests.fault.matrix import OLD, Run, Starts, die, locked_by, perform, succeed
 from tests.fault.matrix_stores import ATOMIC_SCENES, BranchScene
 from tests.fault.matrix_world import MADE, OTHER, PARTS, RESTORING, WHOLE, Scene
+from tests.support.faults import DoAt, FailAt, fail, visits
 
 PROGRAM = "tests.fault.atomic_matrix"
 TABLE = "atomic-matrix"
@@ -35,20 +36,6 @@ COMMIT = "changeset.commit.before_write"
 STAGED, DELETE = "cluster_apply.after_schema_apply", "cluster_apply.before_graph_delete"
 EXTRA = "extra"
 ROWS = {name: [{"type": "Person", "data": {"handle": name}}] for name in ("wide", "slim", "more")}
-
-
-class FailAtVisit:
-    """Lets a run fail at the n-th visit of a point, and then live, or die where `after` says."""
-
-    def __init__(self, point: str, visit: int, after: Faults | None = None) -> None:
-        self._point, self._left, self._after = point, visit, after or NoFaults()
-
-    def reach(self, point: str) -> None:
-        """Count, and fail."""
-        self._after.reach(point)
-        self._left -= point == self._point
-        if point == self._point and not self._left:
-            raise GitopsError("injected_failpoint", f"a test fails this run at {point}")
 
 
 def land(scene: Scene, faults: Faults | None = None) -> ApplyOutcome:
@@ -68,9 +55,22 @@ def active(scene: Scene) -> Changeset:
     return record
 
 
+class Both:
+    """Faults, one after the other."""
+
+    def __init__(self, *faults: Faults) -> None:
+        self._faults = faults
+
+    def reach(self, point: str) -> None:
+        """Let each have its say."""
+        for each in self._faults:
+            each.reach(point)
+
+
 def _fail(scene: Scene, faults: Faults | None) -> VerbOutcome:
     """An apply whose migration that cannot be taken back fails, so that everything staged is taken back."""
-    outcome = land(scene, FailAtVisit("cluster_apply.before_schema_apply", 3, faults))
+    point = "cluster_apply.before_schema_apply"
+    outcome = land(scene, Both(faults or NoFaults(), DoAt(point, partial(fail, point), 3)))
     (record,) = outcome.changesets
     assert not outcome.ok
     assert (record.state, record.orphaned) == ("failed", ())
@@ -210,7 +210,7 @@ def _die(scene: Scene, point: str) -> None:
 
 
 def _leave_unfinished(scene: Scene) -> None:
-    outcome = land(scene, FailAtVisit(DELETE, 1))
+    outcome = land(scene, FailAt(DELETE))
     (record,) = outcome.changesets
     assert not outcome.ok
     assert (record.state, record.needs_attention) == ("drained", True)

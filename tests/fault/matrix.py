@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from gitops.cluster.session.status import force_unlock, status
 from gitops.core.faults import Faults
 from tests.fault.matrix_stores import SCENES
 from tests.fault.matrix_world import AFTER, Scene
+from tests.support.faults import DieAt
 from tests.support.git_fixture import environment
 from tests.support.pages import ROOT
 from tests.support.prefork import PYTHON
@@ -38,31 +38,6 @@ OLD = "graph.old"
 DEADLINE_S = 120
 _CRASH = "cluster_apply.after_graph_delete"
 """Where the run died that `resume`, `refresh` and `force-unlock` come after: all effects are there, none is recorded."""
-
-
-class Recorder:
-    """Remembers what was reached."""
-
-    def __init__(self) -> None:
-        self.reached: list[str] = []
-
-    def reach(self, point: str) -> None:
-        """Note it."""
-        self.reached.append(point)
-
-
-class DieAtVisit:
-    """Kills this process when a point is reached for the n-th time, as a power cut would."""
-
-    def __init__(self, point: str, visit: int) -> None:
-        self._point = point
-        self._left = visit
-
-    def reach(self, point: str) -> None:
-        """Count, and die."""
-        self._left -= point == self._point
-        if point == self._point and not self._left:
-            signal.raise_signal(signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -182,16 +157,6 @@ def die(scene: Scene, verb: str, point: str, visit: int = 1, program: str = "tes
     assert done.returncode == -signal.SIGKILL, (done.returncode, done.stdout, done.stderr)
 
 
-def visits(reached: list[str]) -> list[tuple[str, int]]:
-    """Each point with the number of its visit."""
-    seen: Counter[str] = Counter()
-    found = []
-    for point in reached:
-        seen[point] += 1
-        found.append((point, seen[point]))
-    return found
-
-
 def recorded() -> dict[str, dict[str, list[str]]]:
     """Store to verb to its points, in order, as they were recorded last."""
     content: dict[str, dict[str, list[str]]] = json.loads(POINTS.read_text(encoding="utf-8"))
@@ -221,9 +186,9 @@ def perform(
 ) -> None:
     """Carry out a verb in this process, which prints the points that it reached, or dies."""
     scene = scenes[order.store](Path(order.home))
-    recorder = Recorder()
-    succeed(verbs[order.verb](scene, DieAtVisit(order.point, order.visit) if order.point else recorder))
-    sys.stdout.write(json.dumps(recorder.reached))
+    faults = DieAt(order.point, order.visit)
+    succeed(verbs[order.verb](scene, faults))
+    sys.stdout.write(json.dumps(faults.reached))
 
 
 def _record() -> None:

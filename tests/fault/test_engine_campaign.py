@@ -33,7 +33,7 @@ from tests.fault.engine_crowd import EACH, FIRST_FREE, SCHEMA, START, Member, lo
 from tests.fault.engine_debris import UNVERIFIED_S, debris, grow_old
 from tests.fault.engine_table import TABLE
 from tests.fault.engine_world import Deed, Model, begin, collect, found, perform
-from tests.fault.matrix import visits
+from tests.support.faults import visits
 from tests.support.s3 import Asked, S3Place
 
 KILLS = 34

@@ -30,6 +30,7 @@ from gitops.database.graph.port import Existence
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.database.graph.staged import WriteContext
 from tests.support.clock import FixedClock
+from tests.support.faults import DieAt
 from tests.support.ids import SequentialIds
 from tests.support.s3 import Asked, Drop, S3Place
 
@@ -45,19 +46,8 @@ SCHEMAS = (
 )
 
 
-class DyingAt:
-    """Kills this process the n-th time that a point is reached."""
-
-    def __init__(self, point: str) -> None:
-        self._point = point
-
-    def reach(self, point: str) -> None:
-        if point == self._point:
-            signal.raise_signal(signal.SIGKILL)
-
-
 def engine(seed: int = 1, point: str = "") -> LanceEngine:
-    return LanceEngine(CLOCK, SequentialIds(seed), DyingAt(point))
+    return LanceEngine(CLOCK, SequentialIds(seed), DieAt(point))
 
 
 def transaction(value: int) -> io.BytesIO:
@@ -196,7 +186,7 @@ def die_migrating(uri: str, point: str) -> None:
 
 
 def die_loading(uri: str, point: str) -> None:
-    load_records(LoadRequest(uri, transaction(1)), WriteContext(CLOCK, SequentialIds(100), faults=DyingAt(point)))
+    load_records(LoadRequest(uri, transaction(1)), WriteContext(CLOCK, SequentialIds(100), faults=DieAt(point)))
 
 
 POINTS = [

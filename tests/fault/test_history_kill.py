@@ -31,7 +31,8 @@ from gitops.database.graph.results import MergeStatus
 from gitops.database.graph.snapshot import accept_schema
 from gitops.database.graph.staged import hold_lease
 from gitops.repository.wiring.system import SystemClock
-from tests.fault.test_engine_kill import HERE, Cut, DyingAt
+from tests.fault.test_engine_kill import HERE, Cut
+from tests.support.faults import DieAt
 from tests.support.histories import LATE, SCHEMA, History, person, read_rows, town
 from tests.support.prefork import PYTHON
 from tests.support.s3 import S3Place
@@ -42,7 +43,7 @@ EAGER = OptimizeOptions(fragments=1, deleted_share=0.0, scalar_rows=1, text_rows
 
 def deed(uri: str, name: str, point: str) -> None:
     """What the child does."""
-    DEEDS[name](later(uri, 1), DyingAt(point))
+    DEEDS[name](later(uri, 1), DieAt(point))
 
 
 def later(uri: str, days: int) -> History:
@@ -213,7 +214,7 @@ PUBLISHING = ("before_tables", "staged", "before_publish", "after_publish")
 
 def die_publishing(uri: str, point: str, plan: dict[str, Any], parts: list[dict[str, Any]]) -> None:
     """What the child does."""
-    work = History(uri, b"", start=100_000).work(DyingAt(f"engine.load.{point}"))
+    work = History(uri, b"", start=100_000).work(DieAt(f"engine.load.{point}"))
     publish_bulk(BulkPlan.from_json(plan), [BulkPart.from_json(each) for each in parts], work)
 
 

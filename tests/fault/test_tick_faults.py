@@ -19,12 +19,13 @@ from gitops.core.errors import GitopsError
 from gitops.core.fault_points import FAULT_POINTS
 from gitops.repository.wiring.stores import declared_target
 from tests.fault.tick_campaign import KINDS, STORIES, TABLE, After, Campaign
-from tests.support.cluster import Cluster, DoAt, codes
+from tests.support.cluster import Cluster, codes
+from tests.support.faults import Death, DoAt, EndAt
 from tests.support.materialize.server_world import ServerWorld
 from tests.support.pages import ROOT
 from tests.support.prefork import PYTHON
 from tests.support.target_world import Fault, TargetWorld, fresh_world
-from tests.support.ticks import Died, DieOnce, Ticks
+from tests.support.ticks import Ticks
 
 # Two ticks do everything: a create in one compute cluster, two drops behind a readiness in the other, and later the rest.
 _DECLARED = {
@@ -106,8 +107,8 @@ def test_a_tick_that_dies(tmp_path: Path, point: str) -> None:
     for number in range(1, 8):
         ticks = _bench(tmp_path)
         try:
-            ticks.tick(DieOnce(point, number))
-        except Died:
+            ticks.tick(EndAt(point, number))
+        except Death:
             died += 1
         _converge(ticks)
     assert 1 <= died <= 6
@@ -116,8 +117,8 @@ def test_a_tick_that_dies(tmp_path: Path, point: str) -> None:
 def test_a_tick_and_the_one_after_it_die(tmp_path: Path) -> None:
     ticks = _bench(tmp_path)
     for point in ("tick.after_statement", "tick.before_audit"):
-        with pytest.raises(Died):
-            ticks.tick(DieOnce(point))
+        with pytest.raises(Death):
+            ticks.tick(EndAt(point))
         _check_guard(ticks.world)
     _converge(ticks)
 

@@ -25,38 +25,11 @@ from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.faults import Faults
 from gitops.database.graph.port import DeleteOrder, Existence
 from gitops.render.text import apply_counts
-from tests.support.cluster import (
-    QUERY,
-    SCHEMA,
-    SCHEMA_ADDRESS,
-    WIDER,
-    Cluster,
-    DoAt,
-    FailAt,
-    codes,
-    found,
-    lance_engine,
-)
+from tests.support.cluster import QUERY, SCHEMA, SCHEMA_ADDRESS, WIDER, Cluster, codes, found, lance_engine
+from tests.support.faults import Death, DoAt, EndAt, FailAt, fail, visits
 
 TALL = SCHEMA.replace("node Person", 'node Human @rename_from("Person")')
 BARE = "node Person {\n  handle: String @key\n}\n"
-
-
-class Death(BaseException):
-    """The end of a process."""
-
-
-class Dying:
-    """Dies at one visit of a point, or only notes what is reached."""
-
-    def __init__(self, at: tuple[str, int] | None = None) -> None:
-        self._at = at
-        self.visits: dict[str, int] = {}
-
-    def reach(self, point: str) -> None:
-        visit = self.visits[point] = self.visits.get(point, 0) + 1
-        if self._at == (point, visit):
-            raise Death
 
 
 def stage_everything(cluster: Cluster, queries: int = 0) -> None:
@@ -169,15 +142,15 @@ def copy_of(cluster: Cluster, folder: Path) -> Cluster:
 
 
 def test_run_that_dies_anywhere_lands_whole_with_the_next_one(tmp_path: Path) -> None:
-    scene, faults = Scene(tmp_path), Dying()
+    scene, faults = Scene(tmp_path), EndAt()
     cluster = scene.copy()
     die(cluster, faults)
     require_whole(cluster)
-    points = [(point, visit) for point, visits in faults.visits.items() for visit in range(1, visits + 1)]
+    points = visits(faults.reached)
     assert ("changeset.commit.before_write", 1) in points
     for at in points:
         cluster = scene.copy()
-        die(cluster, Dying(at))
+        die(cluster, EndAt(*at))
         outcome = apply_as_planned(cluster)
         assert outcome.ok, (at, [d.message for d in outcome.diagnostics])
         assert outcome.converged, at
@@ -195,15 +168,17 @@ def test_document_of_an_approval_that_could_not_be_marked_is_marked_by_the_next_
 
 
 def test_run_that_died_is_taken_back_where_something_else_is_declared(tmp_path: Path) -> None:
-    scene, faults = Scene(tmp_path), Dying()
+    scene, faults = Scene(tmp_path), EndAt()
     die(scene.copy(), faults)
     before = [
-        p for p in faults.visits if p.startswith(("cluster_apply.", "changeset.commit.before")) and "delete" not in p
+        p
+        for p in dict.fromkeys(faults.reached)
+        if p.startswith(("cluster_apply.", "changeset.commit.before")) and "delete" not in p
     ]
     assert "cluster_apply.after_graph_create" in before
     for point in before:
         cluster = scene.copy()
-        die(cluster, Dying((point, 1)))
+        die(cluster, EndAt(point))
         del cluster.graphs["fresh"]
         cluster.save()
         outcome = apply_as_planned(cluster)
@@ -264,7 +239,7 @@ def test_delete_that_the_engine_refuses_is_tried_again_while_all_else_is_applied
 def test_graph_whose_removal_was_cut_short_is_gone_with_the_next_run(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     cluster = scene.copy()
-    die(cluster, Dying(("cluster_apply.after_graph_create", 1)))
+    die(cluster, EndAt("cluster_apply.after_graph_create"))
     uri = cluster.uri("fresh")
     cluster.twin.cut_delete_short(uri, DeleteOrder(cluster.twin.read(uri).incarnation, 0, 9))
     del cluster.graphs["fresh"]
@@ -283,7 +258,7 @@ def test_files_of_a_removal_that_died_at_a_free_root_are_gone_with_the_next_run(
     tmp_path: Path, graph: str, point: str
 ) -> None:
     cluster = Scene(tmp_path).copy()
-    die(cluster, Dying((point, 1)))
+    die(cluster, EndAt(point))
     cluster.twin.cut_removal_short(cluster.uri(graph))
     if graph == "fresh":
         del cluster.graphs["fresh"]
@@ -301,7 +276,7 @@ def test_graph_that_is_deleted_after_a_death_ends_its_changeset_and_comes_back_f
     }.items():
         cluster = scene.copy()
         restore = cluster.twin.back_up(cluster.uri(graph))
-        die(cluster, Dying((at, 1)))
+        die(cluster, EndAt(at))
         cluster.twin.delete_tree(cluster.uri(graph))
         cluster.plant(LOCK, None)
         outcome = cluster.apply(atomic=True)
@@ -315,7 +290,7 @@ def test_graph_that_is_deleted_after_a_death_ends_its_changeset_and_comes_back_f
 
 def test_graph_that_is_half_deleted_after_a_death_is_given_up_when_its_root_is_removed(tmp_path: Path) -> None:
     cluster = Scene(tmp_path).copy()
-    die(cluster, Dying(("changeset.commit.before_write", 1)))
+    die(cluster, EndAt("changeset.commit.before_write"))
     uri = cluster.uri("knowledge")
     cluster.twin.cut_delete_short(uri, DeleteOrder(cluster.twin.read(uri).incarnation, 0, 9))
     cluster.plant(LOCK, None)
@@ -333,7 +308,7 @@ def test_graph_that_is_half_deleted_after_a_death_is_given_up_when_its_root_is_r
 
 def test_graph_that_has_rows_by_now_is_left_behind_and_planned_so(tmp_path: Path) -> None:
     cluster = Scene(tmp_path).copy()
-    die(cluster, Dying(("cluster_apply.after_graph_create", 1)))
+    die(cluster, EndAt("cluster_apply.after_graph_create"))
     cluster.plant(LOCK, None)
     cluster.twin.load(cluster.uri("fresh"), 3)
     del cluster.graphs["fresh"]
@@ -349,7 +324,7 @@ def test_graph_that_has_rows_by_now_is_left_behind_and_planned_so(tmp_path: Path
 
 def test_delete_that_is_refused_after_the_commit_is_planned_so(tmp_path: Path) -> None:
     cluster = Scene(tmp_path).copy()
-    die(cluster, Dying(("changeset.commit.after_write", 1)))
+    die(cluster, EndAt("changeset.commit.after_write"))
     cluster.twin.load(cluster.uri("old"), 100_000)
     assert "graph_grown" in codes(apply_as_planned(cluster))
 
@@ -464,12 +439,11 @@ def test_graph_that_was_written_to_keeps_what_was_added_and_says_so(moving: Clus
 
 
 def test_drop_that_fails_after_the_commit_is_tried_again(moving: Cluster) -> None:
-    class Failing:
-        def reach(self, point: str) -> None:
-            if point == MIGRATION and moving.live("knowledge") == BOTH:
-                raise GitopsError("injected_failpoint", "a test fails this run")
+    def fail_at_the_drop() -> None:
+        if moving.live("knowledge") == BOTH:
+            fail(MIGRATION)
 
-    outcome = moving.apply(atomic=True, faults=Failing())
+    outcome = moving.apply(atomic=True, faults=DoAt(MIGRATION, fail_at_the_drop))
     assert not outcome.converged
     record = newest(moving)
     (member,) = (each for each in record.members if each.address == SCHEMA_ADDRESS)
@@ -502,7 +476,7 @@ def test_drop_from_a_schema_that_a_person_changed_since_the_commit(tmp_path: Pat
     cluster = Cluster(tmp_path, engine=lance_engine())
     cluster.converge()
     declare(cluster)
-    die(cluster, Dying((AFTER_COMMIT, 1)))
+    die(cluster, EndAt(AFTER_COMMIT))
     cluster.plant(LOCK, None)
     cluster.migrate_graph("knowledge", by_hand)
     planned = cluster.plan()
@@ -533,7 +507,7 @@ def test_drop_of_a_graph_that_is_declared_no_longer_says_so_where_its_schema_was
     cluster = Cluster(tmp_path)
     cluster.converge()
     declare(cluster)
-    die(cluster, Dying((AFTER_COMMIT, 1)))
+    die(cluster, EndAt(AFTER_COMMIT))
     cluster.plant(LOCK, None)
     cluster.migrate_graph("knowledge", EXTRA)
     kept, cluster.graphs, cluster.policies = cluster.graphs, {}, {}
@@ -554,12 +528,11 @@ def test_end_that_cannot_be_recorded_is_reported_and_recorded_later(tmp_path: Pa
     declare(cluster)
     failures = [RemoteError("state_write_error", "the storage does not answer")] * times
 
-    class Failing:
-        def reach(self, point: str) -> None:
-            if point == "ledger.commit.before_state" and failures and cluster.live("knowledge") == MOVED:
-                raise failures.pop()
+    def fail_at_the_end() -> None:
+        if failures and cluster.live("knowledge") == MOVED:
+            raise failures.pop()
 
-    outcome = cluster.apply(atomic=True, faults=Failing())
+    outcome = cluster.apply(atomic=True, faults=DoAt("ledger.commit.before_state", fail_at_the_end))
     assert codes(outcome) == ["state_write_error"] * times
     assert not outcome.converged
     assert outcome.changesets[0].state is newest(cluster).state is ChangesetState.DRAINED
@@ -577,15 +550,14 @@ def test_run_that_dies_is_gone_on_with_or_taken_back(tmp_path: Path, near: str |
     scene = Cluster(tmp_path / "scene")
     scene.converge()
     declare(scene)
-    faults = Dying()
+    faults = EndAt()
     die(copy_of(scene, tmp_path / "whole"), faults)
-    reached = {point: visits for point, visits in faults.visits.items() if point.startswith(near)}
-    points = [(point, visit) for point, visits in reached.items() for visit in range(1, visits + 1)]
+    points = visits(point for point in faults.reached if point.startswith(near))
     assert (MIGRATION, 2) in points
     for number, at in enumerate(points):
         for again in ("same", "before"):
             cluster = copy_of(scene, tmp_path / f"{number}{again}")
-            die(cluster, Dying(at))
+            die(cluster, EndAt(*at))
             # A lock is released by a person, as after every death.
             cluster.plant(LOCK, None)
             live, recorded = cluster.live("knowledge"), cluster.state.resources[SCHEMA_ADDRESS].digest

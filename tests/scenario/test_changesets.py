@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,8 @@ from gitops.cluster.model.ledger import AppliedResource, Status, StatusRecord
 from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.core.cancel import Cancellation
 from gitops.core.errors import ConflictError
-from tests.support.cluster import GRAPH, QUERY, SCHEMA, WIDER, Cluster, DoAt, FailAt, codes, found, remove_graph
+from tests.support.cluster import GRAPH, QUERY, SCHEMA, WIDER, Cluster, codes, found, remove_graph
+from tests.support.faults import Death, DoAt, EndAt, FailAt, fail
 
 TALL = SCHEMA.replace("node Person", 'node Human @rename_from("Person")')
 BORN = "query born($h: String) {\n  match { $p: Person { handle: $h } }\n  return { $p.born }\n}\n"
@@ -145,13 +147,11 @@ def test_graph_that_was_used_meanwhile_is_left_and_listed(converged: Cluster) ->
     add_graph(converged, "alpha")
     add_query(converged)
 
-    class Use:
-        def reach(self, point: str) -> None:
-            if point == "changeset.commit.before_write":
-                converged.twin.load(converged.uri("alpha"), 3)
-                FailAt(point).reach(point)
+    def use() -> None:
+        converged.twin.load(converged.uri("alpha"), 3)
+        fail("changeset.commit.before_write")
 
-    outcome = converged.apply(atomic=True, faults=Use())
+    outcome = converged.apply(atomic=True, faults=DoAt("changeset.commit.before_write", use))
     record = stored(converged, changeset(outcome).key)
     assert [(o.address, o.reason) for o in record.orphaned] == [("graph.alpha", "it holds 3 rows")]
     assert "changeset_orphaned" in codes(outcome)
@@ -220,12 +220,10 @@ def test_a_graph_leaves_the_applied_state_before_its_data_are_deleted(converged:
     delete_graph(converged)
     seen: list[bool] = []
 
-    class Look:
-        def reach(self, point: str) -> None:
-            if point == "cluster_apply.before_graph_delete":
-                seen.append("graph.old" in converged.state.resources)
+    def look() -> None:
+        seen.append("graph.old" in converged.state.resources)
 
-    outcome = converged.apply(atomic=True, faults=Look())
+    outcome = converged.apply(atomic=True, faults=DoAt("cluster_apply.before_graph_delete", look))
     record = stored(converged, changeset(outcome).key)
     assert outcome.converged
     assert seen == [False]
@@ -330,18 +328,10 @@ def test_20_drops_that_fail_are_tried_again(converged: Cluster) -> None:
     assert converged.live("knowledge") == BARE
 
 
-class Death(BaseException):
-    """The end of a process."""
-
-
-def die() -> None:
-    raise Death
-
-
 def dead(cluster: Cluster, point: str) -> None:
     """An atomic run that ends at a point, as a process that is killed."""
     with pytest.raises(Death):
-        cluster.apply(atomic=True, faults=DoAt(point, die))
+        cluster.apply(atomic=True, faults=EndAt(point))
 
 
 def test_2_a_second_changeset_waits_for_the_one_that_is_prepared(converged: Cluster) -> None:
@@ -385,7 +375,7 @@ def test_10_what_an_interrupted_run_has_staged_is_not_done_again(converged: Clus
 def test_a_run_that_lands_what_it_can_and_died_has_failed(converged: Cluster) -> None:
     add_graph(converged, "alpha")
     with pytest.raises(Death):
-        converged.apply(faults=DoAt("cluster_apply.before_graph_create", die))
+        converged.apply(faults=EndAt("cluster_apply.before_graph_create"))
     (open_one,) = converged.ledger().changesets().open
     outcome = converged.apply()
     assert outcome.converged
@@ -444,7 +434,8 @@ def test_failure_of_any_class_leaves_what_is_applied_byte_for_byte(tmp_path: Pat
         "graph": FailAt("cluster_apply.before_graph_create"),
         "text": FailAt("ledger.blob.before_write"),
         "adds": FailAt("cluster_apply.before_schema_apply"),
-        "pivot": FailSecond("cluster_apply.before_schema_apply"),
+        # The migration that only adds comes before the one that is a pivot.
+        "pivot": DoAt("cluster_apply.before_schema_apply", partial(fail, "the second migration"), 2),
     }[what]
     outcome = cluster.apply(atomic=True, faults=faults)
     assert not outcome.ok
@@ -453,15 +444,6 @@ def test_failure_of_any_class_leaves_what_is_applied_byte_for_byte(tmp_path: Pat
     assert {name: cluster.live(name) for name in ("knowledge", "wide")} == {"knowledge": SCHEMA, "wide": SCHEMA}
     assert not {cluster.uri("alpha"), cluster.uri("beta")} & cluster.twin.dump().keys()
     assert cluster.apply(atomic=True).converged
-
-
-class FailSecond(FailAt):
-    """Lets a run fail at the second visit of a point: the migration that only adds comes before the one that is a pivot."""
-
-    def reach(self, point: str) -> None:
-        if point in self.reached:
-            super().reach(point)
-        self.reached.append(point)
 
 
 def kept(cluster: Cluster, point: str) -> Changeset:

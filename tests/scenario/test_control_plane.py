@@ -37,14 +37,13 @@ from tests.support.cluster import (
     START,
     WIDER,
     Cluster,
-    DoAt,
-    FailAt,
     codes,
     found,
     gates,
     remove_graph,
     rulings,
 )
+from tests.support.faults import DoAt, FailAt
 
 
 def blob(cluster: Cluster, kind: str, text: str) -> bytes | None:

@@ -31,8 +31,6 @@ from tests.support.cluster import (
     START,
     WIDER,
     Cluster,
-    DoAt,
-    FailAt,
     codes,
     found,
     gates,
@@ -41,6 +39,7 @@ from tests.support.cluster import (
     rulings,
     statuses,
 )
+from tests.support.faults import DoAt, FailAt
 from tests.support.ids import SequentialIds
 from tests.support.memory_store import BrokenStore
 

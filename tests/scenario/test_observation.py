@@ -44,6 +44,7 @@ from tests.support.cluster import (
     rulings,
     statuses,
 )
+from tests.support.faults import DoAt
 
 BLOB = f"__cluster/resources/query/knowledge/find_person/{digest(QUERY.encode())}.gq"
 LOCK_ID = "01JZ0000000000000000000CCC"
@@ -396,12 +397,7 @@ def test_a_lock_taken_over_by_another_is_not_released(cluster):
     cluster.put_state(LedgerState())
     theirs = []
 
-    class Takeover:
-        def reach(self, point: str) -> None:
-            if point == "cluster_apply.before_state_write":
-                theirs.append(cluster.hold_lock())
-
-    assert cluster.apply(faults=Takeover()).ok
+    assert cluster.apply(faults=DoAt("cluster_apply.before_state_write", lambda: theirs.append(cluster.hold_lock()))).ok
     assert [cluster.stored(LOCK)] == theirs
 
 

@@ -24,7 +24,8 @@ from gitops.core.errors import UsageError
 from gitops.render.change_rows import text_diff
 from gitops.render.graph import to_json, to_mermaid, to_text
 from gitops.repository.wiring.stores import declared_target
-from tests.support.cluster import START, DoAt, FailAt, codes, rulings
+from tests.support.cluster import START, codes, rulings
+from tests.support.faults import DoAt, FailAt
 from tests.support.memory_target import MemoryTarget
 from tests.support.projected import Projected
 from tests.support.target_world import Fault, TargetWorld, fresh_world

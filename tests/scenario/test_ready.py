@@ -26,7 +26,6 @@ from gitops.cluster.model.served import Follows, RevisionIdentity, ServerReport
 from gitops.core.cancel import Cancellation
 from gitops.core.canonical import digest
 from gitops.core.clock import timestamp
-from gitops.core.errors import GitopsError
 from gitops.render.json import envelope
 from gitops.render.text import status_line, to_text
 from gitops.serving.boot import BootRules
@@ -48,6 +47,7 @@ from tests.support.cluster import (
     rulings,
     statuses,
 )
+from tests.support.faults import FailAt
 from tests.support.pages import ROOT
 
 OPERATION = "01JZ0000000000000000000AAA"
@@ -117,7 +117,7 @@ def test_an_empty_revision_is_refused(cluster):
 def test_07_an_operation_that_is_not_settled_is_refused_until_an_apply_settles_it(cluster):
     cluster.converge()
     cluster.write("knowledge.pg", WIDER)
-    cluster.apply(faults=DieAfterMigration())
+    cluster.apply(faults=FailAt("cluster_apply.after_schema_apply"))
     (key,) = cluster.files("__cluster/recoveries")
     problem = found(cluster.ready(), "cluster_recovery_pending")
     assert (problem.severity, problem.path) == ("error", key)
@@ -130,12 +130,6 @@ def test_an_operation_whose_record_cannot_be_read_is_refused(cluster):
     cluster.plant(intent_key(OPERATION), b"{}")
     problem = found(cluster.ready(), "invalid_recovery_sidecar")
     assert (problem.severity, problem.path) == ("error", intent_key(OPERATION))
-
-
-class DieAfterMigration:
-    def reach(self, point: str) -> None:
-        if point == "cluster_apply.after_schema_apply":
-            raise GitopsError("injected_failpoint", point)
 
 
 @pytest.mark.parametrize(

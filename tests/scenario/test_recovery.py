@@ -25,13 +25,12 @@ from tests.support.cluster import (
     SCHEMA_ADDRESS,
     WIDER,
     Cluster,
-    DoAt,
-    FailAt,
     codes,
     found,
     rulings,
     statuses,
 )
+from tests.support.faults import DoAt, FailAt
 from tests.support.memory_engine import MemoryEngine
 
 OPERATION = "01JZ0000000000000000000DDD"

@@ -18,19 +18,8 @@ from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.staged import WriteContext
 from tests.support.clock import FixedClock
-from tests.support.cluster import (
-    RETYPED,
-    SCHEMA,
-    START,
-    WIDER,
-    Cluster,
-    DoAt,
-    FailAt,
-    codes,
-    found,
-    lance_engine,
-    rulings,
-)
+from tests.support.cluster import RETYPED, SCHEMA, START, WIDER, Cluster, codes, found, lance_engine, rulings
+from tests.support.faults import Death, DoAt, EndAt, FailAt
 from tests.support.ids import SequentialIds
 
 TWO = f"{SCHEMA}node City {{\n  name: String @key\n}}\n"
@@ -225,20 +214,12 @@ def test_an_edge_whose_end_is_gone_refuses_the_whole_restore(tmp_path, atomic):
     assert [each for each in report.findings if each.code != "unreferenced"] == []
 
 
-class Death(BaseException):
-    """The end of a process."""
-
-
-def die():
-    raise Death
-
-
 def dead(cluster, point, *, atomic=False):
     """Declare and approve a restore, whose run ends at a point as a process that is killed; the lock of it is removed."""
     declare(cluster)
     assert cluster.approve("restore.knowledge").ok
     with pytest.raises(Death):
-        cluster.apply(faults=DoAt(point, die), atomic=atomic)
+        cluster.apply(faults=EndAt(point), atomic=atomic)
 
 
 def restores(cluster):

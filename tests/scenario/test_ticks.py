@@ -22,9 +22,9 @@ from gitops.compute.strategies.decision import StrategyDecision, decide
 from gitops.compute.ticks.tick import TickOutcome, tick
 from gitops.core.diagnostics import Severity
 from gitops.database.language.yaml import parse_yaml, to_plain
-from tests.support.cluster import DoAt
+from tests.support.faults import Death, DoAt, EndAt
 from tests.support.target_world import Fault, fresh_world, furnish
-from tests.support.ticks import Died, DieOnce, Ticks, codes, sql, statements
+from tests.support.ticks import Ticks, codes, sql, statements
 
 Make = Callable[..., Ticks]
 
@@ -254,8 +254,8 @@ def test_a_tick_is_a_changeset_and_leaves_what_is_applied_as_it_is(make: Make) -
 
 def test_a_tick_waits_for_a_changeset_that_is_carried_out(make: Make) -> None:
     ticks = make({"serving": MAIN}, serving={"a": "25cc*"})
-    with pytest.raises(Died):
-        ticks.cluster.apply(faults=DieOnce("changeset.commit.before_write"), atomic=True)
+    with pytest.raises(Death):
+        ticks.cluster.apply(faults=EndAt("changeset.commit.before_write"), atomic=True)
     outcome = ticks.tick()
     assert (codes(outcome), outcome.ok) == (["tick_skipped"], True)
     assert ticks.world.replicas("serving") == {"a": "25cc"}
@@ -439,8 +439,8 @@ def test_a_tick_brings_the_rows_of_its_targets_in_line_first(make: Make) -> None
 
 def test_a_tick_that_a_person_gave_up_ends_as_failed_and_names_what_was_done(make: Make) -> None:
     ticks = make({"serving": MAIN}, serving={"a": "25cc*"})
-    with pytest.raises(Died):
-        ticks.tick(DieOnce("tick.after_statement"))
+    with pytest.raises(Death):
+        ticks.tick(EndAt("tick.after_statement"))
     (record,) = ticks.changesets()
     bench = ticks.cluster
     Steering(ticks.ledger, bench.clock, bench.ids, "ada").fail(record.key, "not now")
@@ -561,8 +561,8 @@ def test_the_old_replica_goes_before_the_new_one_comes(single: Ticks) -> None:
 
 
 def test_a_tick_that_dies_in_the_gap_is_gone_on_with_by_the_next(single: Ticks) -> None:
-    with pytest.raises(Died):
-        single.tick(DieOnce("tick.after_audit"))
+    with pytest.raises(Death):
+        single.tick(EndAt("tick.after_audit"))
     assert single.world.replicas("serving") == {}
     outcome = single.tick()
     assert (outcome.ok, sql(outcome)) == (True, [CREATE])

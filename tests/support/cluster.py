@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,7 +43,6 @@ from gitops.cluster.session.status import force_unlock, status
 from gitops.cluster.session.validate import validate
 from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.diagnostics import Diagnostic
-from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.port import GraphEngine
@@ -67,43 +64,6 @@ OTHER_QUERY = QUERY.replace("handle }", "born }")
 GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS = "graph.knowledge", "query.knowledge.find_person", "schema.knowledge"
 ALL = {GRAPH, "policy.base", QUERY_ADDRESS, SCHEMA_ADDRESS}
 START = datetime(2026, 6, 11, 8, tzinfo=UTC)
-
-
-class FailAt:
-    """Lets a run fail at named points, once at each."""
-
-    def __init__(self, *points: str) -> None:
-        self._points = set(points)
-        self.reached: list[str] = []
-
-    def reach(self, point: str) -> None:
-        self.reached.append(point)
-        if point in self._points:
-            self._points.discard(point)
-            raise GitopsError("injected_failpoint", f"a test fails this run at {point}")
-
-
-class DoAt:
-    """Does something when a point is reached, such as what another process would do then."""
-
-    def __init__(self, point: str, deed: Callable[[], object]) -> None:
-        self._point = point
-        self._deed = deed
-
-    def reach(self, point: str) -> None:
-        if point == self._point:
-            self._deed()
-
-
-class DieAt:
-    """Kills this process at a named point, as a power cut would."""
-
-    def __init__(self, point: str) -> None:
-        self._point = point
-
-    def reach(self, point: str) -> None:
-        if point == self._point:
-            signal.raise_signal(signal.SIGKILL)
 
 
 class Cluster:

@@ -26,8 +26,8 @@ from gitops.cluster.ledger.served import SERVER_REPORT
 from gitops.cluster.model.ledger import AppliedResource, LedgerState
 from gitops.core.canonical import digest
 from gitops.core.clock import parse_timestamp
-from gitops.core.errors import GitopsError
 from tests.support.cluster import OTHER_QUERY, QUERY, SCHEMA, WIDER, Cluster, lance_engine
+from tests.support.faults import FailAt
 from tests.support.loop import LEDGER, Loop
 from tests.support.prefork import PROGRAM
 from tests.support.s3 import S3Place
@@ -578,16 +578,10 @@ def test_05_and_06_texts_and_bindings_are_those_that_were_applied(cluster):
         assert (queries(server)[0], queries(server, actor="ben")[0]) == (200, 403)
 
 
-class FailAfterMigration:
-    def reach(self, point: str) -> None:
-        if point == "cluster_apply.after_schema_apply":
-            raise GitopsError("injected_failpoint", point)
-
-
 @pytest.mark.slow
 def test_07_and_08_an_interrupted_operation_refuses_a_start_and_a_held_lock_does_not(cluster):
     cluster.write("knowledge.pg", WIDER)
-    cluster.apply(faults=FailAfterMigration())
+    cluster.apply(faults=FailAt("cluster_apply.after_schema_apply"))
     assert refused(cluster, *OPEN, environ={})[0].startswith("cluster_recovery_pending __cluster/recoveries/")
     cluster.converge()
     held = cluster.hold_lock()

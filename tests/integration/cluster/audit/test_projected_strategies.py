@@ -18,9 +18,9 @@ from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.repository.proposals import Proposal, earlier_folder, reversal, way_back
 from tests.support.audited import CONFIG, MAIN, Life, declared, person
 from tests.support.cluster import codes
+from tests.support.faults import Death, EndAt
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import TargetWorld, fresh_world
-from tests.support.ticks import Died, DieOnce
 
 SECTION = b"""\
 compute:
@@ -67,8 +67,8 @@ def test_the_entries_of_a_tick_are_verified(tmp_path, died):
     before, state = len(life.chain()), life.state(len(life.chain()))
     how = Ticking(lambda _: MemoryTarget(world))
     if died:
-        with pytest.raises(Died):
-            tick(replace(life.workspace(), faults=DieOnce("tick.after_statement")), how)
+        with pytest.raises(Death):
+            tick(replace(life.workspace(), faults=EndAt("tick.after_statement")), how)
     outcome = tick(life.workspace(), how)
     assert outcome.ok
     entries = [life.entry(number) for number in range(before + 1, len(life.chain()) + 1)]
