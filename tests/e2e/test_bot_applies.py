@@ -241,18 +241,6 @@ def test_a_push_without_a_request_has_no_verdict(judged: Loop) -> None:
     assert _source(stage.loop) == applied
 
 
-def test_whoever_pushes_without_a_request_cannot_approve_it(known: Loop) -> None:
-    stage = Stage(known)
-    before = stage.loop.tip()
-    tip = stage.loop.commit("mallory", dict(DELETE_LEGACY))
-    stage.loop.store.update_refs([RefUpdate(MAIN, before, tip)])
-    assert stage.loop.sign_approval("bob", "graph.legacy", blind=True).ok
-    notes = stage.pushed(before, tip, "github:12")
-    assert verdict(notes) is RunResult.WAITS
-    assert "approval_self" in said(notes)
-    assert stage.loop.graph("legacy").exists()
-
-
 def test_pushes_elsewhere_and_deletions_mean_nothing(stage: Stage) -> None:
     head = stage.loop.tip(LEDGER)
     for ref, new in (("refs/heads/topic", stage.loop.tip()), (MAIN, ZERO), (LEDGER, head)):

@@ -441,20 +441,6 @@ def _pull(loop: Loop, files: Mapping[str, bytes | None], number: int = 7, messag
     return head
 
 
-def test_a_fork_gets_its_whole_plan_without_any_secret(job: Job) -> None:
-    head = _pull(job.loop, DELETE_LEGACY)
-    refs = dict(job.loop.store.refs("refs"))
-    ran = job.run("plan", at=job.clone(), environ=job.fork(head))
-    assert ran.code == 3, ran.out + ran.errors
-    assert "plan of brain: 2 changes; needs approval: graph.legacy" in ran.out
-    assert "`graph.legacy`" in ran.summary
-    assert head[:7] in ran.summary
-    assert "verdict<<" in ran.outputs
-    assert "waits" in ran.outputs
-    assert re.search(r"^[0-9a-f]{64}$", ran.outputs, re.MULTILINE)
-    assert dict(job.loop.store.refs("refs")) == refs
-
-
 @pytest.mark.parametrize("verb", ["apply", "sweep", "drift", "command"])
 def test_what_asks_the_forge_refuses_to_guess(job: Job, verb: str) -> None:
     ran = job.run(verb, at=job.clone(), environ=job.fork(job.loop.tip()))

@@ -25,8 +25,7 @@ from gitops.forge.events import ManualEvent
 from gitops.repository.results import RunResult, combined_result
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.fault.matrix import OLD, Run, Starts, die, locked_by, perform, succeed
-from tests.fault.matrix_stores import ATOMIC_SCENES, BranchScene
-from tests.fault.matrix_world import MADE, OTHER, PARTS, RESTORING, WHOLE, Scene
+from tests.fault.matrix_stores import ATOMIC_SCENES, MADE, OTHER, PARTS, RESTORING, WHOLE, BranchScene, Scene
 from tests.support.faults import DoAt, FailAt, fail, visits
 
 PROGRAM = "tests.fault.atomic_matrix"

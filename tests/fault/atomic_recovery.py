@@ -14,7 +14,7 @@ from gitops.database.graph import read, read_log
 from tests.fault.atomic_matrix import EXTRA, ROWS, STORIES, land, unlock
 from tests.fault.matrix import OLD
 from tests.fault.matrix_recovery import require_as_declared
-from tests.fault.matrix_world import OTHER, PEOPLE, WHOLE, Scene
+from tests.fault.matrix_stores import OTHER, PEOPLE, WHOLE, Scene
 
 
 class Ending(StrEnum):

@@ -23,8 +23,7 @@ from gitops.cluster.apply.refresh import import_cluster, refresh
 from gitops.cluster.model.outcome import VerbOutcome
 from gitops.cluster.session.status import force_unlock, status
 from gitops.core.faults import Faults
-from tests.fault.matrix_stores import SCENES
-from tests.fault.matrix_world import AFTER, Scene
+from tests.fault.matrix_stores import AFTER, SCENES, Scene
 from tests.support.faults import DieAt
 from tests.support.git_fixture import environment
 from tests.support.pages import ROOT

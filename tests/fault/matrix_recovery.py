@@ -14,7 +14,7 @@ from gitops.cluster.plan.plan import plan
 from gitops.cluster.session.status import force_unlock, status
 from gitops.database.graph import read, read_log
 from tests.fault.matrix import OLD, VERBS, locked_by
-from tests.fault.matrix_world import AFTER, AGAIN, PEOPLE, Scene
+from tests.fault.matrix_stores import AFTER, AGAIN, PEOPLE, Scene
 
 
 class Recovery(StrEnum):

@@ -27,11 +27,9 @@ from gitops.database.graph.load import LoadMode
 from gitops.database.graph.read import export_records
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.repository.wiring.system import RandomIds, SystemClock
-from tests.fault.engine_campaign import OPERATIONS, Campaign, Fate, recorded
+from tests.fault.engine_campaign import OPERATIONS, TABLE, UNVERIFIED_S, Campaign, Fate, debris, grow_old, recorded
 from tests.fault.engine_child import LONGEST_S, Child
 from tests.fault.engine_crowd import EACH, FIRST_FREE, SCHEMA, START, Member, load, require_coherent, values
-from tests.fault.engine_debris import UNVERIFIED_S, debris, grow_old
-from tests.fault.engine_table import TABLE
 from tests.fault.engine_world import Deed, Model, begin, collect, found, perform
 from tests.support.faults import visits
 from tests.support.s3 import Asked, S3Place
