@@ -29,6 +29,7 @@ from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Permission, ReviewState
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.repository.wiring.project import LocalProject
+from tests.e2e.conftest import Built
 from tests.support.bot_stage import BOB, Stage, said
 from tests.support.loop import (
     APPROVALS,
@@ -50,10 +51,10 @@ WORDS = {"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: St
 
 
 @pytest.fixture(scope="session")
-def ruled(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+def ruled(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Loop:
     """Built once, never changed: carol may act alone, two others would be needed; alice's delete waits."""
     rules = "  required: 2\n  break_glass: [carol@people.example]\n"
-    loop = Loop.build(tmp_path_factory.mktemp("ruled"), CONFIG + rules)
+    loop = built(CONFIG + rules).copied(tmp_path_factory.mktemp("ruled") / "loop")
     loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
     return loop
 
@@ -268,18 +269,11 @@ def test_amending_a_commit_that_somebody_drafted_decides_nothing(held: Loop, ver
     assert (pushed.code, "decision_refused" in pushed.text) == (1, True)
 
 
-@pytest.fixture(scope="session")
-def two_needed(tmp_path_factory: pytest.TempPathFactory) -> Loop:
-    """Built once, never changed: two people are needed, and alice's delete waits."""
-    loop = Loop.build(tmp_path_factory.mktemp("two"), CONFIG + "  required: 2\n")
-    loop.move(MAIN, loop.commit("alice", DELETE_LEGACY, key="alice"))
-    return loop
-
-
 @pytest.fixture
-def waiting(two_needed: Loop, tmp_path: Path) -> Loop:
-    """As `two_needed`."""
-    return two_needed.copied(tmp_path / "waiting")
+def waiting(quorum: Loop) -> Loop:
+    """Two people are needed, and alice's delete waits."""
+    quorum.move(MAIN, quorum.commit("alice", DELETE_LEGACY, key="alice"))
+    return quorum
 
 
 def test_a_revocation_is_recorded_when_it_is_pushed_and_deleting_its_branch_undoes_nothing(waiting: Loop) -> None:
@@ -305,18 +299,6 @@ def test_a_revocation_is_recorded_when_it_is_pushed_and_deleting_its_branch_undo
 # -- the ledger itself -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def applied(bare: Loop, tmp_path: Path) -> Loop:
-    """The usual cluster, applied."""
-    return bare.copied(tmp_path / "applied")
-
-
-@pytest.fixture(scope="session")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Loop:
-    """Built once, never changed."""
-    return Loop.build(tmp_path_factory.mktemp("anchored"))
-
-
 def fresh(loop: Loop, name: str = "fresh") -> LocalProject:
     """A clone of the bot that never saw the ledger, on the machine with the graphs."""
     place = loop.home("bot") / name
@@ -340,52 +322,52 @@ def anchor(loop: Loop) -> StorageAnchor:
     return read_anchor(anchor_path(loop).read_bytes())
 
 
-def test_the_anchor_names_the_ledger_beside_the_graphs(applied: Loop) -> None:
-    found = anchor(applied)
-    chain = [c.id for c in applied.store.commits_between(None, applied.tip(LEDGER), first_parent=True)]
+def test_the_anchor_names_the_ledger_beside_the_graphs(loop: Loop) -> None:
+    found = anchor(loop)
+    chain = [c.id for c in loop.store.commits_between(None, loop.tip(LEDGER), first_parent=True)]
     assert (found.cluster, found.repository) == ("brain", "loop")
     assert (found.genesis, found.head, found.number) == (chain[-1], chain[0], len(chain))
-    local = fresh(applied)
+    local = fresh(loop)
     assert refresh(local.workspace(local.rule(), "bot")).ok
-    assert (anchor(applied).genesis, anchor(applied).number) == (chain[-1], len(chain) + 1)
+    assert (anchor(loop).genesis, anchor(loop).number) == (chain[-1], len(chain) + 1)
 
 
-def test_a_fresh_clone_does_not_import_over_a_ledger_that_was_deleted(applied: Loop) -> None:
-    head = applied.tip(LEDGER)
-    applied.clone("alice")
-    applied.drop(LEDGER)
-    local = fresh(applied)
-    before = anchor(applied)
+def test_a_fresh_clone_does_not_import_over_a_ledger_that_was_deleted(loop: Loop) -> None:
+    head = loop.tip(LEDGER)
+    loop.clone("alice")
+    loop.drop(LEDGER)
+    local = fresh(loop)
+    before = anchor(loop)
     outcome = import_cluster(local.workspace(local.rule(), "bot"))
     assert codes(outcome) == ["ledger_adopt_required"]
     (problem,) = [d for d in outcome.diagnostics if d.severity == "error"]
     assert f"git push origin {head}:{LEDGER}" in problem.message
-    assert applied.store.resolve(LEDGER) is None
-    assert anchor(applied) == before
+    assert loop.store.resolve(LEDGER) is None
+    assert anchor(loop) == before
     assert codes(apply(local.workspace(local.rule(), "bot"))) == ["ledger_anchor_mismatch"]
 
     # The printed command restores it, from any clone that has the commit.
-    applied.program("alice", "git", "push", "-q", "origin", f"{head}:{LEDGER}", at=applied.clone("alice"))
+    loop.program("alice", "git", "push", "-q", "origin", f"{head}:{LEDGER}", at=loop.clone("alice"))
     assert apply(local.workspace(local.rule(), "bot")).ok
 
 
-def test_the_bot_does_not_import_over_it_either(applied: Loop) -> None:
+def test_the_bot_does_not_import_over_it_either(loop: Loop) -> None:
     """Also where it forgot what it saw: in a job, or after the pins went with the branch."""
-    applied.drop(LEDGER)
-    applied.drop("refs/gitops/seen/brain")
-    (applied.server / "gitops" / "seen" / "brain").unlink()
-    lines = applied.move(MAIN, applied.commit("alice", {"cluster/README.md": b"Later.\n"}, key="alice"))
+    loop.drop(LEDGER)
+    loop.drop("refs/gitops/seen/brain")
+    (loop.server / "gitops" / "seen" / "brain").unlink()
+    lines = loop.move(MAIN, loop.commit("alice", {"cluster/README.md": b"Later.\n"}, key="alice"))
     assert any(
         "import of brain refused: the ledger branch is missing, and an earlier ledger existed" in line for line in lines
     ), lines
-    assert applied.store.resolve(LEDGER) is None
+    assert loop.store.resolve(LEDGER) is None
 
 
-def test_graphs_alone_refuse_an_import(applied: Loop) -> None:
+def test_graphs_alone_refuse_an_import(loop: Loop) -> None:
     """Graphs of the first release have no anchor; neither have those of a storage that somebody tidied."""
-    applied.drop(LEDGER)
-    anchor_path(applied).unlink()
-    local = fresh(applied)
+    loop.drop(LEDGER)
+    anchor_path(loop).unlink()
+    local = fresh(loop)
     outcome = import_cluster(local.workspace(local.rule(), "bot"))
     assert codes(outcome) == ["ledger_adopt_required"]
     assert "graphs without a ledger: legacy, notes" in outcome.diagnostics[-1].message
@@ -399,74 +381,74 @@ def test_an_approval_that_names_the_lost_ledger_refuses_an_import(waiting: Loop)
     assert codes(import_cluster(local.workspace(local.rule(), "bot"))) == ["ledger_diverged"]
 
 
-def test_a_rewound_ledger_is_refused_by_every_verb_that_writes(applied: Loop) -> None:
-    head = applied.tip(LEDGER)
-    (before,) = applied.store.commit(head).parents[:1]
-    applied.store.update_refs([RefUpdate(LEDGER, head, before)])
-    local = fresh(applied)
+def test_a_rewound_ledger_is_refused_by_every_verb_that_writes(loop: Loop) -> None:
+    head = loop.tip(LEDGER)
+    (before,) = loop.store.commit(head).parents[:1]
+    loop.store.update_refs([RefUpdate(LEDGER, head, before)])
+    local = fresh(loop)
     for verb in (apply, refresh):
         outcome = verb(local.workspace(local.rule(), "bot"))
         assert codes(outcome) == ["ledger_anchor_mismatch"]
-        assert applied.tip(LEDGER) == before
-    applied.store.update_refs([RefUpdate(LEDGER, before, head)])
+        assert loop.tip(LEDGER) == before
+    loop.store.update_refs([RefUpdate(LEDGER, before, head)])
     assert apply(local.workspace(local.rule(), "bot")).ok
 
 
-def test_an_anchor_that_is_behind_is_normal(applied: Loop) -> None:
+def test_an_anchor_that_is_behind_is_normal(loop: Loop) -> None:
     """A run died before it wrote it, or the entry came from a machine without the storage."""
-    old = anchor_path(applied).read_bytes()
-    local = fresh(applied)
+    old = anchor_path(loop).read_bytes()
+    local = fresh(loop)
     assert refresh(local.workspace(local.rule(), "bot")).ok
-    newest = anchor(applied)
-    anchor_path(applied).write_bytes(old)
+    newest = anchor(loop)
+    anchor_path(loop).write_bytes(old)
     assert refresh(local.workspace(local.rule(), "bot")).ok
-    assert anchor(applied).number == newest.number + 1
+    assert anchor(loop).number == newest.number + 1
 
 
-def test_an_anchor_of_another_ledger_is_refused(applied: Loop) -> None:
+def test_an_anchor_of_another_ledger_is_refused(loop: Loop) -> None:
     """Such as storage that another cluster uses: nothing of it is applied over."""
-    other = applied.commit("alice", {})
-    found = anchor(applied)
+    other = loop.commit("alice", {})
+    found = anchor(loop)
     wrong = StorageAnchor("other", "elsewhere", other, other, 3, found.trust_digest)
-    anchor_path(applied).write_bytes(write_anchor(wrong))
-    local = fresh(applied)
+    anchor_path(loop).write_bytes(write_anchor(wrong))
+    local = fresh(loop)
     outcome = apply(local.workspace(local.rule(), "bot"))
     assert codes(outcome) == ["ledger_anchor_mismatch"]
     assert f"begins with {other[:12]}" in outcome.diagnostics[-1].message
 
 
 @pytest.mark.parametrize("content", [b"", b"{}\n", json.dumps({"version": 2}).encode()])
-def test_an_anchor_that_cannot_be_read_is_refused(applied: Loop, content: bytes) -> None:
-    anchor_path(applied).write_bytes(content)
-    local = fresh(applied)
+def test_an_anchor_that_cannot_be_read_is_refused(loop: Loop, content: bytes) -> None:
+    anchor_path(loop).write_bytes(content)
+    local = fresh(loop)
     assert codes(apply(local.workspace(local.rule(), "bot"))) == ["ledger_anchor_invalid"]
 
 
-def test_reading_commands_need_no_anchor(applied: Loop) -> None:
-    anchor_path(applied).write_bytes(b"{}")
-    assert applied.gitops("alice", "plan").code == 0
-    assert applied.gitops("alice", "status").code == 0
+def test_reading_commands_need_no_anchor(loop: Loop) -> None:
+    anchor_path(loop).write_bytes(b"{}")
+    assert loop.gitops("alice", "plan").code == 0
+    assert loop.gitops("alice", "status").code == 0
 
 
-def test_a_document_of_another_copy_stops_nothing_and_is_named(applied: Loop) -> None:
+def test_a_document_of_another_copy_stops_nothing_and_is_named(loop: Loop) -> None:
     """The same bot signs the ledger of a copy; somebody pushes a commit on top of an entry of that one."""
-    store, head = applied.store, applied.tip(LEDGER)
+    store, head = loop.store, loop.tip(LEDGER)
     first = store.commits_between(None, head, first_parent=True)[-1]
     entry = read_entry(store.read(first.tree, "entry.json") or b"")
     copy = replace(entry, operation="of a copy")
     tree = store.write_files(first.tree, {"entry.json": write_entry(copy)})
     new = NewCommit(tree, (), first.author, commit_message(copy))
-    other = store.write_commit(new, signing_key=str(applied.key("bot")))
+    other = store.write_commit(new, signing_key=str(loop.key("bot")))
     ref = f"{APPROVALS}01BX5ZZKBKACTAV9WEVGEMMVS0"
-    applied.store.update_refs([RefUpdate(ref, ZERO, applied.commit("mallory", {}, other))])
+    loop.store.update_refs([RefUpdate(ref, ZERO, loop.commit("mallory", {}, other))])
 
-    local = fresh(applied)
+    local = fresh(loop)
     outcome = apply(local.workspace(local.rule(), "bot"))
     assert outcome.ok
     (warning,) = [d for d in outcome.diagnostics if d.code == "ledger_foreign_document"]
     assert f"git push origin --delete {ref.removeprefix('refs/heads/')}" in warning.message
-    applied.program("bot", "git", "fetch", "-q", "origin", at=applied.clone("alice"))
-    audit = applied.gitops("alice", "audit")
+    loop.program("bot", "git", "fetch", "-q", "origin", at=loop.clone("alice"))
+    audit = loop.gitops("alice", "audit")
     assert (audit.code, "proves nothing" in audit.text) == (0, True)
 
 
@@ -484,80 +466,80 @@ def printed_command(text: str) -> list[str]:
     return line.partition("gitops ")[2].split()
 
 
-def test_a_bad_commit_on_top_is_named_and_kept_and_the_ledger_goes_on(applied: Loop) -> None:
-    good = applied.tip(LEDGER)
-    bad = applied.commit("mallory", {"x": b"x\n"}, good, message="nothing to see\n")
-    worse = applied.commit("mallory", {"y": b"y\n"}, bad)
-    applied.store.update_refs([RefUpdate(LEDGER, good, worse)])
-    applied.clone("alice")
+def test_a_bad_commit_on_top_is_named_and_kept_and_the_ledger_goes_on(loop: Loop) -> None:
+    good = loop.tip(LEDGER)
+    bad = loop.commit("mallory", {"x": b"x\n"}, good, message="nothing to see\n")
+    worse = loop.commit("mallory", {"y": b"y\n"}, bad)
+    loop.store.update_refs([RefUpdate(LEDGER, good, worse)])
+    loop.clone("alice")
 
-    local = fresh(applied)
+    local = fresh(loop)
     for verb in (apply, refresh):
         outcome = verb(local.workspace(local.rule(), "bot"))
         assert codes(outcome) == ["ledger_chain_broken"]
         (problem,) = [d.message for d in outcome.diagnostics if d.severity == "error"]
-        number = anchor(applied).number
+        number = anchor(loop).number
         assert f"the newest good entry is {number}, {good[:12]}; {bad[:12]} above it is not good" in problem
         assert "gitops ledger repair --cluster brain" in problem
-    assert applied.tip(LEDGER) == worse
+    assert loop.tip(LEDGER) == worse
 
-    shown = bot_gitops(applied, local, "ledger", "repair", check=False)
+    shown = bot_gitops(loop, local, "ledger", "repair", check=False)
     assert (shown.code, f"not good: {worse}" in shown.text, f"not good: {bad}" in shown.text) == (1, True, True)
-    done = bot_gitops(applied, local, *printed_command(shown.text))
+    done = bot_gitops(loop, local, *printed_command(shown.text))
     assert f"follows {good}" in done.text
-    assert applied.store.resolve(f"refs/heads/gitops/quarantine/brain/{worse}") == worse
-    assert bot_gitops(applied, local, "ledger", "repair").text.endswith("every entry of the branch is good\n")
+    assert loop.store.resolve(f"refs/heads/gitops/quarantine/brain/{worse}") == worse
+    assert bot_gitops(loop, local, "ledger", "repair").text.endswith("every entry of the branch is good\n")
 
     assert apply(local.workspace(local.rule(), "bot")).ok
-    assert refresh(fresh(applied, "another").workspace(local.rule(), "bot")).ok
-    applied.program("alice", "git", "fetch", "-q", "--force", "origin")
-    audit = applied.gitops("alice", "audit")
+    assert refresh(fresh(loop, "another").workspace(local.rule(), "bot")).ok
+    loop.program("alice", "git", "fetch", "-q", "--force", "origin")
+    audit = loop.gitops("alice", "audit")
     assert (audit.code, f"commits removed: {worse[:12]}, {bad[:12]}" in audit.text) == (0, True)
-    assert f"quarantined {worse}" in applied.gitops("alice", "log").text
+    assert f"quarantined {worse}" in loop.gitops("alice", "log").text
 
 
-def test_a_rewound_branch_is_repaired_forward_from_what_the_anchor_knows(applied: Loop) -> None:
-    head = applied.tip(LEDGER)
-    local = fresh(applied)
-    (before,) = applied.store.commit(head).parents[:1]
-    applied.store.update_refs([RefUpdate(LEDGER, head, before)])
-    shown = bot_gitops(applied, local, "ledger", "repair", check=False)
+def test_a_rewound_branch_is_repaired_forward_from_what_the_anchor_knows(loop: Loop) -> None:
+    head = loop.tip(LEDGER)
+    local = fresh(loop)
+    (before,) = loop.store.commit(head).parents[:1]
+    loop.store.update_refs([RefUpdate(LEDGER, head, before)])
+    shown = bot_gitops(loop, local, "ledger", "repair", check=False)
     assert f"--from {before} --to {head}" in shown.text
-    bot_gitops(applied, local, *printed_command(shown.text))
-    assert applied.store.commit(applied.tip(LEDGER)).parents == (head,)
+    bot_gitops(loop, local, *printed_command(shown.text))
+    assert loop.store.commit(loop.tip(LEDGER)).parents == (head,)
     assert apply(local.workspace(local.rule(), "bot")).ok
 
 
-def test_a_branch_that_is_gone_is_restored(applied: Loop) -> None:
-    head = applied.tip(LEDGER)
-    applied.clone("alice")
-    local = fresh(applied)
-    applied.drop(LEDGER)
-    shown = json.loads(bot_gitops(applied, local, "ledger", "repair", "--json", check=False).text)
+def test_a_branch_that_is_gone_is_restored(loop: Loop) -> None:
+    head = loop.tip(LEDGER)
+    loop.clone("alice")
+    local = fresh(loop)
+    loop.drop(LEDGER)
+    shown = json.loads(bot_gitops(loop, local, "ledger", "repair", "--json", check=False).text)
     assert (shown["head"], shown["good"]["commit"], shown["bad"]) == (None, head, [])
-    bot_gitops(applied, local, *shown["command"].removeprefix("gitops ").split(), "--json")
-    assert applied.store.commit(applied.tip(LEDGER)).parents == (head,)
-    applied.program("alice", "git", "fetch", "-q", "origin")
-    assert applied.gitops("alice", "audit").code == 0
+    bot_gitops(loop, local, *shown["command"].removeprefix("gitops ").split(), "--json")
+    assert loop.store.commit(loop.tip(LEDGER)).parents == (head,)
+    loop.program("alice", "git", "fetch", "-q", "origin")
+    assert loop.gitops("alice", "audit").code == 0
 
 
 @pytest.mark.damaged_ledger(reason="a commit that is no entry is on top")
-def test_a_repair_is_refused_for_other_ids_other_keys_and_two_ledgers(applied: Loop) -> None:
-    good = applied.tip(LEDGER)
-    bad = applied.commit("mallory", {"x": b"x\n"}, good)
-    local = fresh(applied)
-    nothing = bot_gitops(applied, local, "ledger", "repair", "--from", good, "--to", good, check=False)
+def test_a_repair_is_refused_for_other_ids_other_keys_and_two_ledgers(loop: Loop) -> None:
+    good = loop.tip(LEDGER)
+    bad = loop.commit("mallory", {"x": b"x\n"}, good)
+    local = fresh(loop)
+    nothing = bot_gitops(loop, local, "ledger", "repair", "--from", good, "--to", good, check=False)
     assert (nothing.code, "ledger_repair_refused" in nothing.text) == (1, True)
-    applied.store.update_refs([RefUpdate(LEDGER, good, bad)])
+    loop.store.update_refs([RefUpdate(LEDGER, good, bad)])
     for ids in (("--from", good, "--to", good), ("--from", bad, "--to", bad)):
-        asked = bot_gitops(applied, local, "ledger", "repair", *ids, check=False)
+        asked = bot_gitops(loop, local, "ledger", "repair", *ids, check=False)
         assert (asked.code, "ledger_repair_refused" in asked.text) == (1, True)
-    half = bot_gitops(applied, local, "ledger", "repair", "--from", bad, check=False)
+    half = bot_gitops(loop, local, "ledger", "repair", "--from", bad, check=False)
     assert (half.code, "usage_error" in half.text) == (1, True)
-    other = applied.gitops("alice", "ledger", "repair", "--from", bad, "--to", good, check=False)
+    other = loop.gitops("alice", "ledger", "repair", "--from", bad, "--to", good, check=False)
     assert (other.code, "ledger_not_writable" in other.text) == (1, True)
-    assert applied.tip(LEDGER) == bad
-    assert not applied.local().ledger(applied.local().rule()).observe_lock().held
+    assert loop.tip(LEDGER) == bad
+    assert not loop.local().ledger(loop.local().rule()).observe_lock().held
 
 
 # -- adoption ----------------------------------------------------------------------------------------------------------
@@ -571,37 +553,37 @@ def lost(loop: Loop) -> LocalProject:
     return fresh(loop)
 
 
-def test_a_lost_ledger_is_adopted_only_with_the_approval_of_its_people(applied: Loop) -> None:
-    before = anchor(applied)
-    local = lost(applied)
-    done = bot_gitops(applied, local, "import", "--adopt")
+def test_a_lost_ledger_is_adopted_only_with_the_approval_of_its_people(loop: Loop) -> None:
+    before = anchor(loop)
+    local = lost(loop)
+    done = bot_gitops(loop, local, "import", "--adopt")
     assert done.code == 0
-    assert anchor(applied) == before
+    assert anchor(loop) == before
     outcome = apply(local.workspace(local.rule(), "bot"))
     assert codes(outcome) == ["ledger_adopt_required"]
     assert codes(refresh(local.workspace(local.rule(), "bot"))) == ["ledger_adopt_required"]
-    assert len(applied.store.commits_between(None, applied.tip(LEDGER), first_parent=True)) == 1
+    assert len(loop.store.commits_between(None, loop.tip(LEDGER), first_parent=True)) == 1
 
-    given = applied.sign_approval("bob", "cluster.brain")
+    given = loop.sign_approval("bob", "cluster.brain")
     assert given.ok, given.diagnostics
-    outcome = apply(fresh(applied, "next").workspace(local.rule(), "bot"))
+    outcome = apply(fresh(loop, "next").workspace(local.rule(), "bot"))
     assert outcome.ok, outcome.diagnostics
-    after = anchor(applied)
+    after = anchor(loop)
     assert after.genesis not in (before.genesis, after.head)
-    applied.program("alice", "git", "fetch", "-q", "origin")
-    audit = applied.gitops("alice", "audit")
+    loop.program("alice", "git", "fetch", "-q", "origin")
+    audit = loop.gitops("alice", "audit")
     assert (audit.code, "follows an earlier ledger" in audit.text) == (0, True)
-    assert "adopt cluster.brain" in applied.gitops("alice", "log").text
+    assert "adopt cluster.brain" in loop.gitops("alice", "log").text
 
 
-def test_other_rules_do_not_adopt(applied: Loop) -> None:
+def test_other_rules_do_not_adopt(loop: Loop) -> None:
     """The rules that were pushed with the deletion do not decide: those of the anchor have to be back first."""
     loose = CONFIG.replace("bob@people.example, carol@people.example", "mallory@people.example")
-    applied.move(MAIN, applied.commit("mallory", {"gitops.yaml": loose.encode()}))
-    local = lost(applied)
-    asked = bot_gitops(applied, local, "import", "--adopt", check=False)
+    loop.move(MAIN, loop.commit("mallory", {"gitops.yaml": loose.encode()}))
+    local = lost(loop)
+    asked = bot_gitops(loop, local, "import", "--adopt", check=False)
     assert (asked.code, "differ from those of that ledger" in asked.text) == (1, True)
-    assert applied.store.resolve(LEDGER) is None
+    assert loop.store.resolve(LEDGER) is None
 
 
 def test_documents_of_the_lost_ledger_do_not_contradict_the_one_that_was_adopted(waiting: Loop) -> None:
@@ -615,9 +597,9 @@ def test_documents_of_the_lost_ledger_do_not_contradict_the_one_that_was_adopted
     assert waiting.graph("legacy").exists()
 
 
-def test_a_folder_has_nothing_to_adopt(applied: Loop, tmp_path: Path) -> None:
+def test_a_folder_has_nothing_to_adopt(loop: Loop, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text("version: 1\n")
-    asked = applied.gitops("alice", "import", "--adopt", "--config", str(tmp_path), check=False)
+    asked = loop.gitops("alice", "import", "--adopt", "--config", str(tmp_path), check=False)
     assert (asked.code, "usage_error" in asked.text) == (1, True)
 
 

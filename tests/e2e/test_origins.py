@@ -20,6 +20,7 @@ from gitops.forge.merge import MergeMethod
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.signatures import sign
+from tests.e2e.conftest import Built
 from tests.support.bot_stage import take_lock
 from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, Loop, codes, email
 from tests.support.loop_data import load
@@ -371,9 +372,9 @@ _WITHOUT_TEXT = {"cluster/notes.pg": b"node Note {\n    title: String @key\n}\n"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+def with_gates(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Loop:
     """Built once, never changed: the rules gate what loses data, and the graph has some."""
-    loop = Loop.build(tmp_path_factory.mktemp("gates") / "loop", f"{CONFIG}  gates: [lossy]\n")
+    loop = built(f"{CONFIG}  gates: [lossy]\n").copied(tmp_path_factory.mktemp("gates") / "loop")
     load(loop, 3)
     return loop
 
@@ -392,10 +393,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Loop:
     ],
 )
 def test_the_audit_accepts_what_a_merge_writes(
-    built: Loop, tmp_path: Path, method: MergeMethod, place: int, moved: bool, approved: str
+    with_gates: Loop, tmp_path: Path, method: MergeMethod, place: int, moved: bool, approved: str
 ) -> None:
     """A request of three commits, of which one deletes, empties or migrates a graph; main may have moved meanwhile."""
-    loop = built.copied(tmp_path / "loop")
+    loop = with_gates.copied(tmp_path / "loop")
     address, change = ("schema.legacy", _EMPTIED) if place == 1 else ("graph.legacy", DELETE_LEGACY)
     edits: list[Mapping[str, bytes | None]] = [*_OTHERS]
     edits.insert(place, _WITHOUT_TEXT if approved == "never" else change)
