@@ -248,7 +248,7 @@ def test_an_export_goes_through_pipes_and_links_and_replaces_neither(written: Wr
 @pytest.mark.parametrize("arguments", [["export"], ["query", "--text", ALL, "--json"], ["log"]])
 def test_an_output_that_is_full_fails_the_command(written: WrittenGraph, arguments: list[str]) -> None:
     verb, *rest = arguments
-    command = [sys.executable, "-m", "gitops", "written", verb, "g", *rest, "--root", written.uri]
+    command = [sys.executable, "-m", "gitops", "graph", verb, "g", *rest, "--root", written.uri]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
     # Who finds out is the last write or the flush at the end, as the buffer goes.

@@ -368,7 +368,7 @@ def test_a_target_that_only_has_the_name_of_an_applied_one_is_another_target(wat
     watched.declare(serving=SERVING)
     watched.apply()
     watched.opened.clear()
-    watched.declare(url="OTHER_SECRET", other={**SERVING, "watched": "serving"})
+    watched.declare(url="OTHER_SECRET", other={**SERVING, "cluster": "serving"})
     new, gone = watched.ask(Reach.APPLIED).what_if
     assert (new.key, gone.key) == ("other", "serving")
     assert new.said.startswith("target prod is not applied as it is declared here")
