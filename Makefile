@@ -56,7 +56,7 @@ faults: $(READY)
 	$(PY) -m pytest -n auto -q tests/fault/test_matrix.py tests/fault/test_atomic_matrix.py tests/fault/test_tick_faults.py
 
 engine-faults: $(READY)
-	$(PY) -m pytest -n 2 -q tests/fault/test_engine_campaign.py tests/fault/test_engine_campaign.py tests/fault/test_engine_campaign.py
+	$(PY) -m pytest -n 2 -q tests/fault/test_engine_campaign.py
 
 fuzz: $(READY)
 	$(PY) -m tests.fuzz

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from tests.fault import atomic_matrix, engine_campaign, tick_campaign
-from tests.fault.atomic_recovery import Ending
-from tests.fault.matrix import TABLE
-from tests.fault.matrix_recovery import Recovery
+from tests.fault.atomic_matrix import Ending
+from tests.fault.matrix import TABLE, Recovery
 from tests.support import prefork
 
 

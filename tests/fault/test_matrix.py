@@ -19,8 +19,22 @@ import pytest
 
 from gitops.core.fault_points import FAULT_POINTS
 from tests.fault import matrix
-from tests.fault.matrix import DEADLINE_S, POINTS, TABLE, VERBS, Starts, die, points, recorded
-from tests.fault.matrix_recovery import Recovery, Seen, look, recover, require_converged, require_no_replay
+from tests.fault.matrix import (
+    DEADLINE_S,
+    POINTS,
+    TABLE,
+    VERBS,
+    Recovery,
+    Seen,
+    Starts,
+    die,
+    look,
+    points,
+    recorded,
+    recover,
+    require_converged,
+    require_no_replay,
+)
 from tests.fault.matrix_stores import SCENES, Scene
 from tests.support.faults import visits
 
