@@ -1,4 +1,4 @@
-"""Drift and ticks of the bot: seen without writing, told once per cluster; a schedule carries out what strategies decide."""
+"""Drift and ticks of the bot: seen without writing, reported once per cluster; a schedule carries out what strategies decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stories are told on: a cluster with its ledger on disk, a target as its twin or on PostgreSQL."""
+"""What stories happen on: a cluster with its ledger on disk, a target as its twin or on PostgreSQL."""
 
 from __future__ import annotations
 

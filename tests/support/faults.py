@@ -1,4 +1,4 @@
-"""Fault points in tests: where a run fails, dies, or something else happens meanwhile."""
+"""Fault points in tests: where a run fails, dies, or something else happens."""
 
 from __future__ import annotations
 

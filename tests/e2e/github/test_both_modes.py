@@ -1,4 +1,4 @@
-"""CI mode enforces exactly the rules of server mode, and a job those of hooks: one set of expectations, told to each."""
+"""CI mode enforces exactly the rules of server mode, and a job those of hooks: each story has one set of expectations."""
 
 from __future__ import annotations
 
