@@ -53,10 +53,10 @@ test-slow: $(READY)
 	GITOPS_TESTS=full $(PY) -m pytest -n auto -m "slow or law"
 
 faults: $(READY)
-	$(PY) -m pytest -n auto -q tests/fault/test_matrix.py tests/fault/test_atomic_matrix.py tests/fault/test_tick_campaign.py
+	$(PY) -m pytest -n auto -q tests/fault/test_matrix.py tests/fault/test_atomic_matrix.py tests/fault/test_tick_faults.py
 
 engine-faults: $(READY)
-	$(PY) -m pytest -n 2 -q tests/fault/test_engine_campaign.py tests/fault/test_engine_crowd.py tests/fault/test_engine_disk.py
+	$(PY) -m pytest -n 2 -q tests/fault/test_engine_campaign.py
 
 fuzz: $(READY)
 	$(PY) -m tests.fuzz

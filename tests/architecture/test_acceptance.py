@@ -39,7 +39,7 @@ def test_the_stories_are_numbered_without_a_gap():
 
 
 # Their tests run on the twin of a target and on PostgreSQL.
-_OVER_POSTGRESQL = ("tests/scenario/test_ticks.py::", "tests/scenario/test_tick_cases.py::")
+_OVER_POSTGRESQL = ("tests/scenario/test_ticks.py::", "tests/scenario/test_tick_commands.py::")
 
 
 def test_the_first_thirty_stories_of_strategies_are_told_over_postgresql():

@@ -19,7 +19,7 @@ from gitops.database.graph.port import DeleteOrder, Existence, GraphEngine, Held
 from gitops.database.graph.staged import WriteContext
 from gitops.database.storage.s3 import S3Store
 from tests.support.clock import FixedClock
-from tests.support.cluster import FailAt
+from tests.support.faults import FailAt
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine
 from tests.support.real_service import REAL_SERVICES, RealService

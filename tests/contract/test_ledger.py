@@ -1,10 +1,9 @@
-"""The ledger contract on a folder (local disk, memory) and on the in-memory twin, and what only a folder can show."""
+"""The ledger contract on a folder (local disk, memory, object storage), and what only a folder can show."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +32,7 @@ from ledger_suite import (
 )
 
 from gitops.cluster.ledger import layout
-from gitops.cluster.ledger.documents import write_lock, write_state
+from gitops.cluster.ledger.documents import write_lock
 from gitops.cluster.ledger.folder import FolderLedger
 from gitops.cluster.ledger.port import BlobCondition, LedgerView
 from gitops.cluster.model.address import graph_address
@@ -44,7 +43,6 @@ from gitops.database.storage.local import LocalStore
 from gitops.database.storage.port import ObjectStore
 from gitops.database.storage.s3 import S3Store
 from tests.support.clock import FixedClock
-from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_store import BrokenStore, MemoryStore
 from tests.support.real_service import REAL_SERVICES, RealService
 
@@ -113,29 +111,6 @@ class TestObjectStorage(LedgerContract, DocumentContract, ChangesetContract):
     @pytest.fixture
     def files(self, root: str) -> Files:
         return StoreFiles(S3Store(root))
-
-
-class TestMemoryTwin(LedgerContract, DocumentContract, ChangesetContract, RetentionContract):
-    @pytest.fixture
-    def ledger(self) -> MemoryLedger:
-        return MemoryLedger(clock=CLOCK)
-
-    @pytest.fixture
-    def make_store(self, ledger: MemoryLedger) -> MakeStore:
-        return ledger.share
-
-    @pytest.fixture
-    def files(self, ledger: MemoryLedger) -> Files:
-        return ledger
-
-    def test_calls_are_counted_and_ordered_failures_happen_once(self, ledger: MemoryLedger) -> None:
-        ledger.fail_next("commit", RemoteError("state_write_error", "the disk is full"))
-        assert code_of(lambda: ledger.commit(ledger.view(), write(state(1)))) == "state_write_error"
-        assert ledger.dump() == {}
-        ledger.commit(ledger.view(), write(state(1)))
-        assert ledger.calls == Counter(commit=2, view=2)
-        assert ledger.dump() == {layout.STATE: write_state(state(1)).decode()}
-        assert [entry.state_revision for entry in ledger.entries] == [1]
 
 
 def test_a_state_that_cannot_be_read_is_not_absent() -> None:

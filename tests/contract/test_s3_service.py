@@ -9,8 +9,7 @@ import pytest
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.database.storage import bucket
 from gitops.database.storage.s3 import S3Store
-from tests.support.s3 import S3Place
-from tests.support.s3_faults import conditional
+from tests.support.s3 import S3Place, conditional
 
 IGNORED = "storage_conditional_put_ignored"
 pytestmark = pytest.mark.usefixtures("hours")

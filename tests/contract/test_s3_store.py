@@ -21,8 +21,7 @@ from gitops.database.storage.s3 import S3Store
 from tests.support.clock import Hours
 from tests.support.effort import cases
 from tests.support.pages import ROOT
-from tests.support.s3 import Asked, Drop, S3Place, S3Server
-from tests.support.s3_faults import conditional, nth, plant
+from tests.support.s3 import Asked, Drop, S3Place, S3Server, conditional, nth, plant
 
 pytestmark = pytest.mark.usefixtures("hours")
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.support import prefork
+from tests.support.bot_stage import WRITERS, Stage
 from tests.support.hosts import HostKind, Hosts
 from tests.support.loop import CONFIG, DELETE_LEGACY, PEOPLE, UNMAPPED, Loop, LoopServer, email
 
+Built = Callable[[str], Loop]
 # The number of alice's account, which those of bob and carol follow.
-ON_FORGES = (("github", 11), ("gitlab", 1002), ("gitea", 1002))
+_NUMBERS = (("github", 11), ("gitlab", 1002), ("gitea", 1002))
+_ACCOUNTS = [f"    {kind}:{first + n}: {email(who)}\n" for kind, first in _NUMBERS for n, who in enumerate(PEOPLE)]
+ON_FORGES = f"{UNMAPPED}  accounts:\n{''.join(_ACCOUNTS)}  via_forge: [reversible, irreversible]\n"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,9 +44,15 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 @pytest.fixture(scope="session")
-def applied(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Loops of a configuration whose cluster is applied, each built once and never changed."""
+    return cache(lambda config: Loop.build(tmp_path_factory.mktemp("built") / "loop", config))
+
+
+@pytest.fixture(scope="session")
+def applied(built: Built) -> Loop:
     """Built once, never changed: the cluster is applied."""
-    return Loop.build(tmp_path_factory.mktemp("applied"))
+    return built(CONFIG)
 
 
 @pytest.fixture(scope="session")
@@ -51,12 +62,6 @@ def merged(applied: Loop, tmp_path_factory: pytest.TempPathFactory) -> Loop:
     loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
     loop.merge("carol", 1)
     return loop
-
-
-@pytest.fixture(scope="session")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Loop:
-    """Built once, never changed: as `applied`, but two people have to approve."""
-    return Loop.build(tmp_path_factory.mktemp("strict"), CONFIG + "  required: 2\n")
 
 
 @pytest.fixture
@@ -72,21 +77,15 @@ def pending(merged: Loop, tmp_path: Path) -> Loop:
 
 
 @pytest.fixture
-def quorum(strict: Loop, tmp_path: Path) -> Loop:
+def quorum(built: Built, tmp_path: Path) -> Loop:
     """As `loop`, but two people have to approve."""
-    return strict.copied(tmp_path / "quorum")
-
-
-@pytest.fixture(scope="session")
-def hasty(tmp_path_factory: pytest.TempPathFactory) -> Loop:
-    """Built once, never changed: as `applied`, but an approval lasts an hour."""
-    return Loop.build(tmp_path_factory.mktemp("hasty"), CONFIG + "  expires_after: 1h\n")
+    return built(CONFIG + "  required: 2\n").copied(tmp_path / "quorum")
 
 
 @pytest.fixture
-def short(hasty: Loop, tmp_path: Path) -> Loop:
+def short(built: Built, tmp_path: Path) -> Loop:
     """As `loop`, but an approval lasts an hour."""
-    return hasty.copied(tmp_path / "short")
+    return built(CONFIG + "  expires_after: 1h\n").copied(tmp_path / "short")
 
 
 @pytest.fixture
@@ -103,28 +102,19 @@ def hosted(request: pytest.FixtureRequest, loop: Loop, hosts: Hosts) -> Loop:
     return loop.published(hosts, request.param)
 
 
-@pytest.fixture(scope="session")
-def with_verdict(tmp_path_factory: pytest.TempPathFactory) -> Loop:
-    """Built once, never changed: as `applied`, but the forge's own verdict is asked for."""
-    return Loop.build(tmp_path_factory.mktemp("judged"), CONFIG + "  forge_verdict: true\n")
-
-
 @pytest.fixture
-def judged(with_verdict: Loop, tmp_path: Path) -> Loop:
+def judged(built: Built, tmp_path: Path) -> Loop:
     """As `loop`, but the forge's own verdict is asked for."""
-    return with_verdict.copied(tmp_path / "judged")
-
-
-@pytest.fixture(scope="session")
-def with_accounts(tmp_path_factory: pytest.TempPathFactory) -> Loop:
-    """Built once, never changed: as `applied`, but what people do on the forge counts as their approval."""
-    numbered = [(kind, first + n, who) for kind, first in ON_FORGES for n, who in enumerate(PEOPLE)]
-    accounts = "".join(f"    {kind}:{number}: {email(who)}\n" for kind, number, who in numbered)
-    config = f"{UNMAPPED}  accounts:\n{accounts}  via_forge: [reversible, irreversible]\n"
-    return Loop.build(tmp_path_factory.mktemp("accounts"), config)
+    return built(CONFIG + "  forge_verdict: true\n").copied(tmp_path / "judged")
 
 
 @pytest.fixture
-def known(with_accounts: Loop, tmp_path: Path) -> Loop:
+def stage(known: Loop) -> Stage:
+    """`known` on a forge that has what the large ones have; alice, bob and carol may write."""
+    return Stage(known, people=dict(WRITERS))
+
+
+@pytest.fixture
+def known(built: Built, tmp_path: Path) -> Loop:
     """As `loop`, but what people do on the forge counts as their approval."""
-    return with_accounts.copied(tmp_path / "known")
+    return built(ON_FORGES).copied(tmp_path / "known")

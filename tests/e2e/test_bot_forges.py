@@ -1,4 +1,4 @@
-"""`gitops bot` as jobs of Gitea Actions and of GitLab CI run it, against a twin of each with a real repository behind it."""
+"""`gitops bot` as jobs of Gitea Actions and of GitLab CI run it: what both do, and what only one of them does."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.bot_stage import QUERY
-from tests.support.forges.site import GiteaSite, GitLabSite, Site
-from tests.support.loop import DELETE_LEGACY, Loop
+from tests.support.forges.gitea import PROJECT
+from tests.support.forges.site import GiteaSite, GitLabSite, Site, Started
+from tests.support.loop import DELETE_LEGACY, MAIN, Loop
 
 pytestmark = pytest.mark.e2e
 
@@ -152,3 +153,143 @@ def test_an_outage_of_what_names_authors_keeps_only_gates_shut(site: Site) -> No
     assert site.status(tip, "apply") == "success: 2 applied"
     assert "bob@people.example" in site.comments(gated)[0]
     assert loop.gitops("carol", "audit").text.startswith("audit good")
+
+
+@pytest.fixture
+def gitea(known: Loop, tmp_path: Path) -> Iterator[GiteaSite]:
+    with GiteaSite.at(known, tmp_path / "jobs") as running:
+        yield running
+
+
+def test_a_stranger_who_deletes_a_fork_stops_no_apply(gitea: GiteaSite) -> None:
+    """Gitea then fails to list any request. A direct push is looked for among them, and is still known as nobody's merge."""
+    loop, before = gitea.loop, gitea.loop.tip()
+    gitea.world.delete_fork(
+        gitea.propose_from_fork("mallory", "bait", {"cluster/README.md": b"Mine.\n"}).number, "mallory"
+    )
+    tip = gitea.push("alice", "main", {"cluster/notes.gq": QUERY})
+    applied = gitea.run("apply", gitea.on_push(before, "alice"))
+    assert applied.code == 0, applied.text
+    assert gitea.status(tip, "apply") == "success: 1 applied"
+    # Signed, and known: so its gate opens.
+    gitea.push("alice", "main", DELETE_LEGACY)
+    assert gitea.run("sweep", gitea.timer).code == 3
+    assert loop.sign_approval("bob", "graph.legacy", blind=True).ok
+    swept = gitea.run("sweep", gitea.timer)
+    assert swept.code == 0, swept.text
+    assert not loop.graph("legacy").exists()
+
+
+def test_a_request_that_gitea_cannot_show_keeps_only_gates_shut(gitea: GiteaSite) -> None:
+    loop = gitea.loop
+    bait = gitea.propose_from_fork("mallory", "bait", {"cluster/README.md": b"Mine.\n"}).number
+    other = gitea.propose_from_fork("alice", "words", {"README.md": b"Other words.\n"}).number
+    for number in (bait, other):
+        gitea.world.delete_fork(number, "mallory")
+    gitea.server.fault_next(rf"^GET .*/pulls/{bait}$", status=500, times=1000)
+    tip = gitea.push("alice", "main", {**DELETE_LEGACY, "cluster/notes.gq": QUERY})
+    assert loop.sign_approval("bob", "graph.legacy", blind=True).ok
+    swept = gitea.run("sweep", gitea.timer)
+    assert swept.code == 3, swept.text
+    assert f"commit {tip[:12]}: the forge answers GET /repos/{PROJECT}/pulls/{bait} with status 500" in swept.text
+    assert gitea.status(tip, "apply").startswith("failure: 1 applied, ")
+    assert loop.graph("legacy").exists()
+    assert loop.gitops("carol", "audit").text.startswith("audit good")
+
+
+def test_who_may_not_be_asked_about_gets_an_answer(gitea: GiteaSite) -> None:
+    """The token of an account that may only write cannot look up what a commenter may do."""
+    gitea.world.admin = False
+    pull = gitea.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    refused = gitea.run("command", gitea.say_to("carol", pull.number, "/gitops plan"))
+    assert (refused.code, "command refused: command_refused: forge_refused" in refused.text) == (1, True)
+    assert gitea.reactions(pull.comments[-1]) == ["-1"]
+
+
+def test_whose_work_nobody_knows_is_not_approved_by_anybody(gitea: GiteaSite) -> None:
+    """Alice pushes straight to main in bob's name, unsigned, and approves it herself; the run of her push is lost."""
+    loop, before = gitea.loop, gitea.loop.tip()
+    gitea.world.move(MAIN, loop.commit("bob", DELETE_LEGACY, key=None), "alice")
+    assert loop.sign_approval("alice", "graph.legacy", blind=True).ok
+    swept = gitea.run("sweep", gitea.timer)
+    assert loop.graph("legacy").exists()
+    assert "approval_authors_unknown" in swept.text
+    # Nor does it help that somebody tells later that it was bob.
+    assert gitea.run("apply", gitea.on_push(before, "bob")).code == 3
+    assert loop.graph("legacy").exists()
+    # The way out: take it out, and propose it.
+    tree = {"cluster/cluster.yaml": loop.store.read(loop.store.commit(before).tree, "cluster/cluster.yaml")}
+    gitea.merge("carol", gitea.propose("carol", "back", tree).number)
+    assert gitea.run("sweep", gitea.timer).code == 0
+    number = gitea.propose("alice", "retire", DELETE_LEGACY).number
+    assert gitea.run("plan", gitea.on_request(number)).code == 3
+    gitea.approve_as_printed("bob", number)
+    gitea.merge("carol", number)
+    assert gitea.run("sweep", gitea.timer).code == 0
+    assert not loop.graph("legacy").exists()
+
+
+@pytest.fixture
+def gitlab(known: Loop, tmp_path: Path) -> Iterator[GitLabSite]:
+    with GitLabSite.at(known, tmp_path / "jobs") as running:
+        yield running
+
+
+def test_a_comment_that_was_edited_since_commands_nothing(gitlab: GitLabSite) -> None:
+    pull = gitlab.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    variables, spoken = gitlab.say_to("carol", pull.number, "Fine.")
+    said = pull.comments[-1]
+    said.body, said.updated_at = "/gitops plan", gitlab.world.stamp()
+    attributes = {**spoken["object_attributes"], "note": said.body}
+    edited = gitlab.run("command", (variables, {**spoken, "object_attributes": attributes}))
+    assert (edited.code, "was edited" in edited.text, gitlab.reactions(said)) == (0, True, [])
+
+
+def test_an_apply_is_one_deployment(gitlab: GitLabSite) -> None:
+    before = gitlab.tip()
+    tip = gitlab.merge("carol", gitlab.propose("alice", "query", {"cluster/notes.gq": QUERY}).number)
+    for _ in range(2):
+        assert gitlab.run("apply", gitlab.on_push(before, "carol")).code == 0
+    (deployment,) = gitlab.world.deployments.values()
+    assert (deployment.sha, deployment.environment) == (tip, "production/brain")
+    assert deployment.statuses[-1]["state"] == "success"
+
+
+def test_a_merge_train_is_held_against_what_was_reviewed(gitlab: GitLabSite) -> None:
+    number = gitlab.propose("alice", "contact", {"cluster/legacy.pg": SCHEMA}).number
+    assert gitlab.run("plan", gitlab.on_request(number)).code == 0
+    base = gitlab.loop.tip()
+    head = gitlab.loop.tip(gitlab.head_ref(number))
+
+    def on_train(base: str) -> Started:
+        group = gitlab.loop.commit("carol", {"cluster/legacy.pg": SCHEMA}, base, head)
+        gitlab.world._keep("refs/merge-requests/1/train", group)
+        gitlab.world.build(group, "refs/merge-requests/1/train")
+        train = {"CI_MERGE_REQUEST_EVENT_TYPE": "merge_train", "CI_MERGE_REQUEST_TARGET_BRANCH_SHA": base}
+        return {**gitlab.on_request(number)[0], **train, "CI_COMMIT_SHA": group}, None
+
+    variables, _ = on_train(base)
+    passed = gitlab.run("verify", (variables, None))
+    assert passed.code == 0, passed.text
+    assert gitlab.status(variables["CI_COMMIT_SHA"], "plan").startswith("success")
+    # In front of it is something that nobody has seen together with it.
+    other = gitlab.loop.commit("bob", {"cluster/notes.gq": QUERY}, base)
+    failed = gitlab.run("verify", on_train(other))
+    assert failed.code == 1
+    assert "queue_plan_differs" in failed.text
+
+
+def test_a_merge_request_without_signatures_is_approved_by_nobody(gitlab: GitLabSite) -> None:
+    """GitLab does not say who pushed, so whoever opened the request may not be the one whose work it is."""
+    loop = gitlab.loop
+    head = loop.commit("alice", DELETE_LEGACY, key=None)
+    gitlab.world.move("refs/heads/retire", head, "alice")
+    number = gitlab.world.open_pull("alice", "retire").number
+    gitlab.merge("carol", number)
+    assert loop.sign_approval("bob", "graph.legacy", blind=True).ok
+    swept = gitlab.run("sweep", gitlab.timer)
+    assert swept.code == 3, swept.text
+    assert (
+        f"commit {head[:12]}: it is not signed, and gitlab does not list who pushed to request {number}" in swept.text
+    )
+    assert loop.graph("legacy").exists()

@@ -1,9 +1,12 @@
-"""Plans of requests on a forge: what is told, in which order of importance, and what is left alone."""
+"""Plans of requests on a forge: what is reported, what is read for it, and what a job of it leaves."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import re
+import subprocess
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,20 +14,21 @@ import pytest
 from gitops.bot.context import EventContext
 from gitops.bot.dispatch import run_verb
 from gitops.bot.plan_requests import plan_request
+from gitops.cluster.config import compiler
+from gitops.cluster.config.difference import Differences
+from gitops.cluster.config.source import SourceTree
+from gitops.cluster.ledger.documents import read_sound
+from gitops.cluster.model.address import Address
 from gitops.forge.events import HeadEvent, ManualEvent, RequestAction, RequestEvent
 from gitops.forge.port import CheckState, ReviewDecision
 from gitops.git.port import RefUpdate
 from gitops.repository.kept_plans import kept_plan, plan_ref
 from gitops.repository.results import RunResult
 from tests.support.bot_stage import QUERY, Stage, said, verdict
-from tests.support.loop import CLUSTER, CLUSTER_YAML, CONFIG, DELETE_LEGACY, FILES, MAIN, Loop
+from tests.support.loop import CLUSTER, CLUSTER_YAML, CONFIG, DELETE_LEGACY, FILES, LEDGER, MAIN, Loop, email
+from tests.support.prefork import PROGRAM
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture
-def stage(loop: Loop) -> Stage:
-    return Stage(loop)
 
 
 def _event(stage: Stage, number: int = 1, action: RequestAction = RequestAction.OPENED) -> RequestEvent:
@@ -274,3 +278,252 @@ compute:
     assert "not known: no strategies are applied on target prod yet" in stage.loop.comment(1)
     tree = stage.loop.store.commit(stage.loop.tip(plan_ref(CLUSTER, 1))).tree
     assert "what_if" not in json.loads(stage.loop.store.read(tree, "outcome.json") or b"")
+
+
+OTHER = b"query titles() { match { $y: Note } return { $y.title } }\n"
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The schemas that are compiled from here on, to load a folder."""
+    seen: list[bytes] = []
+    original = compiler.compile_schema
+
+    def noting(schema: bytes) -> object:
+        seen.append(schema)
+        return original(schema)
+
+    monkeypatch.setattr(compiler, "compile_schema", noting)
+    return seen
+
+
+def _apply(stage: Stage, number: int, text: bytes) -> None:
+    stage.propose("alice", f"query-{number}", {"cluster/notes.gq": text})
+    before = stage.loop.tip()
+    stage.pushed(before, stage.land(number), email("carol"))
+
+
+def _schemas(compiled: list[bytes]) -> set[bytes]:
+    found = {b"legacy" if b"Contact" in schema else b"notes" for schema in compiled}
+    compiled.clear()
+    return found
+
+
+def test_an_entry_vouches_for_what_its_apply_found_sound(stage: Stage, compiled: list[bytes]) -> None:
+    _apply(stage, 1, QUERY)
+    record = read_sound(
+        stage.loop.store.read(stage.loop.store.commit(stage.loop.tip(LEDGER)).tree, "sound.json") or b""
+    )
+    assert sorted(record.graphs) == ["legacy", "notes"]
+    _schemas(compiled)
+    # A plan of a change of one graph compiles that graph alone; so does its apply, which vouches for both again.
+    head = stage.propose("alice", "query-2", {"cluster/notes.gq": OTHER}, stage.loop.tip())
+    stage.handle(RequestEvent(2, RequestAction.OPENED, head))
+    assert stage.loop.status(head, "plan") == "success: 1 change"
+    assert _schemas(compiled) == {b"notes"}
+    before = stage.loop.tip()
+    stage.pushed(before, stage.land(2), email("carol"))
+    assert stage.loop.status(stage.loop.tip(), "apply") == "success: 1 applied"
+    assert _schemas(compiled) == {b"notes"}
+    # What is applied is known: nothing is left to compile.
+    head = stage.propose("alice", "words", {"cluster/README.md": b"More words.\n"}, stage.loop.tip())
+    stage.handle(RequestEvent(3, RequestAction.OPENED, head))
+    assert stage.loop.status(head, "plan") == "success: 0 changes"
+    assert _schemas(compiled) == set()
+
+
+def test_requests_are_compared_once_however_many_there_are(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[frozenset[str]] = []
+    original = Differences.addresses
+
+    def noting(self: Differences, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address]:
+        compared.append(frozenset(paths))
+        return original(self, old, new, paths)
+
+    monkeypatch.setattr(Differences, "addresses", noting)
+    stage.propose("alice", "words", {"cluster/README.md": b"More words.\n"})
+    for number in range(3):
+        text = b"query titles() { match { $x: Note } return { $x.title } limit %d }\n" % (number + 1)
+        stage.propose("alice", f"query-{number}", {"cluster/notes.gq": text})
+    before = stage.loop.tip()
+    stage.pushed(before, stage.land(1), email("carol"))
+    assert "query.notes.titles" in stage.loop.comment(2)
+    # Three are planned again, each beside the two others.
+    assert len(compared) == 3
+
+
+HOSTILE = "::add-mask::x\n::error::y ##[error]z"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a job left."""
+
+    code: int
+    out: str
+    errors: str
+    summary: str
+    outputs: str
+
+
+@dataclass
+class Job:
+    """A folder of a CI job, with nobody's identity and no token unless they are given."""
+
+    loop: Loop
+    folder: Path
+
+    def run(self, *arguments: str, at: Path | None = None, environ: Mapping[str, str] | None = None) -> Ran:
+        files = {name: self.folder / name for name in ("summary.md", "output.txt")}
+        for file in files.values():
+            file.write_text("")
+        home = self.folder / "home"
+        home.mkdir(exist_ok=True)
+        env = {
+            **self.loop.environment("bot"),
+            "HOME": str(home),
+            "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
+            "GITHUB_STEP_SUMMARY": str(files["summary.md"]),
+            "GITHUB_OUTPUT": str(files["output.txt"]),
+            **(environ or {}),
+        }
+        done = subprocess.run(
+            [*PROGRAM, "bot", *arguments, "--repo", str(at or self.loop.server)],
+            cwd=self.folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Ran(
+            done.returncode, done.stdout, done.stderr, files["summary.md"].read_text(), files["output.txt"].read_text()
+        )
+
+    def clone(self, *options: str) -> Path:
+        place = self.folder / "work"
+        self.loop.program(
+            "bot", "git", "clone", "-q", *options, f"file://{self.loop.server}", str(place), at=self.folder
+        )
+        return place
+
+    def fork(self, head: str) -> Mapping[str, str]:
+        """What a job of a fork's request knows: no token, and a forge that is not to be reached."""
+        event = {
+            "action": "opened",
+            "number": 7,
+            "pull_request": {"number": 7, "merged": False, "head": {"sha": head}},
+            "repository": {"full_name": "octo/brain"},
+        }
+        file = self.folder / "event.json"
+        file.write_text(json.dumps(event))
+        return {
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_API_URL": "http://127.0.0.1:9/api/v3",
+            "GITHUB_EVENT_NAME": "pull_request",
+            "GITHUB_EVENT_PATH": str(file),
+            "GITHUB_REPOSITORY": "octo/brain",
+            "GITHUB_BASE_REF": "main",
+        }
+
+
+@pytest.fixture
+def job(loop: Loop, tmp_path: Path) -> Job:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    return Job(loop, folder)
+
+
+def _pull(loop: Loop, files: Mapping[str, bytes | None], number: int = 7, message: str = "Change\n") -> str:
+    """A request's head as GitHub keeps it: behind a ref that no branch has."""
+    head = loop.commit("mallory", files, message=message)
+    ref = f"refs/pull/{number}/head"
+    loop.store.update_refs([RefUpdate(ref, loop.store.resolve(ref) or "0" * 40, head)])
+    return head
+
+
+@pytest.mark.parametrize("verb", ["apply", "sweep", "drift", "command"])
+def test_what_asks_the_forge_refuses_to_guess(job: Job, verb: str) -> None:
+    ran = job.run(verb, at=job.clone(), environ=job.fork(job.loop.tip()))
+    assert ran.code == 2
+    assert "GITOPS_TOKEN" in ran.errors
+
+
+def test_a_shallow_checkout_is_completed(job: Job) -> None:
+    place = job.clone("--depth=1")
+    assert (place / ".git" / "shallow").exists()
+    head = _pull(job.loop, DELETE_LEGACY)
+    ran = job.run("plan", at=place, environ=job.fork(head))
+    assert ran.code == 3, ran.out + ran.errors
+    assert not (place / ".git" / "shallow").exists()
+
+
+def test_a_history_that_is_not_to_be_had_is_not_guessed(job: Job) -> None:
+    place = job.clone("--depth=1")
+    job.loop.program("bot", "git", "config", "remote.origin.url", str(job.folder / "nowhere.git"), at=place)
+    ran = job.run("plan", at=place, environ=job.fork(job.loop.tip()))
+    assert ran.code == 1
+    assert "git_remote_unavailable" in ran.out
+
+
+def test_nothing_that_is_printed_commands_the_runner(job: Job) -> None:
+    head = _pull(job.loop, {"cluster/notes.gq": f"# {HOSTILE}\nquery ::x".encode()}, message=HOSTILE)
+    ran = job.run("plan", at=job.clone(), environ=job.fork(head))
+    assert ran.code == 1
+    for line in ran.out.splitlines():
+        assert line.startswith("gitops: ")
+    assert not re.search(r"^\s*::|##\[", ran.out + ran.errors + ran.summary, re.MULTILINE)
+    names = re.findall(r"^([a-z-]+)<<(\S+)$", ran.outputs, re.MULTILINE)
+    assert [name for name, _ in names] == ["verdict", "plan-digest", "summary"]
+    assert len({frame for _, frame in names}) == 3
+
+
+def test_a_catalog_that_cannot_be_published_is_not_applied(job: Job) -> None:
+    loop = job.loop
+    new = loop.commit("carol", {"cluster/notes.gq": QUERY})
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), new)])
+    hook = loop.server / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\nif grep -q refs/heads/gitops/ledger; then echo protected; exit 1; fi\n")
+    before, place = loop.tip(LEDGER), loop.clone("bot")
+    loop.program("bot", "git", "config", "gitops.root", str(loop.folder / "data"))
+    ran = loop.gitops("bot", "bot", "apply", "--repo", str(place), "--forge", "local", check=False)
+    assert (ran.code, "ledger_not_writable" in ran.text) == (1, True)
+    assert loop.tip(LEDGER) == before
+
+
+def test_a_run_as_one_document(job: Job) -> None:
+    job.loop.move("refs/heads/retire", job.loop.commit("alice", DELETE_LEGACY))
+    ran = job.loop.program("bot", *PROGRAM, "bot", "plan", "--request", "1", "--json", at=job.loop.server, check=False)
+    form = json.loads(ran.text)
+    assert (ran.code, form["ok"], form["verdict"]) == (3, False, "waits")
+    assert form["notes"] == ["request 1: plan of brain: 2 changes; needs approval: graph.legacy"]
+
+
+def test_a_token_is_in_nothing_that_leaves(job: Job) -> None:
+    secret = "ghs_0123456789abcdef"
+    environ = {**job.fork(job.loop.tip()), "GITOPS_TOKEN": secret}
+    ran = job.run("plan", at=job.clone(), environ=environ)
+    assert ran.code == 1
+    assert "forge_unavailable" in ran.out
+    assert secret not in ran.out + ran.errors + ran.summary + ran.outputs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("plan", "--event", "no.json", "--forge", "github"), "cannot be read"),
+        (("plan", "--event", "event.json"), "--forge"),
+        (("plan", "--forge", "gitea"), r"gitops\.forgeUrl"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(job: Job, arguments: tuple[str, ...], words: str) -> None:
+    (job.folder / "event.json").write_text("{}")
+    ran = job.run(*arguments)
+    assert ran.code == 2
+    assert re.search(words, ran.errors)
+
+
+def test_an_event_that_is_none_is_refused(job: Job) -> None:
+    environ = dict(job.fork(job.loop.tip()))
+    (job.folder / "event.json").write_text('{"action": "opened", "number": "seven"}')
+    ran = job.run("plan", at=job.clone(), environ=environ)
+    assert (ran.code, "event_invalid" in ran.out) == (1, True)

@@ -1,43 +1,60 @@
-"""Acting alone, taking back and countersigning with the real commands, over a server with its hooks."""
+"""Acting alone, taking back and countersigning over a server with hooks; what says no is not undone by deleting a branch."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import import_cluster, refresh
 from gitops.cluster.approvals.documents import decision_message
-from gitops.cluster.ledger.chain import COUNTERSIGNATURES, REVOCATIONS
+from gitops.cluster.ledger.chain import (
+    ANCHOR_KEY,
+    COUNTERSIGNATURES,
+    REVOCATIONS,
+    StorageAnchor,
+    read_anchor,
+    write_anchor,
+)
+from gitops.cluster.ledger.documents import read_entry, write_entry
+from gitops.cluster.ledger.trailers import commit_message
 from gitops.cluster.model.approval import DECISION_VERSION, Decision, DecisionKind
+from gitops.cluster.model.outcome import VerbOutcome
 from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Permission, ReviewState
-from gitops.git.port import ZERO
-from tests.support.bot_stage import Stage, said
+from gitops.git.port import ZERO, NewCommit, RefUpdate
+from gitops.repository.wiring.local import LocalRepository
+from tests.e2e.conftest import Built
+from tests.support.bot_stage import BOB, Stage, said
 from tests.support.loop import (
     APPROVALS,
     CONFIG,
     DELETE_LEGACY,
     LEDGER,
     MAIN,
+    Done,
     Loop,
     email,
 )
+from tests.support.prefork import PROGRAM
 from tests.support.signed import drafted, signer
 
 pytestmark = pytest.mark.e2e
 
-BOB = "12"
 ULID = "01BX5ZZKBKACTAV9WEVGEMMVS0"
 WORDS = {"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: String?\n    by: String?\n}\n"}
 
 
 @pytest.fixture(scope="session")
-def ruled(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+def ruled(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Loop:
     """Built once, never changed: carol may act alone, two others would be needed; alice's delete waits."""
     rules = "  required: 2\n  break_glass: [carol@people.example]\n"
-    loop = Loop.build(tmp_path_factory.mktemp("ruled"), CONFIG + rules)
+    loop = built(CONFIG + rules).copied(tmp_path_factory.mktemp("ruled") / "loop")
     loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
     return loop
 
@@ -250,3 +267,379 @@ def test_amending_a_commit_that_somebody_drafted_decides_nothing(held: Loop, ver
     )
     pushed = held.push("bob", f"HEAD:{REVOCATIONS}brain/{ULID}", check=False)
     assert (pushed.code, "decision_refused" in pushed.text) == (1, True)
+
+
+@pytest.fixture
+def waiting(quorum: Loop) -> Loop:
+    """Two people are needed, and alice's delete waits."""
+    quorum.move(MAIN, quorum.commit("alice", DELETE_LEGACY, key="alice"))
+    return quorum
+
+
+def test_a_revocation_is_recorded_when_it_is_pushed_and_deleting_its_branch_undoes_nothing(waiting: Loop) -> None:
+    assert waiting.sign_approval("bob", "graph.legacy").ok
+    identity = waiting.approvals()[0].removeprefix(APPROVALS)
+    given = waiting.tip(waiting.approvals()[0])
+    told = waiting.gitops("bob", "revoke", identity, "--reason", "not yet", "--commit", given).text
+    assert f"approval {identity} of graph.legacy revoked" in told
+    newest = waiting.program("bob", "git", "log", "-1", "--format=%s", waiting.tip(LEDGER), at=waiting.server).text
+    assert "revoke(brain): records 1 revocation(s)" in newest
+
+    (ref,) = waiting.store.refs(REVOCATIONS.rstrip("/"))
+    waiting.drop(ref)
+    assert waiting.sign_approval("carol", "graph.legacy").ok
+    for approval in waiting.approvals():
+        waiting.arrived(approval)
+    assert waiting.graph("legacy").exists()
+    waiting.program("carol", "git", "fetch", "-q", "origin")
+    audit = waiting.gitops("carol", "audit")
+    assert (audit.code, f"{identity} stays revoked" in audit.text) == (0, True)
+
+
+# -- the ledger itself -------------------------------------------------------------------------------------------------
+
+
+def fresh(loop: Loop, name: str = "fresh") -> LocalRepository:
+    """A clone of the bot that never saw the ledger, on the machine with the graphs."""
+    place = loop.home("bot") / name
+    loop.program("bot", "git", "clone", "-q", str(loop.server), str(place), at=loop.home("bot"))
+    loop.program("bot", "git", "-C", str(place), "config", "gitops.root", str(loop.folder / "data"))
+    return LocalRepository(str(place), environ=loop.environment("bot"))
+
+
+def codes(outcome: VerbOutcome) -> list[str]:
+    """The codes of its errors."""
+    return [d.code for d in outcome.diagnostics if d.severity == "error"]
+
+
+def anchor_path(loop: Loop) -> Path:
+    """Where the anchor is."""
+    return loop.folder / "data" / "brain" / ANCHOR_KEY
+
+
+def anchor(loop: Loop) -> StorageAnchor:
+    """What it says."""
+    return read_anchor(anchor_path(loop).read_bytes())
+
+
+def test_the_anchor_names_the_ledger_beside_the_graphs(loop: Loop) -> None:
+    found = anchor(loop)
+    chain = [c.id for c in loop.store.commits_between(None, loop.tip(LEDGER), first_parent=True)]
+    assert (found.cluster, found.repository) == ("brain", "loop")
+    assert (found.genesis, found.head, found.number) == (chain[-1], chain[0], len(chain))
+    local = fresh(loop)
+    assert refresh(local.workspace(local.rule(), "bot")).ok
+    assert (anchor(loop).genesis, anchor(loop).number) == (chain[-1], len(chain) + 1)
+
+
+def test_a_fresh_clone_does_not_import_over_a_ledger_that_was_deleted(loop: Loop) -> None:
+    head = loop.tip(LEDGER)
+    loop.clone("alice")
+    loop.drop(LEDGER)
+    local = fresh(loop)
+    before = anchor(loop)
+    outcome = import_cluster(local.workspace(local.rule(), "bot"))
+    assert codes(outcome) == ["ledger_adopt_required"]
+    (problem,) = [d for d in outcome.diagnostics if d.severity == "error"]
+    assert f"git push origin {head}:{LEDGER}" in problem.message
+    assert loop.store.resolve(LEDGER) is None
+    assert anchor(loop) == before
+    assert codes(apply(local.workspace(local.rule(), "bot"))) == ["ledger_anchor_mismatch"]
+
+    # The printed command restores it, from any clone that has the commit.
+    loop.program("alice", "git", "push", "-q", "origin", f"{head}:{LEDGER}", at=loop.clone("alice"))
+    assert apply(local.workspace(local.rule(), "bot")).ok
+
+
+def test_the_bot_does_not_import_over_it_either(loop: Loop) -> None:
+    """Also where it forgot what it saw: in a job, or after the pins went with the branch."""
+    loop.drop(LEDGER)
+    loop.drop("refs/gitops/seen/brain")
+    (loop.server / "gitops" / "seen" / "brain").unlink()
+    lines = loop.move(MAIN, loop.commit("alice", {"cluster/README.md": b"Later.\n"}, key="alice"))
+    assert any(
+        "import of brain refused: the ledger branch is missing, and an earlier ledger existed" in line for line in lines
+    ), lines
+    assert loop.store.resolve(LEDGER) is None
+
+
+def test_graphs_alone_refuse_an_import(loop: Loop) -> None:
+    """Graphs of the first release have no anchor; neither have those of a storage that somebody tidied."""
+    loop.drop(LEDGER)
+    anchor_path(loop).unlink()
+    local = fresh(loop)
+    outcome = import_cluster(local.workspace(local.rule(), "bot"))
+    assert codes(outcome) == ["ledger_adopt_required"]
+    assert "graphs without a ledger: legacy, notes" in outcome.diagnostics[-1].message
+
+
+def test_an_approval_that_names_the_lost_ledger_refuses_an_import(waiting: Loop) -> None:
+    assert waiting.sign_approval("bob", "graph.legacy").ok
+    waiting.drop(LEDGER)
+    anchor_path(waiting).unlink()
+    local = fresh(waiting)
+    assert codes(import_cluster(local.workspace(local.rule(), "bot"))) == ["ledger_diverged"]
+
+
+def test_a_rewound_ledger_is_refused_by_every_verb_that_writes(loop: Loop) -> None:
+    head = loop.tip(LEDGER)
+    (before,) = loop.store.commit(head).parents[:1]
+    loop.store.update_refs([RefUpdate(LEDGER, head, before)])
+    local = fresh(loop)
+    for verb in (apply, refresh):
+        outcome = verb(local.workspace(local.rule(), "bot"))
+        assert codes(outcome) == ["ledger_anchor_mismatch"]
+        assert loop.tip(LEDGER) == before
+    loop.store.update_refs([RefUpdate(LEDGER, before, head)])
+    assert apply(local.workspace(local.rule(), "bot")).ok
+
+
+def test_an_anchor_that_is_behind_is_normal(loop: Loop) -> None:
+    """A run died before it wrote it, or the entry came from a machine without the storage."""
+    old = anchor_path(loop).read_bytes()
+    local = fresh(loop)
+    assert refresh(local.workspace(local.rule(), "bot")).ok
+    newest = anchor(loop)
+    anchor_path(loop).write_bytes(old)
+    assert refresh(local.workspace(local.rule(), "bot")).ok
+    assert anchor(loop).number == newest.number + 1
+
+
+def test_an_anchor_of_another_ledger_is_refused(loop: Loop) -> None:
+    """Such as storage that another cluster uses: nothing of it is applied over."""
+    other = loop.commit("alice", {})
+    found = anchor(loop)
+    wrong = StorageAnchor("other", "elsewhere", other, other, 3, found.trust_digest)
+    anchor_path(loop).write_bytes(write_anchor(wrong))
+    local = fresh(loop)
+    outcome = apply(local.workspace(local.rule(), "bot"))
+    assert codes(outcome) == ["ledger_anchor_mismatch"]
+    assert f"begins with {other[:12]}" in outcome.diagnostics[-1].message
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n", json.dumps({"version": 2}).encode()])
+def test_an_anchor_that_cannot_be_read_is_refused(loop: Loop, content: bytes) -> None:
+    anchor_path(loop).write_bytes(content)
+    local = fresh(loop)
+    assert codes(apply(local.workspace(local.rule(), "bot"))) == ["ledger_anchor_invalid"]
+
+
+def test_reading_commands_need_no_anchor(loop: Loop) -> None:
+    anchor_path(loop).write_bytes(b"{}")
+    assert loop.gitops("alice", "plan").code == 0
+    assert loop.gitops("alice", "status").code == 0
+
+
+def test_a_document_of_another_copy_stops_nothing_and_is_named(loop: Loop) -> None:
+    """The same bot signs the ledger of a copy; somebody pushes a commit on top of an entry of that one."""
+    store, head = loop.store, loop.tip(LEDGER)
+    first = store.commits_between(None, head, first_parent=True)[-1]
+    entry = read_entry(store.read(first.tree, "entry.json") or b"")
+    copy = replace(entry, operation="of a copy")
+    tree = store.write_files(first.tree, {"entry.json": write_entry(copy)})
+    new = NewCommit(tree, (), first.author, commit_message(copy))
+    other = store.write_commit(new, signing_key=str(loop.key("bot")))
+    ref = f"{APPROVALS}01BX5ZZKBKACTAV9WEVGEMMVS0"
+    loop.store.update_refs([RefUpdate(ref, ZERO, loop.commit("mallory", {}, other))])
+
+    local = fresh(loop)
+    outcome = apply(local.workspace(local.rule(), "bot"))
+    assert outcome.ok
+    (warning,) = [d for d in outcome.diagnostics if d.code == "ledger_foreign_document"]
+    assert f"git push origin --delete {ref.removeprefix('refs/heads/')}" in warning.message
+    loop.program("bot", "git", "fetch", "-q", "origin", at=loop.clone("alice"))
+    audit = loop.gitops("alice", "audit")
+    assert (audit.code, "proves nothing" in audit.text) == (0, True)
+
+
+# -- repair ------------------------------------------------------------------------------------------------------------
+
+
+def bot_gitops(loop: Loop, local: LocalRepository, *arguments: str, check: bool = True) -> Done:
+    """This program in a clone of the bot."""
+    return loop.program("bot", *PROGRAM, *arguments, at=Path(local.git.work_tree or ""), check=check)
+
+
+def printed_command(text: str) -> list[str]:
+    """The command that repairs a ledger, as it is printed."""
+    (line,) = [line for line in text.splitlines() if "gitops ledger repair" in line]
+    return line.partition("gitops ")[2].split()
+
+
+def test_a_bad_commit_on_top_is_named_and_kept_and_the_ledger_goes_on(loop: Loop) -> None:
+    good = loop.tip(LEDGER)
+    bad = loop.commit("mallory", {"x": b"x\n"}, good, message="nothing to see\n")
+    worse = loop.commit("mallory", {"y": b"y\n"}, bad)
+    loop.store.update_refs([RefUpdate(LEDGER, good, worse)])
+    loop.clone("alice")
+
+    local = fresh(loop)
+    for verb in (apply, refresh):
+        outcome = verb(local.workspace(local.rule(), "bot"))
+        assert codes(outcome) == ["ledger_chain_broken"]
+        (problem,) = [d.message for d in outcome.diagnostics if d.severity == "error"]
+        number = anchor(loop).number
+        assert f"the newest good entry is {number}, {good[:12]}; {bad[:12]} above it is not good" in problem
+        assert "gitops ledger repair --cluster brain" in problem
+    assert loop.tip(LEDGER) == worse
+
+    shown = bot_gitops(loop, local, "ledger", "repair", check=False)
+    assert (shown.code, f"not good: {worse}" in shown.text, f"not good: {bad}" in shown.text) == (1, True, True)
+    done = bot_gitops(loop, local, *printed_command(shown.text))
+    assert f"follows {good}" in done.text
+    assert loop.store.resolve(f"refs/heads/gitops/quarantine/brain/{worse}") == worse
+    assert bot_gitops(loop, local, "ledger", "repair").text.endswith("every entry of the branch is good\n")
+
+    assert apply(local.workspace(local.rule(), "bot")).ok
+    assert refresh(fresh(loop, "another").workspace(local.rule(), "bot")).ok
+    loop.program("alice", "git", "fetch", "-q", "--force", "origin")
+    audit = loop.gitops("alice", "audit")
+    assert (audit.code, f"commits removed: {worse[:12]}, {bad[:12]}" in audit.text) == (0, True)
+    assert f"quarantined {worse}" in loop.gitops("alice", "log").text
+
+
+def test_a_rewound_branch_is_repaired_forward_from_what_the_anchor_knows(loop: Loop) -> None:
+    head = loop.tip(LEDGER)
+    local = fresh(loop)
+    (before,) = loop.store.commit(head).parents[:1]
+    loop.store.update_refs([RefUpdate(LEDGER, head, before)])
+    shown = bot_gitops(loop, local, "ledger", "repair", check=False)
+    assert f"--from {before} --to {head}" in shown.text
+    bot_gitops(loop, local, *printed_command(shown.text))
+    assert loop.store.commit(loop.tip(LEDGER)).parents == (head,)
+    assert apply(local.workspace(local.rule(), "bot")).ok
+
+
+def test_a_branch_that_is_gone_is_restored(loop: Loop) -> None:
+    head = loop.tip(LEDGER)
+    loop.clone("alice")
+    local = fresh(loop)
+    loop.drop(LEDGER)
+    shown = json.loads(bot_gitops(loop, local, "ledger", "repair", "--json", check=False).text)
+    assert (shown["head"], shown["good"]["commit"], shown["bad"]) == (None, head, [])
+    bot_gitops(loop, local, *shown["command"].removeprefix("gitops ").split(), "--json")
+    assert loop.store.commit(loop.tip(LEDGER)).parents == (head,)
+    loop.program("alice", "git", "fetch", "-q", "origin")
+    assert loop.gitops("alice", "audit").code == 0
+
+
+@pytest.mark.damaged_ledger(reason="a commit that is no entry is on top")
+def test_a_repair_is_refused_for_other_ids_other_keys_and_two_ledgers(loop: Loop) -> None:
+    good = loop.tip(LEDGER)
+    bad = loop.commit("mallory", {"x": b"x\n"}, good)
+    local = fresh(loop)
+    nothing = bot_gitops(loop, local, "ledger", "repair", "--from", good, "--to", good, check=False)
+    assert (nothing.code, "ledger_repair_refused" in nothing.text) == (1, True)
+    loop.store.update_refs([RefUpdate(LEDGER, good, bad)])
+    for ids in (("--from", good, "--to", good), ("--from", bad, "--to", bad)):
+        asked = bot_gitops(loop, local, "ledger", "repair", *ids, check=False)
+        assert (asked.code, "ledger_repair_refused" in asked.text) == (1, True)
+    half = bot_gitops(loop, local, "ledger", "repair", "--from", bad, check=False)
+    assert (half.code, "usage_error" in half.text) == (1, True)
+    other = loop.gitops("alice", "ledger", "repair", "--from", bad, "--to", good, check=False)
+    assert (other.code, "ledger_not_writable" in other.text) == (1, True)
+    assert loop.tip(LEDGER) == bad
+    assert not loop.local().ledger(loop.local().rule()).observe_lock().held
+
+
+# -- adoption ----------------------------------------------------------------------------------------------------------
+
+
+def lost(loop: Loop) -> LocalRepository:
+    """Every copy of the ledger is gone; a fresh clone of the bot."""
+    loop.drop(LEDGER)
+    loop.drop("refs/gitops/seen/brain")
+    (loop.server / "gitops" / "seen" / "brain").unlink()
+    return fresh(loop)
+
+
+def test_a_lost_ledger_is_adopted_only_with_the_approval_of_its_people(loop: Loop) -> None:
+    before = anchor(loop)
+    local = lost(loop)
+    done = bot_gitops(loop, local, "import", "--adopt")
+    assert done.code == 0
+    assert anchor(loop) == before
+    outcome = apply(local.workspace(local.rule(), "bot"))
+    assert codes(outcome) == ["ledger_adopt_required"]
+    assert codes(refresh(local.workspace(local.rule(), "bot"))) == ["ledger_adopt_required"]
+    assert len(loop.store.commits_between(None, loop.tip(LEDGER), first_parent=True)) == 1
+
+    given = loop.sign_approval("bob", "cluster.brain")
+    assert given.ok, given.diagnostics
+    outcome = apply(fresh(loop, "next").workspace(local.rule(), "bot"))
+    assert outcome.ok, outcome.diagnostics
+    after = anchor(loop)
+    assert after.genesis not in (before.genesis, after.head)
+    loop.program("alice", "git", "fetch", "-q", "origin")
+    audit = loop.gitops("alice", "audit")
+    assert (audit.code, "follows an earlier ledger" in audit.text) == (0, True)
+    assert "adopt cluster.brain" in loop.gitops("alice", "log").text
+
+
+def test_other_rules_do_not_adopt(loop: Loop) -> None:
+    """The rules that were pushed with the deletion do not decide: those of the anchor have to be back first."""
+    loose = CONFIG.replace("bob@people.example, carol@people.example", "mallory@people.example")
+    loop.move(MAIN, loop.commit("mallory", {"gitops.yaml": loose.encode()}))
+    local = lost(loop)
+    asked = bot_gitops(loop, local, "import", "--adopt", check=False)
+    assert (asked.code, "differ from those of that ledger" in asked.text) == (1, True)
+    assert loop.store.resolve(LEDGER) is None
+
+
+def test_documents_of_the_lost_ledger_do_not_contradict_the_one_that_was_adopted(waiting: Loop) -> None:
+    assert waiting.sign_approval("bob", "graph.legacy").ok
+    local = lost(waiting)
+    assert bot_gitops(waiting, local, "import", "--adopt").code == 0
+    for who in ("bob", "carol"):
+        assert waiting.sign_approval(who, "cluster.brain").ok
+    outcome = apply(fresh(waiting, "next").workspace(local.rule(), "bot"))
+    assert codes(outcome) == []
+    assert waiting.graph("legacy").exists()
+
+
+def test_a_folder_has_nothing_to_adopt(loop: Loop, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text("version: 1\n")
+    asked = loop.gitops("alice", "import", "--adopt", "--config", str(tmp_path), check=False)
+    assert (asked.code, "usage_error" in asked.text) == (1, True)
+
+
+def test_a_revocation_that_no_run_has_seen_says_so_and_takes_the_approval_along(waiting: Loop) -> None:
+    """A host without hooks and without rules for refs: until the bot runs, the revocation is only a branch."""
+    for hook in (waiting.server / "hooks").iterdir():
+        hook.unlink()
+    assert waiting.sign_approval("bob", "graph.legacy").ok
+    (ref,) = waiting.approvals()
+    identity, given = ref.removeprefix(APPROVALS), waiting.tip(ref)
+    words = ("revoke", identity, "--reason", "not yet", "--commit", given)
+    told = waiting.gitops("bob", *words, "--json", check=False)
+    form = json.loads(told.text)
+    assert (told.code, form["ok"], form["recorded"], form["deleted"]) == (3, True, False, [ref])
+    (problem,) = form["diagnostics"]
+    assert problem["code"] == "revocation_not_recorded"
+    assert waiting.approvals() == ()
+
+    # The remedy, before and after the bot has run; now the approval can be pushed again, and its revocation deleted.
+    again = shlex.split(problem["fix"].rpartition(": gitops ")[2])
+    assert waiting.gitops("bob", *again, check=False).code == 3
+    waiting.gitops("bot", "bot", "sweep", at=waiting.server, check=False)
+    assert "the ledger records it" in waiting.gitops("bob", *again).text
+    waiting.drop(next(iter(waiting.store.refs(REVOCATIONS.rstrip("/")))))
+    waiting.store.update_refs([RefUpdate(ref, ZERO, given)])
+    assert waiting.sign_approval("carol", "graph.legacy").ok
+    waiting.gitops("bot", "bot", "sweep", at=waiting.server, check=False)
+    assert waiting.graph("legacy").exists()
+    assert "the ledger records it" in waiting.gitops("bob", *again).text
+    waiting.program("bob", "git", "fetch", "-q", "origin")
+    assert waiting.gitops("bob", "audit").code == 0
+
+
+def test_where_the_host_deletes_no_branch_the_revocation_is_pushed_alone(waiting: Loop) -> None:
+    for hook in (waiting.server / "hooks").iterdir():
+        hook.unlink()
+    waiting.program("bot", "git", "config", "receive.denyDeletes", "true", at=waiting.server)
+    assert waiting.sign_approval("bob", "graph.legacy").ok
+    (ref,) = waiting.approvals()
+    told = waiting.gitops("bob", "revoke", ref.removeprefix(APPROVALS), "--commit", waiting.tip(ref), check=False)
+    assert (told.code, "the branch of the approval stays:" in told.text) == (3, True), told.text
+    assert waiting.approvals() == (ref,)
+    assert len(waiting.store.refs(REVOCATIONS.rstrip("/"))) == 1

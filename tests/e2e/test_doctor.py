@@ -16,6 +16,7 @@ from gitops.cli.main import main
 from gitops.git.hooks import install_hooks, remove_hooks
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.repository.wiring.system import own_command
+from tests.e2e.conftest import Built
 from tests.support.loop import CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, UNMAPPED, Done, Loop, email
 from tests.support.prefork import PROGRAM
 
@@ -31,16 +32,10 @@ GROWTH = "  data_growth: {percent: 10, rows: 0}\n"
 """As new repositories have it; without it, doctor has something to advise."""
 
 
-@pytest.fixture(scope="session")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Loop:
-    """Built once, never changed: the cluster is applied, with the rules of a new repository."""
-    return Loop.build(tmp_path_factory.mktemp("sound"), CONFIG + GROWTH)
-
-
 @pytest.fixture
-def loop(sound: Loop, tmp_path: Path) -> Loop:
-    """As `sound`."""
-    return sound.copied(tmp_path / "loop")
+def loop(built: Built, tmp_path: Path) -> Loop:
+    """The cluster is applied, with the rules of a new repository."""
+    return built(CONFIG + GROWTH).copied(tmp_path / "loop")
 
 
 @pytest.fixture

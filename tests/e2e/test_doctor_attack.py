@@ -1,15 +1,12 @@
-"""`gitops doctor --attack`: every defence holds on a sound setup; what is not proven is not called good.
-
-That each attack succeeds where its defence is missing, `test_attacks_bite.py` shows.
-"""
+"""`gitops doctor --attack`: every defence holds on a sound setup, and each attack succeeds where its defence is taken away."""
 
 from __future__ import annotations
 
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,8 @@ from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.hooks import remove_hooks
 from gitops.git.port import ZERO, RefUpdate
 from gitops.repository.wiring.local import LocalRepository
+from tests.support.cases import read_yaml
+from tests.support.defences import DEFENCES
 from tests.support.loop import CLUSTER, CONFIG, MAIN, Loop, email, with_two_people
 
 pytestmark = pytest.mark.e2e
@@ -181,3 +180,65 @@ def test_a_cluster_that_follows_another_branch_is_attacked_there(loop: Loop) -> 
         loop.store.update_refs([RefUpdate(ref, loop.store.resolve(ref) or ZERO, commit)])
     names = ("honest-approval", "target-rewritten", "target-deleted", "rules-twice", "own-rules", "wildcard-principal")
     assert _attacked(loop, *names).ok
+
+
+_DATA = read_yaml(Path(__file__).parents[1] / "data" / "attacks" / "defences.yaml")
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One case of the data file, which says what its parts mean."""
+
+    remove: list[str]
+    setup: str = "server"
+    fell: list[str] = field(default_factory=list)
+    held: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Its name in a report."""
+        return f"{self.setup}: {', '.join(self.remove) or 'nothing'}"
+
+
+CASES = [_Case(**each) for each in _DATA["cases"]]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_without_its_defence_an_attack_succeeds(loop: Loop, monkeypatch: pytest.MonkeyPatch, case: _Case) -> None:
+    report = _attack_without(loop, monkeypatch, case)
+    ended = {result.name: result.defence for result in report.results}
+    assert ended == {**dict.fromkeys(case.fell, Defence.FELL), **dict.fromkeys(case.held, Defence.HELD)}, report.results
+    assert report.ok is (not case.fell)
+
+
+def _attack_without(loop: Loop, monkeypatch: pytest.MonkeyPatch, case: _Case) -> AttackReport:
+    hosted = case.setup == "forge"
+    if case.setup == "two-people":
+        with_two_people(loop)
+    if case.setup in ("forge", "unguarded"):
+        remove_hooks(str(loop.server), "server")
+
+    def build(*given: Any, **named: Any) -> Any:
+        made = copy.build_states(*given, **named)
+        _take_away(monkeypatch, case)
+        return made
+
+    if hosted:
+        # A sound program builds the copy: some of its steps need what is taken away.
+        monkeypatch.setattr(run, "build_states", build)
+    else:
+        _take_away(monkeypatch, case)
+    local = LocalRepository(str(loop.server), environ=loop.environment("bot"))
+    names = [*case.fell, *case.held]
+    return attack(local, local.config().cluster(CLUSTER), names, hosted=hosted, limit_s=600.0)
+
+
+def _take_away(monkeypatch: pytest.MonkeyPatch, case: _Case) -> None:
+    for name in case.remove:
+        DEFENCES[name](monkeypatch)
+
+
+def test_every_attack_has_a_defence_without_which_it_succeeds() -> None:
+    bites = {name for case in CASES for name in case.fell}
+    assert sorted(bites | set(_DATA["otherwise"])) == sorted(each.name for each in ATTACKS)
+    assert bites.isdisjoint(_DATA["otherwise"])
+    assert {name for case in CASES for name in case.remove} == set(DEFENCES)

@@ -15,6 +15,7 @@ from gitops.cluster.model.ledger import EntryKind, LedgerEntry
 from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Permission, ReviewState
 from gitops.git.port import NewCommit
+from tests.e2e.conftest import Built
 from tests.support.bot_stage import Stage, said
 from tests.support.loop import CONFIG, LEDGER, MAIN, PEOPLE, UNMAPPED, Loop, email
 from tests.support.loop_data import applied_again, audited, given, load, refreshed, rows, schema
@@ -26,16 +27,10 @@ INDEXED = {"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: 
 EMPTIED = {"cluster/legacy.pg": b"node Other {\n    name: String @key\n}\n"}
 
 
-@pytest.fixture(scope="module")
-def with_gates(tmp_path_factory: pytest.TempPathFactory) -> Loop:
-    """Built once, never changed: the rules gate what loses data."""
-    return Loop.build(tmp_path_factory.mktemp("gates") / "loop", f"{CONFIG}  gates: [lossy]\n")
-
-
 @pytest.fixture
-def gated(with_gates: Loop, tmp_path: Path) -> Loop:
-    """A copy of it."""
-    return with_gates.copied(tmp_path / "gated")
+def gated(built: Built, tmp_path: Path) -> Loop:
+    """The rules gate what loses data."""
+    return built(f"{CONFIG}  gates: [lossy]\n").copied(tmp_path / "gated")
 
 
 def _merged(loop: Loop, files: dict[str, bytes]) -> None:

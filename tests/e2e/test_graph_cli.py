@@ -1,7 +1,8 @@
-"""`gitops graph` from the command line: data in, questions, changes, branches, and the way back."""
+"""`gitops graph` from the command line: data in, questions, changes, branches, feeds, stored queries, and the way back."""
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,11 @@ from typing import Any
 import pytest
 
 from gitops.cli.main import main
+from gitops.database.graph import LanceEngine
+from tests.support.clock import FixedClock
+from tests.support.ids import SequentialIds
+from tests.support.loop import FILES, MAIN, Loop
+from tests.support.query_graphs import NOW, put
 
 pytestmark = pytest.mark.e2e
 
@@ -367,3 +373,216 @@ def test_a_schema_can_be_tried_beside_the_graph(run: Run, tmp_path: Path) -> Non
     file.write_text(SCHEMA.replace("platforms: I32?", "platforms: I64?"))
     refused = run("preview", str(file))
     assert (refused.code, "OG-MF-106" in refused.out) == (1, True)
+
+
+RunDocs = Callable[..., tuple[int, str, str]]
+DOCS = b"node Doc { key: String @key  body: Blob?  note: String? }"
+BYTES = bytes(range(256))
+
+
+def doc(key: str, **data: Any) -> dict[str, Any]:
+    return {"type": "Doc", "data": {"key": key, **data}}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    made = str(tmp_path / "docs.omni")
+    LanceEngine(FixedClock(NOW), SequentialIds()).prepare_create(made, DOCS, actor=None).publish()
+    put(
+        made,
+        [doc("a", body="base64:" + base64.b64encode(BYTES).decode()), doc("b", note='say "hi", Bo'), doc("c", note="")],
+    )
+    return made
+
+
+@pytest.fixture
+def docs(root: str, capfdbinary: pytest.CaptureFixture[bytes]) -> RunDocs:
+    """Runs `gitops graph VERB docs ...`."""
+
+    def command(verb: str, *arguments: str) -> tuple[int, str, str]:
+        code = main(["graph", *verb.split(), "docs", *arguments, "--root", root])
+        out, err = capfdbinary.readouterr()
+        return code, out.decode("latin-1"), err.decode()
+
+    return command
+
+
+def test_a_feed_goes_on_from_its_baseline(docs: RunDocs, root: str, tmp_path: Path) -> None:
+    file = tmp_path / "all.ndjson"
+    base = json.loads(docs("changes baseline", "--output", str(file), "--json")[1])
+    assert (base["records"], len(file.read_text().splitlines())) == (3, 3)
+    put(root, [doc("b", note="new"), doc("d")], start=7_000)
+    page = json.loads(docs("changes poll", "--cursor", base["cursor"], "--limit", "1", "--json")[1])
+    assert ([each["id"] for each in page["changes"]], page["complete"]) == (["b"], False)
+    last = docs("changes poll", "--cursor", page["cursor"])[1].splitlines()
+    assert last[0].split()[1:4] == ["+", "node:Doc", "d"]
+    assert last[1] == "1 change(s)"
+    assert last[2].startswith("cursor ")
+    code, _, err = docs("changes poll", "--cursor", "x")
+    assert (code, "the cursor is damaged" in err) == (1, True)
+
+
+def test_a_blob_is_read_whole_or_in_part(docs: RunDocs, tmp_path: Path) -> None:
+    cell = ("Doc", "a", "body")
+    assert docs("blob get", *cell)[1].encode("latin-1") == BYTES
+    assert docs("blob get", *cell, "--range", "254-")[1].encode("latin-1") == b"\xfe\xff"
+    docs("blob get", *cell, "--range", "0-1", "--output", str(tmp_path / "part"))
+    assert (tmp_path / "part").read_bytes() == b"\x00\x01"
+    assert json.loads(docs("blob stat", *cell, "--json")[1])["size"] == 256
+    for arguments, text in (
+        (("Doc", "b", "body"), "has no blob"),
+        (("Doc", "a", "note"), "no Blob property 'note'"),
+        (("Dco", "a", "body"), "no type 'Dco'"),
+        ((*cell, "--range", "256-"), "none in this range"),
+        ((*cell, "--range", "x"), "use FIRST-LAST"),
+    ):
+        code, out, err = docs("blob get", *arguments)
+        assert (code, out, text in err) == (1, "", True), err
+
+
+def test_a_merged_branch_is_deleted_if_that_is_wanted(docs: RunDocs, root: str) -> None:
+    docs("branch create", "dev")
+    merged = json.loads(docs("branch merge", "dev", "--json")[1])
+    assert "branch_deleted" not in merged
+    said = docs("branch merge", "dev", "--delete-branch")
+    assert said[:2] == (0, "graph branch: main already contains dev\ngraph branch: deleted dev\n")
+    docs("branch create", "dev")
+    code, out, _ = docs("branch merge", "main", "--into", "dev", "--delete-branch", "--json")
+    kept = json.loads(out)
+    assert (code, kept["branch_deleted"]) == (0, False)
+    assert "branch main is the graph itself" in kept["branch_delete_error"]
+
+
+def test_rows_go_to_other_programs(docs: RunDocs) -> None:
+    text = "query q() { match { $d: Doc } return { $d.key as key, $d.note as note } order { $d.key asc } }"
+    assert docs("query", "--text", text, "--format", "csv")[1] == 'key,note\na,\nb,"say ""hi"", Bo"\nc,""\n'
+    assert docs("query", "--text", text, "--format", "kv")[1] == (
+        'key: a\nnote: -\n\nkey: b\nnote: say "hi", Bo\n\nkey: c\nnote: ""\n'
+    )
+
+
+PEOPLE = "node Person {\n  handle: String @key\n  born: I32?\n}\n"
+STORED = """\
+query find($h: String, $least: I32?) {
+  match {
+    $p: Person { handle: $h }
+  }
+  return { $p.handle, $p.born as year, $p }
+}
+
+query rename($h: String, $born: I32?) {
+  update Person set { born: $born } where handle = $h
+}
+"""
+LISTED = """\
+graph empty: 0 stored queries
+graph people: 2 stored queries
+  find($h: String, $least: I32?): read
+    returns p.handle: String, year: I32?, p: Node
+    reads node Person
+  rename($h: String, $born: I32?): mutation
+    reads node Person
+    writes node Person
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "cluster"
+    made.mkdir()
+    queries = "      find: {file: q.gq}\n      rename: {file: q.gq}\n"
+    graphs = f"  people:\n    schema: person.pg\n    queries:\n{queries}  empty:\n    schema: person.pg\n"
+    (made / "cluster.yaml").write_text(f"version: 1\ngraphs:\n{graphs}")
+    (made / "person.pg").write_text(PEOPLE)
+    (made / "q.gq").write_text(STORED)
+    return made
+
+
+def shown(folder: Path, *words: str, code: int = 0) -> None:
+    assert main([*words, "--config", str(folder)]) == code
+
+
+def test_a_folder_lists_what_it_declares(folder, capsys):
+    shown(folder, "graph", "queries")
+    assert capsys.readouterr().out == LISTED
+    shown(folder, "graph", "queries", "empty", "-q")
+    assert capsys.readouterr().out == "graph empty: 0 stored queries\n"
+
+
+def test_a_program_gets_a_document(folder, capsys):
+    shown(folder, "graph", "queries", "people", "--json")
+    form = json.loads(capsys.readouterr().out)
+    assert (form["ok"], form["applied"], form["diagnostics"]) == (True, False, [])
+    find, rename = form["queries"]
+    assert (find["graph"], find["name"], find["kind"]) == ("people", "find", "read")
+    assert find["parameters"] == [{"name": "h", "type": "String"}, {"name": "least", "type": "I32?"}]
+    assert [column["name"] for column in find["result"]] == ["handle", "year", "p"]
+    assert (rename["kind"], rename["writes"]) == ("mutation", [{"kind": "node", "type_name": "Person"}])
+
+
+def test_what_is_applied_is_listed_until_something_else_is_applied(folder, capsys):
+    shown(folder, "graph", "queries", "--applied", code=1)
+    assert "cluster_state_missing" in capsys.readouterr().out
+    shown(folder, "import", "-q")
+    shown(folder, "apply", "-q")
+    declared = (folder / "cluster.yaml").read_text()
+    (folder / "cluster.yaml").write_text(declared.replace("      rename: {file: q.gq}\n", ""))
+    shown(folder, "graph", "queries", "--applied")
+    assert capsys.readouterr().out == LISTED
+    shown(folder, "graph", "queries", "people")
+    assert "1 stored query\n" in capsys.readouterr().out
+
+
+def test_a_problem_is_reported_and_an_unknown_graph_is_refused(folder, capsys):
+    shown(folder, "graph", "queries", "peple", code=1)
+    assert "did you mean `people`?" in capsys.readouterr().err
+    (folder / "q.gq").write_text(STORED.replace("$p: Person", "$p: Persan"))
+    shown(folder, "graph", "queries", code=1)
+    assert "query_typecheck_error" in capsys.readouterr().out
+
+
+def test_an_unknown_query_names_the_command_that_lists_them(folder, capsys):
+    shown(folder, "import", "-q")
+    shown(folder, "apply", "-q")
+    shown(folder, "graph", "query", "people", "fnd", code=1)
+    printed = capsys.readouterr().err
+    assert "did you mean `find`?" in printed
+    assert "fix: list the queries with their parameters: gitops graph queries people;" in printed
+
+
+def test_a_clone_lists_its_branch_a_request_and_the_applied_revision(loop: Loop) -> None:
+    more = (
+        FILES["cluster/notes.gq"]
+        + b"query texts() {\n    match {\n        $n: Note\n    }\n    return { $n.text }\n}\n"
+    )
+    yaml = FILES["cluster/cluster.yaml"].replace(
+        b"        file: notes.gq\n", b"        file: notes.gq\n      texts:\n        file: notes.gq\n"
+    )
+    files = {"cluster/notes.gq": more, "cluster/cluster.yaml": yaml}
+    loop.move("refs/heads/texts", loop.commit("alice", files))
+    for options in ((), ("--applied",)):
+        text = loop.gitops("alice", "graph", "queries", "notes", *options).text
+        assert "titles(): read" in text
+        assert "texts()" not in text
+    assert (
+        "texts(): read\n    returns n.text: String?" in loop.gitops("alice", "graph", "queries", "--request", "1").text
+    )
+    both = loop.gitops("alice", "graph", "queries", "--request", "1", "--applied", check=False)
+    assert (both.code, "leave one out" in both.text) == (1, True)
+    assert loop.tip(MAIN)
+
+
+def test_a_graph_is_found_where_the_server_keeps_it(loop: Loop) -> None:
+    assert "Note" in loop.gitops("alice", "graph", "show", "notes", "--config", "cluster").text
+    # Rows that are gone are missing there, not in the clone.
+    shutil.rmtree(loop.graph("notes"))
+    missing = loop.gitops("alice", "graph", "show", "notes", "--config", "cluster", check=False)
+    assert missing.code == 1
+    assert f"{loop.graph('notes')} contains no graph" in missing.text
+
+
+def test_rows_on_another_machine_are_named_with_the_way_there(web: Loop) -> None:
+    refused = web.gitops("alice", "graph", "show", "notes", "--config", "cluster", check=False)
+    assert refused.code == 1
+    assert "the rows of cluster brain are on the machine of http://" in refused.text
+    assert "add --root ROOT/brain/graphs/notes.omni" in refused.text

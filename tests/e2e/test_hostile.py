@@ -1,9 +1,11 @@
-"""What a change request may try: each is refused with its code or stays without effect, and nothing of it is ever executed."""
+"""What a change request may try, in files, trees and names: refused with its code or without effect, and never executed."""
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,11 @@ from gitops.bot.receive_push import receive_push
 from gitops.cluster.ledger.documents import read_entry
 from gitops.cluster.model.change import Disposition
 from gitops.core.errors import GitopsError
+from gitops.git.hooks import install_hooks
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
+from gitops.repository.wiring.system import own_command
+from tests.support.git_fixture import bare, environment, run
+from tests.support.hostile import lay_hostile
 from tests.support.loop import (
     CLUSTER_YAML,
     CONFIG,
@@ -330,3 +336,116 @@ def test_hooks_and_configuration_in_the_tree_are_not_run(loop: Loop) -> None:
     loop.gitops("alice", "request", "merge", "1")
     assert loop.status(loop.tip(), "apply").startswith("success")
     assert os.access(loop.server / "hooks" / "pre-receive", os.X_OK)
+
+
+FILE, LINK, MODULE = b"100644", b"120000", b"160000"
+QUERY = b"query titles() {\n    match {\n        $n: Note\n    }\n    return { $n.title }\n}\n"
+IN_A_FOLDER = CLUSTER_YAML.replace("    queries:\n      titles:\n        file: notes.gq\n", "    queries: queries\n")
+TREES = {
+    "a symbolic link": (LINK, b"evil.gq", "source_symlink"),
+    "a submodule": (MODULE, b"evil", "source_submodule"),
+    "a look-alike of .git": (FILE, ".g\u200cit".encode(), "source_name_unsafe"),
+    "a short name of .git": (FILE, b"GIT~1", "source_name_unsafe"),
+    "a backslash": (FILE, b"..\\..\\evil.gq", "source_name_unsafe"),
+    "a colon": (FILE, b"c:evil.gq", "source_name_unsafe"),
+    "a clash where case does not count": (FILE, b"TITLES.gq", "source_name_unsafe"),
+    "a control character": (FILE, b"evil\x1b[2J.gq", "source_name_unsafe"),
+    "a line break": (FILE, b"a\n::error::b.gq", "source_name_unsafe"),
+    "more than 255 bytes": (FILE, b"x" * 256 + b".gq", "source_name_unsafe"),
+}
+
+
+def _in_queries(loop: Loop, mode: bytes, name: bytes, declared: str = IN_A_FOLDER) -> str:
+    """A commit by mallory whose query folder, if it is declared as one, holds a good query and one entry more."""
+    store = loop.store
+    root = store.write_files(
+        store.commit(loop.tip()).tree,
+        {"cluster/cluster.yaml": declared.encode(), "cluster/queries/titles.gq": QUERY},
+    )
+    target = loop.tip() if mode == MODULE else store._write("blob", b"/etc/passwd" if mode == LINK else QUERY)
+    queries, cluster = store.subtree(root, "cluster/queries") or "", store.subtree(root, "cluster") or ""
+    entries = {e.name.encode(): (FILE, e.id) for e in store.entries(queries)} | {name: (mode, target)}
+    raw = b"".join(m + b" " + n + b"\0" + bytes.fromhex(i) for n, (m, i) in sorted(entries.items()))
+    now = store._write("tree", raw)
+    for folder, inside in ((cluster, queries), (root, cluster)):
+        now = store._write("tree", store._read(folder, "tree").replace(bytes.fromhex(inside), bytes.fromhex(now)))
+    new = NewCommit(now, (loop.tip(),), Person("mallory", email("mallory"), 1), "A tree\n")
+    return store.write_commit(new, signing_key=None)
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_a_tree_that_means_something_else_elsewhere_is_refused(loop: Loop, kind: str) -> None:
+    mode, name, code = TREES[kind]
+    head = _in_queries(loop, mode, name)
+    lines = loop.move("refs/heads/topic", head)
+    assert loop.status(head, "plan").startswith("failure")
+    assert code in loop.comment(1)
+    assert not any(text.startswith("::") for line in (*lines, loop.comment(1)) for text in line.splitlines())
+    assert "root:" not in loop.comment(1)
+    refused = loop.push("mallory", f"{head}:main", check=False)
+    assert refused.code
+    assert loop.tip() != head
+
+
+@pytest.mark.parametrize("kind", ["a colon", "a clash where case does not count", "a control character"])
+def test_a_name_in_a_folder_that_nothing_declares_is_refused_as_well(loop: Loop, kind: str) -> None:
+    mode, name, code = TREES[kind]
+    head = _in_queries(loop, mode, name, CLUSTER_YAML)
+    loop.move("refs/heads/topic", head)
+    assert loop.status(head, "plan").startswith("failure")
+    assert code in loop.comment(1)
+    refused = loop.push("mallory", f"{head}:main", check=False)
+    assert refused.code
+    assert loop.tip() != head
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone whose branch consists of hostile files; they are staged."""
+    server, clone = bare(tmp_path / "server.git"), tmp_path / "clone"
+    run("git", "clone", "-q", str(server), str(clone), home=tmp_path)
+    lay_hostile(clone, tmp_path / "canary")
+    run("git", "add", "--all", home=tmp_path, cwd=clone)
+    return clone
+
+
+def _git(clone: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ("git", *arguments),
+        cwd=clone,
+        env=environment(clone.parent),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("arguments", [("commit", "-m", "Trust me"), ("push", "origin", "HEAD:refs/heads/main")])
+def test_hooks_of_a_clone_execute_nothing_of_it(clone: Path, arguments: tuple[str, ...]) -> None:
+    if arguments[0] == "push":
+        _git(clone, "commit", "-q", "-m", "Before the hooks")
+    install_hooks(str(clone / ".git"), "client", own_command())
+    _git(clone, *arguments)
+    canary = clone.parent / "canary"
+    assert not canary.exists(), canary.read_text()
+
+
+def test_these_files_would_be_executed_without_isolation(clone: Path) -> None:
+    """So that the test above proves something."""
+    install_hooks(str(clone / ".git"), "client", (sys.executable, "-m", "gitops"))
+    _git(clone, "commit", "-m", "Trust me")
+    assert "was executed" in (clone.parent / "canary").read_text()
+
+
+def test_the_program_is_started_isolated_and_sees_itself() -> None:
+    """The command of hooks, in a folder of hostile names, with the variables that a user may have."""
+    done = subprocess.run(
+        (*own_command(), "--version"),
+        env={**os.environ, "PYTHONPATH": "/nowhere", "PYTHONSTARTUP": "/nowhere"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("gitops ")

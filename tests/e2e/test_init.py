@@ -7,11 +7,13 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -20,10 +22,67 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gitops.cli.main import main
-from tests.support.init_machine import Machine
 from tests.support.loop import ROOT
+from tests.support.prefork import PROGRAM
 
-pytestmark = pytest.mark.e2e
+
+@dataclass(frozen=True)
+class Machine:
+    """Somebody's machine: a home with a key and a git configuration, `gitops` on the PATH, and a folder to work in."""
+
+    folder: Path
+    environ: Mapping[str, str]
+
+    @classmethod
+    def of(cls, folder: Path) -> Machine:
+        home, programs, work = folder / "home", folder / "bin", folder / "work"
+        for place in (home, programs, work):
+            place.mkdir()
+        program = programs / "gitops"
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
+        program.chmod(0o755)
+        environ = {
+            **{k: v for k, v in os.environ.items() if k.startswith("COVERAGE")},
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(home),
+            "PYTHONPATH": str(ROOT),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "LC_ALL": "C.UTF-8",
+        }
+        machine = cls(work, environ)
+        machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / "key"))
+        (home / ".gitconfig").write_text(
+            f"[user]\n\tname = ada\n\temail = ada@brain.example\n\tsigningKey = {home / 'key'}\n"
+        )
+        return machine
+
+    def run(self, *command: str, at: str = ".", check: bool = True) -> tuple[int, str]:
+        done = subprocess.run(
+            command,
+            cwd=self.folder / at,
+            env=dict(self.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0 or not check, f"{command}: {done.returncode}\n{done.stdout}"
+        return done.returncode, done.stdout
+
+    def init(self, *arguments: str, at: str = "company", check: bool = True) -> tuple[int, str]:
+        """Without a terminal."""
+        key = self.folder / "bot-key"
+        return self.run(
+            "gitops", "init", "--cluster", "brain", "--new-bot-key", str(key), *arguments, at=at, check=check
+        )
+
+    def files(self, at: str = "company") -> dict[str, bytes]:
+        """What is in the work tree."""
+        root = self.folder / at
+        paths = (p for p in root.rglob("*") if p.is_file() and ".git" not in p.relative_to(root).parts)
+        return {str(p.relative_to(root)): p.read_bytes() for p in paths}
+
 
 _STARTED = "Getting started"
 
@@ -69,6 +128,7 @@ def _on_terminal(machine: Machine, script: str, answers: Mapping[str, str]) -> s
     return shown.replace("\r\n", "\n")
 
 
+@pytest.mark.e2e
 @pytest.mark.journey
 def test_from_an_empty_folder_to_a_first_approved_delete(tmp_path: Path) -> None:
     """Only what the page says is done."""
@@ -89,6 +149,7 @@ def test_from_an_empty_folder_to_a_first_approved_delete(tmp_path: Path) -> None
     assert not list(machine.folder.rglob("drafts.omni/**/*.lance"))
 
 
+@pytest.mark.e2e
 def test_the_steps_that_it_prints_lead_there(machine: Machine) -> None:
     _, text = machine.init("--json", "--path", "folder of".replace(" ", "-"))
     form = json.loads(text)
@@ -100,6 +161,7 @@ def test_the_steps_that_it_prints_lead_there(machine: Machine) -> None:
     assert "audit good" in told
 
 
+@pytest.mark.e2e
 def test_running_it_again_changes_nothing(machine: Machine) -> None:
     machine.init("--yes")
     before, key = machine.files(), (machine.folder / "bot-key").read_bytes()
@@ -118,6 +180,7 @@ def _signing(machine: Machine) -> dict[str, str]:
     return {name: value for name, value in pairs if name.startswith(("gpg.", "commit.", "push.", "user."))}
 
 
+@pytest.mark.e2e
 def test_commits_are_signed_from_the_start(machine: Machine) -> None:
     _, text = machine.init("--yes")
     assert "your commits are signed" in text
@@ -128,6 +191,7 @@ def test_commits_are_signed_from_the_start(machine: Machine) -> None:
     assert 'Good "git" signature for ada@brain.example' in machine.run(*checked, at="company")[1]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("before", "words", "after"),
     [
@@ -149,12 +213,14 @@ def test_what_people_have_set_about_signing_stays(
     assert _signing(machine) == after
 
 
+@pytest.mark.e2e
 def test_accounts_of_the_forge_are_listed_from_the_start(machine: Machine) -> None:
     _, text = machine.init("--yes", "--forge", "github", "--account", "github:583231")
     assert b'accounts: {"github:583231": ada@brain.example}' in machine.files()["gitops.yaml"]
     assert "Add the accounts of" not in text
 
 
+@pytest.mark.e2e
 def test_accounts_that_are_missing_are_a_step_and_wrong_ones_are_refused(machine: Machine) -> None:
     for wrong in ("octocat", "github:0", "ben@brain.example=github:7", 'github:7"}\nx: {"a'):
         code, text = machine.init("--yes", "--forge", "github", "--account", wrong, check=False)
@@ -164,6 +230,7 @@ def test_accounts_that_are_missing_are_a_step_and_wrong_ones_are_refused(machine
     assert "Add the accounts of ada@brain.example to `approvals.accounts`" in text
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("flags", [("--yes",), ("--diff",), ("--json",)])
 def test_a_file_that_differs_stays_and_fails_the_command(machine: Machine, flags: tuple[str, ...]) -> None:
     machine.init("--yes")
@@ -178,6 +245,7 @@ def test_a_file_that_differs_stays_and_fails_the_command(machine: Machine, flags
         assert "-  parallel: 2" in text
 
 
+@pytest.mark.e2e
 def test_a_difference_elsewhere_does_not_hold_up_the_rest(machine: Machine) -> None:
     machine.init("--yes")
     signers = machine.folder / "company/.gitops/allowed_signers"
@@ -188,6 +256,7 @@ def test_a_difference_elsewhere_does_not_hold_up_the_rest(machine: Machine) -> N
     assert signers.read_bytes().endswith(b"# the team\n")
 
 
+@pytest.mark.e2e
 def test_diff_writes_nothing(machine: Machine) -> None:
     machine.init("--yes")
     before = machine.files()
@@ -198,6 +267,7 @@ def test_diff_writes_nothing(machine: Machine) -> None:
     assert machine.files() == before
 
 
+@pytest.mark.e2e
 def test_an_upgrade_renews_what_jobs_install_and_nothing_else(machine: Machine) -> None:
     machine.init("--yes", "--forge", "github")
     before = machine.files()
@@ -229,6 +299,7 @@ def test_an_upgrade_renews_what_jobs_install_and_nothing_else(machine: Machine) 
     assert "\npsycopg==" in (install / "requirements.txt").read_text()
 
 
+@pytest.mark.e2e
 def test_the_new_key_is_for_its_owner_alone(machine: Machine) -> None:
     machine.init("--yes")
     assert (machine.folder / "bot-key").stat().st_mode & 0o777 == 0o600
@@ -238,6 +309,7 @@ def test_the_new_key_is_for_its_owner_alone(machine: Machine) -> None:
     assert not any(b"PRIVATE KEY" in content for content in machine.files().values())
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("place", ["company/key", "company/.git/key", "company/../company/key", "link/key"])
 def test_a_private_key_in_a_repository_is_refused(machine: Machine, place: str) -> None:
     (machine.folder / "link").symlink_to(machine.folder / "company")
@@ -250,6 +322,7 @@ def test_a_private_key_in_a_repository_is_refused(machine: Machine, place: str) 
     assert not list((machine.folder / "company").rglob("key*"))
 
 
+@pytest.mark.e2e
 def test_half_a_pair_is_not_made_whole(machine: Machine) -> None:
     (machine.folder / "bot-key.pub").write_text("ssh-ed25519 AAAA\n")
     code, text = machine.init("--yes", check=False)
@@ -258,6 +331,7 @@ def test_half_a_pair_is_not_made_whole(machine: Machine) -> None:
     assert not (machine.folder / "bot-key").exists()
 
 
+@pytest.mark.e2e
 def test_private_halves_are_never_opened(machine: Machine) -> None:
     home = Path(machine.environ["HOME"])
     (home / "key").unlink()
@@ -266,6 +340,7 @@ def test_private_halves_are_never_opened(machine: Machine) -> None:
     assert code == 0
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -284,6 +359,7 @@ def test_what_is_no_public_key_is_refused(machine: Machine, text: bytes, why: st
     assert machine.files() == {}
 
 
+@pytest.mark.e2e
 def test_a_certificate_authority_or_a_key_of_another_kind_is_refused(machine: Machine) -> None:
     (machine.folder / "odd.pub").write_text("ssh-dss AAAAB3NzaC1kc3M=\n")
     code, told = machine.init("--yes", "--approver", f"bo@x.example={machine.folder / 'odd.pub'}", check=False)
@@ -292,6 +368,7 @@ def test_a_certificate_authority_or_a_key_of_another_kind_is_refused(machine: Ma
     assert machine.files() == {}
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("link", [".gitops", "cluster", "gitops.yaml"])
 def test_links_are_not_followed(machine: Machine, link: str) -> None:
     elsewhere = machine.folder / "elsewhere"
@@ -303,6 +380,7 @@ def test_links_are_not_followed(machine: Machine, link: str) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("at", "arguments", "said"),
     [
@@ -324,6 +402,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     assert machine.files() == {}
 
 
+@pytest.mark.e2e
 def test_without_a_key_of_the_bot_nothing_is_made(machine: Machine) -> None:
     code, told = machine.run("gitops", "init", "--yes", at="company", check=False)
     assert code == 1
@@ -334,12 +413,14 @@ def test_without_a_key_of_the_bot_nothing_is_made(machine: Machine) -> None:
     assert machine.files() == {}
 
 
+@pytest.mark.e2e
 def test_the_server_is_configured_with_the_whole_path_of_the_key_of_the_bot(machine: Machine) -> None:
     machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "own-key")
     _, told = machine.run("gitops", "init", "--yes", "--bot-key", "../own-key.pub", at="company")
     assert f"config user.signingKey {machine.folder / 'own-key'}\n" in told
 
 
+@pytest.mark.e2e
 def test_without_an_address_the_forge_must_be_said(machine: Machine) -> None:
     machine.run("git", "remote", "remove", "origin", at="company")
     code, told = machine.init("--yes", check=False)
@@ -347,6 +428,7 @@ def test_without_an_address_the_forge_must_be_said(machine: Machine) -> None:
     assert "set --forge to" in told
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("url", "file", "repository"),
     [
@@ -362,6 +444,7 @@ def test_the_address_says_the_forge(machine: Machine, url: str, file: str, repos
     assert f"repository: {repository}\n".encode() in machine.files()["gitops.yaml"]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("host", "server"), [("github.com", False), ("brain.ghe.com", False), ("work", False), ("git.brain.example", True)]
 )
@@ -372,6 +455,7 @@ def test_workflows_for_a_github_server_use_only_what_its_manual_has(machine: Mac
     assert [b"queue:" in workflow, b"deployment:" in workflow] == [not server] * 2
 
 
+@pytest.mark.e2e
 def test_what_is_there_is_declared_and_not_changed(machine: Machine) -> None:
     """Schemas, queries and policies without a cluster.yaml: no sample is added, and the result is a valid cluster."""
     company = machine.folder / "company"
@@ -400,6 +484,7 @@ def test_what_is_there_is_declared_and_not_changed(machine: Machine) -> None:
     assert machine.files() == after
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("place", [".", "graphs"])
 def test_a_cluster_that_is_there_is_used_where_it_is(machine: Machine, place: str) -> None:
     company = machine.folder / "company"
@@ -413,6 +498,7 @@ def test_a_cluster_that_is_there_is_used_where_it_is(machine: Machine, place: st
     assert not any("notes" in path for path in after)
 
 
+@pytest.mark.e2e
 def test_on_a_terminal_it_asks(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -1,19 +1,23 @@
-"""What an entry applied is taken back: the plan back, the change request, and what both say of the data."""
+"""Ways back and on: reverts of entries, the schema before, and what staging has applied as a request for production."""
 
 from __future__ import annotations
 
 import io
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from gitops.cli.main import main
 from gitops.database.graph import read
 from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.staged import WriteContext
+from gitops.git.port import RefUpdate
 from gitops.repository.wiring.system import RandomIds, SystemClock
-from tests.e2e.test_scopes import findings
-from tests.support.loop import DELETE_LEGACY, FILES, MAIN, Loop
+from tests.e2e.test_scopes import RULE, findings
+from tests.support.cluster import WIDER, Cluster, lance_engine
+from tests.support.loop import CLUSTER_YAML, CONFIG, DELETE_LEGACY, FILES, MAIN, WITHOUT_LEGACY, Loop
 from tests.support.loop_data import given, load, rows
 
 pytestmark = pytest.mark.e2e
@@ -266,3 +270,236 @@ def contents(loop: Loop, *types: str) -> list[list[dict[str, object]]]:
     """The properties of the rows of types, without what the engine adds."""
     found = [read.read_rows(str(loop.graph("notes")), name, 9) for name in types]
     return [[{k: v for k, v in row.items() if k not in ("id", "src", "dst")} for row in each] for each in found]
+
+
+OLD = "node A {\n    k: String @key\n    n: I32?\n}\n"
+NEW = 'node A {\n    k: String @key\n    m: I32? @rename_from("n")\n}\n'
+STUCK = "node A {\n    k: String @key\n    n: I32? @index\n}\n"
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("old.pg", OLD), ("new.pg", NEW), ("stuck.pg", STUCK)):
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_two_files(files, capsys):
+    assert main(["down", "--from", "old.pg", "--to", "new.pg"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("schema down: old.pg -> new.pg, all of it can be taken back\n")
+    assert "    rename property `A.m` to `A.n`\n" in told
+    assert main(["down", "--json", "--from", "old.pg", "--to", "new.pg"]) == 0
+    form = json.loads(capsys.readouterr().out)
+    assert (form["ok"], form["reversibility"], len(form["back"]["steps"])) == (True, "reversible", 1)
+
+
+def test_the_text_is_printed_alone_or_made_as_a_new_file(files, capsys):
+    assert main(["down", "--from", "old.pg", "--to", "new.pg", "--write", "-"]) == 0
+    text = capsys.readouterr().out
+    assert text == OLD.replace("n: I32?", 'n: I32? @rename_from("m")')
+    assert main(["down", "--from", "old.pg", "--to", "new.pg", "--write", "back.pg"]) == 0
+    assert "  written to back.pg\n" in capsys.readouterr().out
+    assert (files / "back.pg").read_text() == text
+    # What is there already stays, also when it is a link.
+    (files / "link.pg").symlink_to("nowhere.pg")
+    for name in ("old.pg", "link.pg"):
+        assert main(["down", "--from", "old.pg", "--to", "new.pg", "--write", name]) == 1
+        assert "storage_failed" in capsys.readouterr().err
+    assert (files / "old.pg").read_text() == OLD
+    assert not (files / "nowhere.pg").exists()
+
+
+def test_a_way_back_that_is_not_whole_is_an_error_and_writes_nothing(files, capsys):
+    for target in ("-", "back.pg"):
+        assert main(["down", "--from", "old.pg", "--to", "stuck.pg", "--write", target]) == 1
+        assert "ERROR way_back_unsupported stuck.pg: node:A: " in capsys.readouterr().out
+    assert not (files / "back.pg").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--from", "old.pg"],
+        ["g", "--from", "old.pg", "--to", "new.pg"],
+        ["--from", "old.pg", "--to", "new.pg", "--json", "--write", "-"],
+    ],
+)
+def test_wrong_use(files, capsys, arguments):
+    assert main(["down", *arguments]) == 2
+    assert "usage_error" in "".join(capsys.readouterr())
+
+
+def test_a_cluster_folder(tmp_path, capsys):
+    cluster = Cluster(tmp_path, engine=lance_engine())
+    cluster.converge()
+    cluster.write("knowledge.pg", WIDER)
+    assert main(["down", "knowledge", "--config", str(tmp_path)]) == 0
+    assert (
+        "    drop property `Person.city`, its data stays in earlier versions of the graph\n" in capsys.readouterr().out
+    )
+    assert main(["down", "other", "--config", str(tmp_path)]) == 2
+
+
+def test_a_clone_reads_the_applied_schema_out_of_git(loop: Loop):
+    schema = loop.clone("alice") / "cluster" / "notes.pg"
+    schema.write_text(schema.read_text().replace("text: String?", 'body: String? @rename_from("text")'))
+    told = loop.gitops("alice", "down", "notes", "--config", "cluster").text
+    assert "rename property `Note.body` to `Note.text`" in told
+    query = loop.clone("alice") / "cluster" / "notes.gq"
+    assert "title" in query.read_text()
+
+
+def test_a_folder_goes_back_to_a_commit_of_its_repository(tmp_path, capsys):
+    def git(*words):
+        return subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@x", *words],
+            cwd=tmp_path,
+            check=True,
+            stdout=subprocess.PIPE,
+        ).stdout.decode()
+
+    folder = tmp_path / "library"
+    folder.mkdir()
+    cluster = Cluster(folder, engine=lance_engine())
+    git("init", "-q")
+    git("add", "library/knowledge.pg", "library/people.gq", "library/base.policy.yaml", "library/cluster.yaml")
+    git("commit", "-q", "--no-gpg-sign", "-m", "First")
+    cluster.converge()
+    cluster.write("knowledge.pg", WIDER)
+    cluster.converge()
+    commit = git("rev-parse", "HEAD").strip()
+    assert main(["down", "--to", commit, "--config", str(folder)]) == 0
+    told = capsys.readouterr().out
+    assert "drop property `Person.city`" in told
+    assert "  going back: 1 complete\n" in told
+    assert main(["down", "--to", "3", "--config", str(folder)]) == 2
+    assert "a ledger in a folder keeps no entries" in capsys.readouterr().err
+
+
+STAGING = "- {name: staging, path: staging, branch: main, environment: staging}"
+RULES = CONFIG.replace(RULE, f"{RULE}\n  {STAGING}")
+DRAFTS = """\
+  drafts:
+    schema: ./drafts.pg
+    queries: queries/
+"""
+TRIED = (
+    b"# Tried here first.\nversion: 1\nstorage: lake\nmetadata:\n  name: try\n" + WITHOUT_LEGACY[11:] + DRAFTS.encode()
+)
+FOLDER = {
+    "staging/cluster.yaml": TRIED,
+    "staging/notes.pg": FILES["cluster/notes.pg"],
+    "staging/notes.gq": FILES["cluster/notes.gq"].replace(b"$n.title", b"$n.text"),
+    "staging/drafts.pg": b"node Draft {\n    title: String @key\n}\n",
+    "staging/queries/all.gq": b"query all() {\n    match {\n        $d: Draft\n    }\n    return { $d.title }\n}\n",
+    "staging/HOW.md": b"Words of staging.\n",
+}
+PRODUCTION = b"version: 1\n" + WITHOUT_LEGACY[11:] + DRAFTS.encode()
+
+
+def _with_staging(loop: Loop, **more: bytes | None) -> None:
+    """Merge and apply a second cluster."""
+    loop.move(MAIN, loop.commit("carol", {"gitops.yaml": RULES.encode(), **FOLDER, **more}))
+
+
+def _production(loop: Loop, ref: str) -> dict[str, bytes]:
+    tree = loop.store.subtree(loop.store.commit(loop.tip(ref)).tree, "cluster") or ""
+    return {path: loop.store.read(tree, path) or b"" for path in loop.store.changed_paths(None, tree)}
+
+
+def test_what_staging_has_applied_comes_to_production(loop: Loop) -> None:
+    # A query that production would declare, too, once it takes its queries from this folder.
+    _with_staging(loop, **{"cluster/queries/odd.gq": b"query odd() {\n"})
+    tried = loop.gitops("alice", "promote", "staging", "brain", "--dry-run").text
+    assert "cluster/cluster.yaml" in tried
+    assert "6 files changed" in tried
+    assert "not declared, so they stay: README.md\n" in tried
+    assert "request" not in tried
+    assert loop.program("alice", "git", "branch", "--list", "promote*").text == ""
+
+    said = loop.gitops("alice", "promote", "staging", "brain").text
+    assert "to add, 1 to change, 2 to delete" in said
+    assert "graph.legacy" in said
+    assert "request 1: open for promote-staging-to-brain" in said
+    assert "failure  gitops/plan/brain" in said
+    assert "WARN" not in said
+    assert _production(loop, "refs/heads/promote-staging-to-brain") == {
+        "README.md": FILES["cluster/README.md"],
+        "cluster.yaml": PRODUCTION,
+        **{path.removeprefix("staging/"): FOLDER[path] for path in FOLDER if path.endswith((".pg", ".gq"))},
+    }
+    assert loop.program("alice", "git", "status", "--porcelain").text == ""
+
+    assert loop.gitops("carol", "request", "merge", "1", "--force", check=False).code == 3
+    assert loop.graph("legacy").exists()
+    assert "approval_self" in loop.confirmed("alice", "approve", "graph.legacy", "--cluster", "brain").text
+    assert loop.confirmed("bob", "approve", "graph.legacy", "--cluster", "brain").code == 0
+    assert not loop.graph("legacy").exists()
+    assert loop.graph("drafts").exists()
+    assert findings(loop) == [] == findings(loop, "staging")
+    again = loop.gitops("alice", "promote", "staging", "brain").text
+    assert again.startswith("promote staging to brain: nothing differs from what staging has applied of commit ")
+    # The branch of what is merged is used again.
+    loop.move(MAIN, loop.commit("carol", {"staging/notes.gq": FILES["cluster/notes.gq"]}))
+    assert "request 2: open for promote-staging-to-brain" in loop.gitops("alice", "promote", "staging", "brain").text
+
+
+def test_on_a_forge_the_branch_is_made_and_its_push_is_said(loop: Loop) -> None:
+    _with_staging(loop)
+    hosted = RULES + "forge:\n  kind: github\n"
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), loop.commit("carol", {"gitops.yaml": hosted.encode()}))])
+    said = loop.gitops("alice", "promote", "staging", "brain").text
+    assert "graph.legacy" in said
+    assert "push it, and open its change request: git push origin promote-staging-to-brain\n" in said
+    assert "promote-staging-to-brain" in loop.program("alice", "git", "branch", "--list", "promote*").text
+    assert loop.store.resolve("refs/heads/promote-staging-to-brain") is None
+
+
+def test_what_waits_in_staging_is_said_and_what_is_not_applied_is_left_out(loop: Loop) -> None:
+    old = b"version: 1\n" + CLUSTER_YAML[11:].encode()
+    _with_staging(loop, **{"staging/cluster.yaml": old, "staging/legacy.pg": FILES["cluster/legacy.pg"]})
+    loop.move(
+        MAIN, loop.commit("alice", {"staging/cluster.yaml": old.replace(b"  legacy:\n    schema: legacy.pg\n", b"")})
+    )
+    # No hook sees this one: it is merged, and not applied.
+    later = loop.commit(
+        "carol", {"staging/notes.pg": b"node Note {\n    title: String @key\n    text: String?\n    by: String?\n}\n"}
+    )
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), later)])
+    form = json.loads(loop.gitops("alice", "promote", "staging", "brain", "--dry-run", "--json").text)
+    assert form["files"] == ["cluster/cluster.yaml", "cluster/legacy.pg", "cluster/notes.gq"]
+    (warning,) = form["diagnostics"]
+    assert warning["code"] == "promotion_incomplete"
+    assert "waits: graph.legacy" in warning["message"]
+    quiet = loop.gitops("alice", "promote", "staging", "brain", "--dry-run", "-q").text
+    assert quiet.startswith("WARN  promotion_incomplete")
+
+
+def test_a_branch_with_work_of_its_own_is_kept(loop: Loop) -> None:
+    _with_staging(loop)
+    loop.program("alice", "git", "switch", "-q", "-c", "promote-staging-to-brain")
+    loop.program("alice", "git", "commit", "-q", "--allow-empty", "-m", "Mine")
+    refused = loop.gitops("alice", "promote", "staging", "brain", check=False)
+    assert "git_ref_conflict" in refused.text
+    assert "--branch NAME" in refused.text
+    for name in ("main", "gitops/ledger/brain"):
+        assert "usage_error" in loop.gitops("alice", "promote", "staging", "brain", "--branch", name, check=False).text
+    assert "request 1: open for tried" in loop.gitops("alice", "promote", "staging", "brain", "--branch", "tried").text
+
+
+def test_what_cannot_be_promoted_is_refused(loop: Loop) -> None:
+    _with_staging(loop)
+    three = RULES.replace(STAGING, f"{STAGING}\n  - {{name: fresh, path: staging}}").encode()
+    odd = loop.commit("carol", {"gitops.yaml": three, "cluster/cluster.yaml": b"{version: 1, graphs: {}}\n"})
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), odd)])
+    for words, code, remedy in (
+        (("stagin", "brain"), "cluster_not_found", "did you mean `staging`?"),
+        (("brain", "brain"), "usage_error", "name two clusters"),
+        (("fresh", "brain"), "ledger_missing", "gitops import --cluster fresh"),
+        (("staging", "brain"), "promotion_refused", "begin a line with each top-level key"),
+    ):
+        refused = loop.gitops("alice", "promote", *words, check=False)
+        assert (refused.code != 0, code in refused.text, remedy in refused.text) == (True, True, True), refused.text

@@ -28,6 +28,7 @@ from gitops.git.port import RefUpdate
 from gitops.render.comment import verification_steps
 from gitops.render.comment_inputs import ApprovalState
 from gitops.repository.kept_plans import plan_ref
+from tests.e2e.conftest import Built
 from tests.support.bot_stage import Stage
 from tests.support.loop import (
     APPROVALS,
@@ -49,9 +50,9 @@ SLIM = b"node Note {\n    title: String @key\n}\n"
 
 
 @pytest.fixture(scope="session")
-def with_rows(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+def with_rows(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Loop:
     """Built once, never changed: request 1 of alice drops a property, and only the graph knows that it holds 2 rows."""
-    loop = Loop.build(tmp_path_factory.mktemp("rows"), f"{CONFIG}  gates: [lossy]\n")
+    loop = built(f"{CONFIG}  gates: [lossy]\n").copied(tmp_path_factory.mktemp("rows") / "loop")
     load(loop, 2, "notes", "Note", "title")
     loop.move("refs/heads/slim", loop.commit("alice", {"cluster/notes.pg": SLIM}))
     return loop

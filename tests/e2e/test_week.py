@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.week.story import DATA, EXAMPLES, Step, Week, steps
-from tests.support.week.teams import TEAMS
+from tests.support.week.team import TEAMS
 
 pytestmark = pytest.mark.e2e
 

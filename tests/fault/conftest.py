@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.fault import atomic_matrix, engine_table, tick_campaign
-from tests.fault.atomic_recovery import Ending
-from tests.fault.matrix import TABLE
-from tests.fault.matrix_recovery import Recovery
+from tests.fault import atomic_matrix, engine_campaign, tick_campaign
+from tests.fault.atomic_matrix import Ending
+from tests.fault.matrix import TABLE, Recovery
 from tests.support import prefork
 
 
@@ -28,10 +27,10 @@ _ROW = "{:<8} {:<13} {:>7} {:>7}" + " {:>15}" * len(Recovery)
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The tables and their totals, of the cases that passed."""
-    deaths = _values(terminalreporter, engine_table.TABLE)
+    deaths = _values(terminalreporter, engine_campaign.TABLE)
     if deaths:
         terminalreporter.section("crash campaign of the engine")
-        engine_table.print_table(deaths, terminalreporter.write_line)
+        engine_campaign.print_table(deaths, terminalreporter.write_line)
     found = _values(terminalreporter, TABLE)
     if found:
         _print_matrix(terminalreporter, found)

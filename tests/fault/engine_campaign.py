@@ -16,24 +16,130 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 
-from gitops.database.graph.history.gc import read_manifests
+import lance
+
+from gitops.database.graph import layout
+from gitops.database.graph.history.gc import all_lines, collect_references, read_manifests
 from gitops.database.graph.history.verify import verify_graph
+from gitops.database.graph.lines import read_branches
 from gitops.database.graph.read import export_records
+from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.snapshot import Snapshot, open_snapshot
-from gitops.database.graph.staged import WriteContext, hold_lease
+from gitops.database.graph.staged import WriteContext, hold_lease, read_leases
+from gitops.database.graph.tables import dataset_versions, open_latest
+from gitops.database.storage.port import TEMP_PREFIX
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_child import Child, Told
-from tests.fault.engine_debris import debris, grow_old
 from tests.fault.engine_world import SCHEMAS, SIDE, Deed, Model, begin, collect, found, perform
 from tests.support.pages import ROOT
+
+TABLE = "engine-campaign"
+"""The property by which a test tells the table of one death: where, what, how, whether it is there, what was left."""
+
+_ROW = "{:<6} {:<15} {:>6} {:>9} {:>10} {:>10} {:>6} {:>12} {:>10}"
+_COLUMNS = ("store", "operation", "kills", "at points", "at random", "published", "void", "left debris", "recovered")
+
+
+def print_table(rows: Iterable[Sequence[object]], say: Callable[[str], object]) -> None:
+    """One line for each operation, and a total; every row is a death after which everything was found right."""
+    rows = [tuple(row) for row in rows]
+    say(_ROW.format(*_COLUMNS))
+    for store, op in dict.fromkeys((row[0], row[1]) for row in rows):
+        say(_line(store, op, [row for row in rows if row[:2] == (store, op)]))
+    say(_line("all", "", rows))
+
+
+def _line(store: object, op: object, rows: Sequence[Sequence[object]]) -> str:
+    points = sum(row[2] == "point" for row in rows)
+    published, left = sum(row[3] is True for row in rows), sum(row[4] is True for row in rows)
+    kills = len(rows)
+    return _ROW.format(store, op, kills, points, kills - points, published, kills - published, left, kills)
+
+
+UNVERIFIED_S = 8 * 24 * 3600
+"""Files that belong to no version of a table are a week old before the driver takes them for nobody's work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Debris:
+    """How many there are: versions of tables that no version of the graph names, data files in no version of their table, folders
+    of tables that nothing names, lines without a branch, leases, and unfinished small files.
+    """
+
+    versions: int
+    files: int
+    folders: int
+    lines: int
+    leases: int
+    unfinished: int
+
+    def more_than(self, *, leases: int = 0) -> bool:
+        """Whether there is anything but so many leases."""
+        return replace(self, leases=self.leases - leases) != Debris(0, 0, 0, 0, 0, 0)
+
+
+def debris(uri: str) -> Debris:
+    """What lies there."""
+    snapshot = open_snapshot(uri)
+    folder, store = snapshot.folder, snapshot.store
+    needs = collect_references(read_manifests(folder, {}), ())
+    versions = files = folders = 0
+    for kind in ("nodes", "edges"):
+        for path in (f"{kind}/{name}" for name in folder.children(kind)):
+            if not needs.knows(path):
+                folders += 1
+                continue
+            numbers = [number for number, _ in dataset_versions(folder, path)]
+            versions += sum(not needs.keeps(path, number) for number in numbers)
+            files += len(_data_files(folder, path) - _named_files(folder, path, numbers))
+    named = {line.id for line in read_branches(store).lines()}
+    return Debris(
+        versions=versions,
+        files=files,
+        folders=folders,
+        lines=sum(line not in named for line in all_lines(folder)),
+        leases=len(read_leases(store)),
+        unfinished=sum(1 for _ in _unfinished(folder)),
+    )
+
+
+def grow_old(uri: str) -> None:
+    """Let a week pass for the files of the tables of a graph on disk."""
+    for kind in ("nodes", "edges"):
+        for file in Path(uri, kind).rglob("*"):
+            moment = file.stat().st_mtime - UNVERIFIED_S
+            os.utime(file, (moment, moment))
+
+
+def _data_files(folder: GraphFolder, path: str) -> set[str]:
+    return {file.path.rpartition("/")[2] for file in folder.files(f"{path}/data")}
+
+
+def _named_files(folder: GraphFolder, path: str, numbers: list[int]) -> set[str]:
+    dataset: lance.LanceDataset = open_latest(folder, path)
+    found: set[str] = set()
+    for number in numbers:
+        for fragment in dataset.checkout_version(number).get_fragments():
+            found.update(file.path for file in fragment.metadata.files)
+    return found
+
+
+def _unfinished(folder: GraphFolder) -> Iterator[str]:
+    for prefix in (layout.MANIFESTS, layout.BRANCHES, layout.LEASES, layout.FLOORS, layout.SCHEMA):
+        for file in folder.files(prefix):
+            if file.path.rpartition("/")[2].startswith(TEMP_PREFIX):
+                yield file.path
+
 
 POINTS = ROOT / "tests" / "data" / "engine_campaign.json"
 OPERATIONS: Mapping[str, tuple[str, ...]] = {

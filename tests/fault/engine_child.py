@@ -19,27 +19,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.fault.engine_world import Deed, perform
+from tests.support.faults import DieAt
 from tests.support.pages import ROOT
 
 DEADLINE_S = 120
 LONGEST_S = 1800
 """How long a slow test may take."""
-
-
-class Watch:
-    """Remembers what was reached, and kills this process when a point is reached for the n-th time."""
-
-    def __init__(self, point: str = "", visit: int = 0) -> None:
-        self._point = point
-        self._left = visit
-        self.reached: list[str] = []
-
-    def reach(self, point: str) -> None:
-        """Note it, and die if it is time."""
-        self.reached.append(point)
-        self._left -= point == self._point
-        if point == self._point and not self._left:
-            signal.raise_signal(signal.SIGKILL)
 
 
 @dataclass
@@ -141,7 +126,7 @@ def say(text: str) -> None:
 def run(order: dict[str, Any]) -> None:
     """What the child does."""
     os.environ.update(order["environ"])
-    watch = Watch(order["point"], order["visit"])
+    watch = DieAt(order["point"], order["visit"])
     for form in order["deeds"]:
         say("begin")
         sys.stdin.readline()

@@ -13,22 +13,189 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.refresh import import_cluster, refresh
+from gitops.cluster.model.change import Disposition
+from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.outcome import VerbOutcome
+from gitops.cluster.plan.plan import plan
 from gitops.cluster.session.status import force_unlock, status
 from gitops.core.faults import Faults
-from tests.fault.matrix_stores import SCENES
-from tests.fault.matrix_world import AFTER, Scene
+from gitops.database.graph import read, read_log
+from tests.fault.matrix_stores import AFTER, AGAIN, PEOPLE, SCENES, Scene
+from tests.support.faults import DieAt
 from tests.support.git_fixture import environment
 from tests.support.pages import ROOT
 from tests.support.prefork import PYTHON
+
+
+class Recovery(StrEnum):
+    """What the second run of the verb had to do."""
+
+    VOID = "void"
+    ROLLED_FORWARD = "rolled forward"
+    REPEATED = "repeated"
+    NOTHING = "nothing to do"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A scene at one moment, as far as recovery is concerned."""
+
+    revision: int
+    state: LedgerState
+    sidecars: int
+    approvals: int
+    locked: bool
+    converged: bool
+
+
+def look(scene: Scene) -> Seen:
+    """The scene now."""
+    ledger, found = scene.stores.ledger, status(scene.workspace())
+    state = found.state or LedgerState()
+    return Seen(
+        revision=state.revision,
+        state=state,
+        sidecars=len(ledger.intents().intents),
+        approvals=scene.approvals(),
+        locked=found.observations.held.held,
+        converged=state.config_digest == scene.desired.config_digest,
+    )
+
+
+def recover(scene: Scene, verb: str, start: Seen) -> Recovery:
+    """Take the lock away from the dead process and run the verb again."""
+    crashed = look(scene)
+    assert crashed.revision in (start.revision, start.revision + 1)
+    lock = locked_by(scene)
+    if lock and verb != "force-unlock":
+        if verb != "approve" or scene.approves_locked:
+            refused = VERBS[verb](scene, None)
+            assert _codes(refused) == ["state_lock_held"]
+            assert lock in refused.diagnostics[0].message
+        assert force_unlock(scene.workspace(), lock).lock_removed
+    again = VERBS[verb](scene, None)
+    _require_expected_answer(verb, again, start, crashed)
+    recovered = look(scene)
+    assert not recovered.locked
+    rolled = len(recovered.state.recovery_records) - len(crashed.state.recovery_records)
+    if rolled:
+        return Recovery.ROLLED_FORWARD
+    if _was_done(verb, start, crashed):
+        return Recovery.NOTHING
+    return Recovery.VOID if crashed.sidecars else Recovery.REPEATED
+
+
+def _was_done(verb: str, start: Seen, crashed: Seen) -> bool:
+    """Whether the dead process had published what the verb is for."""
+    if verb == "approve":
+        return crashed.approvals > start.approvals
+    if verb == "force-unlock":
+        return not crashed.locked
+    return crashed.revision > start.revision
+
+
+def _require_expected_answer(verb: str, again: VerbOutcome, start: Seen, crashed: Seen) -> None:
+    if verb in ("import", "force-unlock") and _was_done(verb, start, crashed):
+        assert _codes(again) == ["state_already_exists" if verb == "import" else "state_lock_missing"]
+    else:
+        assert again.ok, _codes(again)
+
+
+def require_as_declared(scene: Scene) -> LedgerState:
+    """The ledger has what the folder declares, no lock is held, and nothing is left to do; returns its state."""
+    found = status(scene.workspace())
+    assert found.diagnostics == ()
+    assert not found.observations.held.held
+    assert found.state is not None
+    desired = scene.desired
+    assert found.state.digests() == desired.digests()
+    planned = plan(scene.workspace()).plan
+    assert planned is not None
+    assert planned.changes == ()
+    return found.state
+
+
+def require_converged(scene: Scene) -> None:
+    """Look at everything, twice over: nothing lost, nothing done twice, nothing left behind."""
+    assert refresh(scene.workspace()).ok
+    outcome = apply(scene.workspace())
+    assert outcome.ok, _codes(outcome)
+    assert outcome.converged
+    settled = apply(scene.workspace())
+    assert (settled.ok, settled.converged, settled.state_written, settled.changes) == (True, True, False, ())
+
+    state = require_as_declared(scene)
+    assert scene.stores.ledger.intents().intents == ()
+    scene.require_sound_ledger()
+    assert scene.debris() == []
+    _require_graphs(scene)
+    _require_permission(scene, state)
+
+
+def _require_graphs(scene: Scene) -> None:
+    """Each graph has its schema and its rows, and was changed as often as it was asked for."""
+    stores, changed = scene.stores, "schema.new" in scene.desired.resources
+    history = {"knowledge": ["create", "load"], "old": ["create", "load"]}
+    if changed:
+        history = {"knowledge": ["create", "load", "migrate"], "new": ["create"]}
+    assert scene.graphs() == set(history)
+    for graph, operations in history.items():
+        uri = stores.graph_uri(graph)
+        live = stores.engine.read(uri)
+        assert live.schema_source == scene.desired.resources[f"schema.{graph}"].content
+        made = [version.operation for version in reversed(read_log(uri))]
+        assert [operation for operation in made if operation != "fence"] == operations
+    people = read.read_rows(stores.graph_uri("knowledge"), "Person", 10)
+    assert [{name: row[name] for name in PEOPLE[0]} for row in people] == PEOPLE
+    assert ("city" in people[0], "nick" in people[0]) == (changed, not changed)
+    (knows,) = read.read_rows(stores.graph_uri("knowledge"), "Knows", 10)
+    assert (knows["src"], knows["dst"]) == ("ada", "grace")
+    if changed:
+        assert read.read_rows(stores.graph_uri("new"), "Note", 10) == []
+    else:
+        assert [row["title"] for row in read.read_rows(stores.graph_uri("old"), "Note", 10)] == ["to be deleted"]
+
+
+def _require_permission(scene: Scene, state: LedgerState) -> None:
+    """A graph is gone only with an approval, and all that there were are spent in all places."""
+    gone = state.observations.get(OLD, {}).get("kind") == "tombstone"
+    assert gone == (OLD not in scene.desired.resources)
+    if not gone:
+        assert state.approval_records == {}
+        return
+    used = set(state.approval_records)
+    assert state.observations[OLD]["approval_id"] in used
+    marked = {a.approval_id for a in scene.stores.ledger.approvals().documents if a.consumed_at}
+    assert marked == used
+
+
+def require_no_replay(scene: Scene) -> None:
+    """Make the deleted graph again, and ask for the very same delete: the spent approval permits nothing."""
+    documents = {a.approval_id: a for a in scene.stores.ledger.approvals().documents}
+    (used,) = look(scene).state.approval_records
+    scene.edit(AGAIN)
+    assert apply(scene.workspace()).converged
+    scene.edit(AFTER)
+    refused = apply(scene.workspace())
+    (change,) = [c for c in refused.changes if c.address == OLD]
+    assert (change.disposition, change.reason) == (Disposition.BLOCKED, "approval_required")
+    bound = documents[used]
+    assert (bound.bound_config_digest, bound.bound_before_digest) == (scene.desired.config_digest, change.before)
+    assert scene.stores.engine.exists(scene.stores.graph_uri("old")) == "present"
+    assert len(look(scene).state.approval_records) == 1
+
+
+def _codes(outcome: VerbOutcome) -> list[str]:
+    return [d.code for d in outcome.diagnostics]
+
 
 T = TypeVar("T")
 POINTS = ROOT / "tests" / "data" / "fault_matrix.json"
@@ -38,31 +205,6 @@ OLD = "graph.old"
 DEADLINE_S = 120
 _CRASH = "cluster_apply.after_graph_delete"
 """Where the run died that `resume`, `refresh` and `force-unlock` come after: all effects are there, none is recorded."""
-
-
-class Recorder:
-    """Remembers what was reached."""
-
-    def __init__(self) -> None:
-        self.reached: list[str] = []
-
-    def reach(self, point: str) -> None:
-        """Note it."""
-        self.reached.append(point)
-
-
-class DieAtVisit:
-    """Kills this process when a point is reached for the n-th time, as a power cut would."""
-
-    def __init__(self, point: str, visit: int) -> None:
-        self._point = point
-        self._left = visit
-
-    def reach(self, point: str) -> None:
-        """Count, and die."""
-        self._left -= point == self._point
-        if point == self._point and not self._left:
-            signal.raise_signal(signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -182,16 +324,6 @@ def die(scene: Scene, verb: str, point: str, visit: int = 1, program: str = "tes
     assert done.returncode == -signal.SIGKILL, (done.returncode, done.stdout, done.stderr)
 
 
-def visits(reached: list[str]) -> list[tuple[str, int]]:
-    """Each point with the number of its visit."""
-    seen: Counter[str] = Counter()
-    found = []
-    for point in reached:
-        seen[point] += 1
-        found.append((point, seen[point]))
-    return found
-
-
 def recorded() -> dict[str, dict[str, list[str]]]:
     """Store to verb to its points, in order, as they were recorded last."""
     content: dict[str, dict[str, list[str]]] = json.loads(POINTS.read_text(encoding="utf-8"))
@@ -200,9 +332,20 @@ def recorded() -> dict[str, dict[str, list[str]]]:
 
 def _child(program: str, order: Run) -> subprocess.CompletedProcess[str]:
     command = [*PYTHON, "-m", program, json.dumps(asdict(order))]
-    service = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    env = environment(Path(order.home), PYTHONPATH=str(ROOT), **service)
+    env = _environment(order)
     return subprocess.run(command, cwd=ROOT, env=env, check=False, timeout=DEADLINE_S, capture_output=True, text=True)
+
+
+def begin(scene: Scene, verb: str) -> subprocess.Popen[bytes]:
+    """The verb at work: an interpreter of its own, which may be killed from outside."""
+    order = Run(scene.name, str(scene.home), verb)
+    command = [sys.executable, "-m", "tests.fault.matrix", json.dumps(asdict(order))]
+    return subprocess.Popen(command, cwd=ROOT, env=_environment(order), stdout=subprocess.DEVNULL)
+
+
+def _environment(order: Run) -> Mapping[str, str]:
+    service = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    return environment(Path(order.home), PYTHONPATH=str(ROOT), **service)
 
 
 def perform(
@@ -210,9 +353,9 @@ def perform(
 ) -> None:
     """Carry out a verb in this process, which prints the points that it reached, or dies."""
     scene = scenes[order.store](Path(order.home))
-    recorder = Recorder()
-    succeed(verbs[order.verb](scene, DieAtVisit(order.point, order.visit) if order.point else recorder))
-    sys.stdout.write(json.dumps(recorder.reached))
+    faults = DieAt(order.point, order.visit)
+    succeed(verbs[order.verb](scene, faults))
+    sys.stdout.write(json.dumps(faults.reached))
 
 
 def _record() -> None:

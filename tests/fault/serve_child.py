@@ -7,8 +7,8 @@ import sys
 
 from gitops.cli.main import parse_options
 from gitops.cli.serve import serve
-from tests.fault.engine_child import Watch
+from tests.support.faults import DieAt
 
 if __name__ == "__main__":
     point, *arguments = sys.argv[1:]
-    sys.exit(serve(parse_options(["bot", "serve", *arguments]), os.environ, Watch(point, 1)))
+    sys.exit(serve(parse_options(["bot", "serve", *arguments]), os.environ, DieAt(point)))

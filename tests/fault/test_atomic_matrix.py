@@ -11,8 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.atomic_matrix import PROGRAM, STORIES, TABLE, AtomicStarts, moments
-from tests.fault.atomic_recovery import Ending, look, recover, require_landed, require_whole_or_nothing
+from tests.fault.atomic_matrix import (
+    PROGRAM,
+    STORIES,
+    TABLE,
+    AtomicStarts,
+    Ending,
+    look,
+    moments,
+    recover,
+    require_landed,
+    require_whole_or_nothing,
+)
 from tests.fault.matrix import die, points
 from tests.fault.matrix_stores import ATOMIC_SCENES
 

@@ -1,24 +1,30 @@
-"""A ledger branch under attack: rewound, replaced, forged, and read while somebody else writes."""
+"""A ledger branch under attack: rewound, replaced, forged, read while it is written, with answers that get lost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from gitops.cluster.approvals.documents import statement_message
+from gitops.cluster.apply.refresh import refresh
+from gitops.cluster.approvals.documents import read_approval, statement_message
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.branch import BranchLedger, BranchSettings
+from gitops.cluster.ledger.chain import verify_chain
 from gitops.cluster.ledger.heads import HeadPin
 from gitops.cluster.ledger.port import BlobCondition, LedgerView
 from gitops.cluster.model.address import query_address
 from gitops.cluster.model.approval import ApprovalStatement
-from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState
+from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState, LockInfo
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
-from gitops.git.port import GitRemote, NewCommit, RefUpdate
+from gitops.git.port import ZERO, GitRemote, NewCommit, RefUpdate
+from tests.support.audited import Life, declared
 from tests.support.branch_ledger import (
     CLUSTER,
     LOCK,
@@ -35,6 +41,7 @@ from tests.support.branch_ledger import (
     written,
 )
 from tests.support.git_fixture import ALICE, bare, branch, commit, opened, run
+from tests.support.git_http import Drop, GitServer
 from tests.support.signed import signer
 
 QUERY = query_address("catalogue", "by_handle")
@@ -406,3 +413,214 @@ def test_a_key_past_its_time_writes_no_more(world: World) -> None:
         store.commit(view, replace(late, entry=replace(late.entry, at="2026-07-02T09:30:00Z")))
     assert caught.value.code == "ledger_not_writable"
     assert world.ledger("two.git").view() == view
+
+
+# Half an answer
+
+
+@contextmanager
+def served(tmp_path: Path, keys: Keys) -> Iterator[tuple[World, GitServer]]:
+    with GitServer(tmp_path) as server:
+        yield World(tmp_path, keys, server.url("far.git")), server
+
+
+def dropping(times: int) -> Callable[[str, str], Drop | None]:
+    """Lose the replies to the first pushes."""
+    left = iter(range(times))
+
+    def fault(method: str, path: str) -> Drop | None:
+        pushed = method == "POST" and path.endswith("/git-receive-pack")
+        return Drop.REPLY if pushed and next(left, None) is not None else None
+
+    return fault
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_lost_answer_does_not_lose_an_entry_or_a_lock(tmp_path: Path, keys: Keys, times: int) -> None:
+    """Once: the client sends the push again, and finds the ref moved by its own first try."""
+    with served(tmp_path, keys) as (world, server):
+        store = world.ledger()
+        server.fault = dropping(times)
+        view = store.commit(store.view(), written(1))
+        assert world.ledger("two.git").view() == view
+        server.fault = dropping(times)
+        store.acquire(LockInfo("lock-1", "apply", "2026-07-02T09:00:00Z", 1))
+        seen = world.ledger("two.git").observe_lock().info
+        assert seen is not None
+        assert seen.lock_id == "lock-1"
+        server.fault = dropping(times)
+        store.break_lock("lock-1")
+        assert not store.observe_lock().held
+
+
+def test_a_lock_that_cannot_be_made_sure_of_is_given_back(tmp_path: Path, keys: Keys) -> None:
+    """The push succeeds, then the look for a holder in the other place fails once."""
+    with served(tmp_path, keys) as (world, server):
+        store = world.ledger()
+        failures = iter([503])
+
+        def fault(method: str, path: str) -> int | None:
+            looking = "git-upload-pack" in path and any("git-receive-pack" in line for line in server.log)
+            return next(failures, None) if looking else None
+
+        server.fault = fault
+        with pytest.raises(GitopsError) as caught:
+            store.acquire(LockInfo("lock-1", "apply", "2026-07-02T09:00:00Z", 1))
+        assert caught.value.code == "state_lock_error"
+        assert next(failures, None) is None
+        assert world.remote("two.git").refs("refs") == {}
+
+
+# Two at once
+
+
+class Inside:
+    """A file that only the holder of the lock may have: created exclusively, so that a second holder crashes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        self._path.open("x").close()
+
+    def __exit__(self, *exc: object) -> None:
+        self._path.unlink()
+
+
+_PROGRAM = """
+import random, sys, time
+from dataclasses import replace
+from pathlib import Path
+sys.path[:0] = sys.argv[1:3]
+import test_branch_ledger as here
+from gitops.core.errors import ConflictError
+from tests.support.branch_ledger import Keys, World, written
+
+home, url, name, rounds = Path(sys.argv[3]), sys.argv[4] or None, sys.argv[5], int(sys.argv[6])
+keys = Keys(*(Path(path) for path in sys.argv[7:10]))
+done = 0
+print("ready", flush=True)
+sys.stdin.readline()
+while done < rounds:
+    ledger = World(home, keys, url).ledger(name + ".git")
+    lock_id = f"{name}-{done}"
+    try:
+        ledger.acquire(here.LockInfo(lock_id, "apply", "2026-07-02T09:00:00Z", 1))
+    except ConflictError:
+        time.sleep(random.uniform(0, 0.05))
+        continue
+    with here.Inside(home / "inside"):
+        view = ledger.view()
+        revision = 1 if view.state is None else view.state.revision + 1
+        write = written(revision)
+        ledger.commit(view, replace(write, entry=replace(write.entry, operation=lock_id)))
+    ledger.release(lock_id)
+    done += 1
+print("done", flush=True)
+"""
+
+
+def race(world: World, rounds: int) -> None:
+    """Two processes take turns under the lock; every round of both must be in the ledger, one after the other."""
+    here = Path(__file__).parent
+    keys = (world.keys.bot, world.keys.ada, world.keys.stranger)
+    common = [sys.executable, "-c", _PROGRAM, str(here), str(here.parents[1]), str(world.home), world.url or ""]
+    processes = [
+        subprocess.Popen(
+            [*common, name, str(rounds), *map(str, keys)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for name in ("one", "two")
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        assert [process.communicate(timeout=120)[0] for process in processes] == ["done\n"] * 2
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    far = opened(world.far)
+    head = far.resolve(REF) or ""
+    newest = verify_chain(far, head, None)
+    assert newest.entry.number == 2 * rounds
+    chain = far.commits_between(None, head)
+    assert all(len(c.parents) <= 1 for c in chain)
+    operations = [entry_at(far, c.id).operation for c in chain]
+    assert sorted(operations) == sorted(f"{name}-{number}" for name in ("one", "two") for number in range(rounds))
+    assert not world.ledger().observe_lock().held
+
+
+def test_two_processes_over_a_path(clones: World) -> None:
+    race(clones, 10)
+
+
+def test_two_processes_in_one_repository(tmp_path: Path, keys: Keys) -> None:
+    race(World(tmp_path, keys, None), 10)
+
+
+@pytest.mark.slow
+def test_two_processes_over_a_path_for_long(clones: World) -> None:
+    race(clones, 50)
+
+
+@pytest.mark.slow
+def test_two_processes_over_a_server_for_long(tmp_path: Path, keys: Keys) -> None:
+    with served(tmp_path, keys) as (world, _):
+        race(world, 50)
+
+
+_AFTER_THE_DEED = "cluster_apply.after_graph_delete"
+_COMPLETIONS: dict[str, Callable[[Life], object]] = {
+    "apply": Life.apply,
+    "refresh": lambda life: refresh(life.workspace()),
+}
+
+
+@pytest.fixture
+def life(tmp_path) -> Life:
+    """Graph `legacy` was deleted with ada's approval by a run that died before it could say so."""
+    life = Life(tmp_path)
+    life.begin()
+    life.change("dora", {"cluster/cluster.yaml": declared("notes")})
+    life.approve("ada", "graph.legacy")
+    life.apply(dying_at=_AFTER_THE_DEED)
+    return life
+
+
+def approvals(life: Life, number: int) -> dict[str, str | None]:
+    """Id to the operation that used it, for every approval document of an entry."""
+    folder = "__cluster/approvals"
+    tree = life.git.commit(life.chain()[number - 1]).tree
+    names = [e.name for e in life.git.entries(life.git.subtree(tree, folder) or "")]
+    found = [read_approval(life.file(number, f"{folder}/{name}")) for name in names]
+    return {a.approval_id: a.consumed_by_operation for a in found}
+
+
+@pytest.mark.parametrize("verb", _COMPLETIONS)
+def test_the_document_is_marked_with_the_entry_that_completes_the_delete(life, verb):
+    announced = len(life.chain())
+    ((approval_id, unused),) = approvals(life, announced).items()
+    assert unused is None
+    _COMPLETIONS[verb](life)
+    record = life.state(announced + 1).approval_records[approval_id]
+    assert approvals(life, announced + 1) == {approval_id: record["consumed_by_operation"]}
+    assert life.audit(life.chain()[-1]).ok
+
+
+def test_the_document_of_an_announced_approval_permits_nothing(tmp_path):
+    """What counts are the approval commits: without the branch of this one, the unspent document is but paper."""
+    life = Life(tmp_path)
+    life.begin()
+    life.change("dora", {"cluster/cluster.yaml": declared("notes")})
+    commit = life.approve("ada", "graph.legacy")
+    life.apply(dying_at="cluster_apply.before_graph_delete")
+    assert set(approvals(life, len(life.chain())).values()) == {None}
+    (ref,) = [ref for ref, at in life.git.refs("refs/heads/").items() if at == commit]
+    life.git.update_refs([RefUpdate(ref, commit, ZERO)])
+    outcome = life.apply()
+    assert [c.reason for c in outcome.changes if c.address == "graph.legacy"] == ["approval_required"]

@@ -6,16 +6,37 @@ everything is as if nothing had happened. `make faults` runs all of them and pri
 
 from __future__ import annotations
 
+import random
+import shutil
+import signal
+import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.fault.matrix import POINTS, TABLE, VERBS, Starts, die, points, recorded, visits
-from tests.fault.matrix_recovery import Recovery, look, recover, require_converged, require_no_replay
-from tests.fault.matrix_stores import SCENES
+from tests.fault import matrix
+from tests.fault.matrix import (
+    DEADLINE_S,
+    POINTS,
+    TABLE,
+    VERBS,
+    Recovery,
+    Seen,
+    Starts,
+    die,
+    look,
+    points,
+    recorded,
+    recover,
+    require_converged,
+    require_no_replay,
+)
+from tests.fault.matrix_stores import SCENES, Scene
 from tests.support.fault_points import FAULT_POINTS
+from tests.support.faults import visits
 
 Begin = Callable[[str], Starts]
 
@@ -107,15 +128,44 @@ def test_death_at_a_point(begin, tmp_path, record_property, case):
     record_property(TABLE, [case.store, case.verb, case.point, recovery.value])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["folder", "branch"])
+def test_ten_applies_killed_at_random_moments(begin, tmp_path, store):
+    """The first run is left alone and says how long one lasts; the others die within that time, more often late."""
+    starts, chance = begin(store), random.Random(7)  # noqa: S311 - when to kill, not a secret
+    before, whole, killed, turn = starts.seen("apply", look), float(DEADLINE_S), 0, 0
+    while killed < 10:
+        turn += 1
+        scene = starts.copy("apply", tmp_path / str(turn))
+        process, began = matrix.begin(scene, "apply"), time.perf_counter()
+        try:
+            # Imports come first, and take long.
+            process.wait(timeout=whole * chance.random() ** 0.25 if turn > 1 else whole)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        if process.wait(timeout=DEADLINE_S) == 0:
+            whole = min(whole, time.perf_counter() - began)
+        else:
+            assert process.returncode == -signal.SIGKILL
+            killed += 1
+        settle(scene, "apply", before)
+        shutil.rmtree(scene.home)
+
+
 def survive(starts: Starts, place: Path, case: Case) -> Recovery:
     """Die, recover, and look at everything; returns what the second run of the verb had to do."""
     before = starts.seen(case.verb, look)
     scene = starts.copy(case.verb, place)
     die(scene, case.verb, case.point, case.visit)
-    recovery = recover(scene, case.verb, before)
-    if case.verb == "import":
+    return settle(scene, case.verb, before)
+
+
+def settle(scene: Scene, verb: str, before: Seen) -> Recovery:
+    """Recover from a death, and look at everything."""
+    recovery = recover(scene, verb, before)
+    if verb == "import":
         scene.fill_after_import()
     require_converged(scene)
-    if case.verb not in ("import", "approve"):
+    if verb not in ("import", "approve"):
         require_no_replay(scene)
     return recovery

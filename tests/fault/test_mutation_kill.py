@@ -17,7 +17,8 @@ from gitops.core.errors import ConflictError
 from gitops.database.graph.load import LoadMode, LoadRequest, load_records
 from gitops.database.graph.staged import WriteContext
 from gitops.database.graph.write.mutate import MutationOptions, Mutator
-from tests.fault.test_engine_kill import HERE, DyingAt, say
+from tests.fault.test_engine_kill import HERE, say
+from tests.support.faults import DieAt
 from tests.support.ids import SequentialIds
 from tests.support.mutations import CLOCK, NOW, WrittenGraph, no_pause
 
@@ -88,7 +89,7 @@ def write_forever(uri: str, seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_twenty_killed_writers_never_break_a_graph(tmp_path: Path) -> None:
+def test_killed_writers_never_break_a_graph(tmp_path: Path) -> None:
     graph = begin(tmp_path)
     chance = random.Random(5)  # noqa: S311 - when to kill, not a secret
     for turn in range(1, 21):
@@ -109,19 +110,19 @@ def test_twenty_killed_writers_never_break_a_graph(tmp_path: Path) -> None:
 
 def die_mutating(uri: str, point: str) -> None:
     graph = WrittenGraph(uri)
-    add(graph, 2, 1, Mutator(CLOCK, SequentialIds(9_000), DyingAt(point)))
+    add(graph, 2, 1, Mutator(CLOCK, SequentialIds(9_000), DieAt(point)))
 
 
 def die_deleting(uri: str, point: str) -> None:
     graph = WrittenGraph(uri)
     query = graph.query("delete Event where n = 1")
-    Mutator(CLOCK, SequentialIds(9_000), DyingAt(point)).run(uri, query, None, MutationOptions(NOW))
+    Mutator(CLOCK, SequentialIds(9_000), DieAt(point)).run(uri, query, None, MutationOptions(NOW))
 
 
 def die_overwriting(uri: str, point: str) -> None:
     stream = io.BytesIO(json.dumps({"type": "Event", "data": {"n": 1, "by": 7}}).encode())
     load_records(
-        LoadRequest(uri, stream, LoadMode.OVERWRITE), WriteContext(CLOCK, SequentialIds(9_000), faults=DyingAt(point))
+        LoadRequest(uri, stream, LoadMode.OVERWRITE), WriteContext(CLOCK, SequentialIds(9_000), faults=DieAt(point))
     )
 
 

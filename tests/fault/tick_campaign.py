@@ -21,10 +21,11 @@ import pytest
 from gitops.cluster.model.changeset import BLOCKING
 from gitops.compute.materialize import connection
 from gitops.compute.ticks.tick import TickOutcome
+from tests.support.faults import Death, EndAt
 from tests.support.materialize.proxy import Delay
 from tests.support.materialize.server_world import ServerWorld
 from tests.support.target_world import Fault, furnish
-from tests.support.ticks import Died, DieOnce, Ticks, codes
+from tests.support.ticks import Ticks, codes
 
 __all__ = ["KINDS", "STORIES", "TABLE", "After", "Campaign", "Story", "print_table"]
 
@@ -76,8 +77,8 @@ def _successor(ticks: Ticks) -> None:
 
 
 def _dies(ticks: Ticks) -> None:
-    with pytest.raises(Died):
-        ticks.tick(DieOnce("tick.after_statement"))
+    with pytest.raises(Death):
+        ticks.tick(EndAt("tick.after_statement"))
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "tests/property/test_graph_laws.py",
             "tests/property/test_class_laws.py",
             "tests/property/test_transpose_laws.py",
-            "tests/scenario/test_execution_graph.py",
+            "tests/scenario/test_control_plane.py",
         ),
     ),
     "schedule": (
@@ -74,7 +74,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "tests/unit/cluster/plan",
             "tests/unit/cluster/apply",
             "tests/scenario/test_recovery.py",
-            "tests/scenario/test_interrupted_runs.py",
+            "tests/scenario/test_recovery.py",
             "tests/scenario/test_control_plane.py",
         ),
     ),

@@ -106,7 +106,6 @@ def test_any_damage_is_answered(cluster: Cluster, whole: dict[str, bytes], data:
     refreshed = cluster.refresh()
     _shows(refreshed)
     after = _stored(cluster)
-    assert {k: v for k, v in after.items() if k != STATE and k in before} == {
-        k: v for k, v in before.items() if k != STATE and k in after
-    }
+    # A record of the newest events may be written from them again.
+    assert [k for k, v in after.items() if k != STATE and k in before and v not in (before[k], whole.get(k))] == []
     assert set(before) - set(after) <= {intent_key(ULID)}

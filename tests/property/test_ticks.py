@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from gitops.cluster.model.changeset import BLOCKING
 from tests.support.fault_points import FAULT_POINTS
+from tests.support.faults import Death, EndAt
 from tests.support.target_world import Fault, TargetWorld, fresh_world
-from tests.support.ticks import Died, DieOnce, Ticks
+from tests.support.ticks import Ticks
 
 POINTS = sorted(point for point in FAULT_POINTS if point.startswith("tick."))
 START = {"growing": {"main": "25cc*"}, "helped": {"main": "50cc*", "old": "100cc"}, "trying": {}}
@@ -65,8 +66,8 @@ def test_whatever_happens_ticks_converge_and_tell_the_truth(events: list[tuple[s
             before = serving(ticks.world)
             if kind == "fail":
                 ticks.world.fail_next(what, after=number)
-            with suppress(Died):
-                ticks.tick(DieOnce(what, number) if kind == "die" else None)
+            with suppress(Death):
+                ticks.tick(EndAt(what, number) if kind == "die" else None)
             assert before <= serving(ticks.world), "a tick took the last replica that served"
             ticks.world.faults.clear()
             ticks.pass_time(minutes=5)

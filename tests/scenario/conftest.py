@@ -1,4 +1,4 @@
-"""What stories are told on: a cluster with its ledger on disk or in memory, a target as its twin or on PostgreSQL."""
+"""What stories happen on: a cluster with its ledger on disk, a target as its twin or on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ from tests.support.target_world import TargetWorld, furnish
 from tests.support.ticks import Ticks
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request: pytest.FixtureRequest, tmp_path) -> Cluster:
-    return Cluster(tmp_path, memory=request.param == "memory")
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+@pytest.fixture
+def converged(cluster: Cluster) -> Cluster:
+    """The same, applied."""
+    cluster.converge()
+    return cluster
 
 
 @pytest.fixture(params=["twin", "server"])

@@ -16,7 +16,8 @@ from gitops.cluster.model.plan import NodeOutcome, RunEvent
 from gitops.cluster.session.workspace import Stores, Workspace
 from tests.support.audited import WIDER as WIDER_NOTES
 from tests.support.audited import Life
-from tests.support.cluster import OTHER_QUERY, SCHEMA, WIDER, Cluster, DoAt, codes, found, remove_graph, rulings
+from tests.support.cluster import OTHER_QUERY, SCHEMA, WIDER, Cluster, codes, found, remove_graph, rulings
+from tests.support.faults import Death, EndAt
 from tests.support.governed import alone, made, waiting
 
 TALL = SCHEMA.replace("node Person", 'node Human @rename_from("Person")')
@@ -37,9 +38,9 @@ class Reader:
         return getattr(self._whole, name)
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
-    made = Cluster(tmp_path, memory=request.param == "memory")
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    made = Cluster(tmp_path)
     made.graphs["old"] = {}
     made.save()
     made.converge()
@@ -146,19 +147,11 @@ def test_a_plan_in_parts_is_carried_out_in_the_same_parts(cluster: Cluster) -> N
     assert rehearsed.converged
 
 
-class Death(BaseException):
-    """The end of a process."""
-
-
-def dies() -> None:
-    raise Death
-
-
 @pytest.mark.parametrize("point", ["changeset.commit.before_write", "changeset.commit.after_write"])
 def test_what_an_interrupted_run_left_is_foreseen(cluster: Cluster, point: str) -> None:
     change_everything(cluster)
     with pytest.raises(Death):
-        cluster.apply(atomic=True, faults=DoAt(point, dies))
+        cluster.apply(atomic=True, faults=EndAt(point))
     rehearsed, _ = compared(cluster, atomic=True)
     assert "cluster_recovery_pending" in codes(rehearsed)
 
@@ -168,7 +161,7 @@ def test_a_dead_run_that_lands_what_it_can_is_settled_first(cluster: Cluster, po
     cluster.graphs["alpha"] = {}
     cluster.save()
     with pytest.raises(Death):
-        cluster.apply(faults=DoAt(f"cluster_apply.{point}_graph_create", dies))
+        cluster.apply(faults=EndAt(f"cluster_apply.{point}_graph_create"))
     compared(cluster, atomic=False)
 
 

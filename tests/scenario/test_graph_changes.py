@@ -1,17 +1,23 @@
-"""Stories of apply on graphs: creates, migrations, approvals and deletes.
-
-Every story runs over a ledger folder on disk and over the ledger in memory; graphs are those of the in-memory engine.
-"""
+"""Stories of apply on graphs: creates, migrations, approvals, deletes, lost graphs, and the real engine with its rows."""
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
 
+from gitops.cluster.apply.drift import drift
 from gitops.cluster.model.ledger import LedgerState
-from gitops.core.errors import RemoteError
+from gitops.cluster.session.validate import validate
+from gitops.database.graph import read
+from gitops.database.graph.history.branches import create_branch
+from gitops.database.graph.history.merge import merge_branch
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.staged import WriteContext
+from tests.support.clock import FixedClock
 from tests.support.cluster import (
     ALL,
     COMMENTED,
@@ -22,17 +28,20 @@ from tests.support.cluster import (
     RETYPED,
     SCHEMA,
     SCHEMA_ADDRESS,
+    START,
     WIDER,
     Cluster,
-    DoAt,
-    FailAt,
     codes,
     found,
     gates,
+    lance_engine,
     remove_graph,
     rulings,
     statuses,
 )
+from tests.support.faults import DoAt, FailAt
+from tests.support.ids import SequentialIds
+from tests.support.memory_store import BrokenStore
 
 # Graphs and schemas.
 
@@ -170,14 +179,16 @@ def test_a_schema_that_changes_during_the_run_is_not_used(cluster):
 
 
 def test_a_blob_that_cannot_be_written_keeps_the_state_as_it_was(tmp_path):
-    cluster = Cluster(tmp_path, memory=True)
+    cluster = Cluster(tmp_path)
+    cluster.memory = store = BrokenStore()
     cluster.seed()
     before = cluster.state_bytes
-    cluster._memory.fail_next("put_blob", RemoteError("resource_payload_write_error", "disk full"))
+    store.broken = {("create", "__cluster/resources")}
     outcome = cluster.apply()
     assert "resource_payload_write_error" in codes(outcome)
     assert (outcome.applied_count, outcome.deferred_count, outcome.state_written) == (0, 0, False)
     assert cluster.state_bytes == before
+    store.broken.clear()
     assert cluster.apply().converged
 
 
@@ -344,3 +355,195 @@ def test_unusable_approvals_are_reported_and_count_for_nothing(cluster):
     assert outcome.ok
     assert codes(outcome)[:2] == ["invalid_approval_artifact", "unsupported_approval_version"]
     assert rulings(outcome.changes)[GRAPH] == "delete blocked:approval_required"
+
+
+@pytest.fixture
+def on_lance(tmp_path) -> Cluster:
+    cluster = Cluster(tmp_path, engine=lance_engine())
+    cluster.converge()
+    records = [{"type": "Person", "data": {"handle": h, "born": b}} for h, b in (("ada", 1815), ("grace", 1906))]
+    data = io.BytesIO("\n".join(map(json.dumps, records)).encode())
+    load_records(LoadRequest(cluster.uri("knowledge"), data), WriteContext(FixedClock(START), SequentialIds(900_000)))
+    return cluster
+
+
+def people(cluster: Cluster) -> dict[str, int]:
+    return {row["handle"]: row["born"] for row in read.read_rows(cluster.uri("knowledge"), "Person", 10)}
+
+
+def test_created_graph_has_the_declared_schema(on_lance):
+    assert on_lance.live("knowledge") == SCHEMA
+    assert statuses(on_lance.refresh().state)["graph.knowledge"] == "applied"
+
+
+def test_a_new_property_keeps_the_rows(on_lance):
+    on_lance.write("knowledge.pg", WIDER)
+    assert on_lance.apply().converged
+    assert on_lance.live("knowledge") == WIDER
+    assert people(on_lance) == {"ada": 1815, "grace": 1906}
+
+
+def test_a_comment_is_stored_byte_for_byte_and_does_not_drift(on_lance):
+    on_lance.write("knowledge.pg", COMMENTED)
+    assert on_lance.apply().converged
+    assert on_lance.live("knowledge") == COMMENTED
+    outcome = on_lance.refresh()
+    assert statuses(outcome.state)["schema.knowledge"] == "applied"
+    assert on_lance.plan().plan.changes == ()
+    assert people(on_lance) == {"ada": 1815, "grace": 1906}
+
+
+def test_a_drop_from_outside_is_seen_and_brought_back(on_lance):
+    on_lance.migrate_graph("knowledge", "node Person {\n  handle: String @key\n}\n")
+    assert codes(on_lance.refresh()) == []
+    assert statuses(on_lance.state)["schema.knowledge"] == "drifted:schema_mismatch"
+    steps = on_lance.plan().plan.change("schema.knowledge").migration.steps
+    assert [(s["kind"], s["property_name"]) for s in steps] == [("add_property", "born")]
+    assert on_lance.apply().converged
+    assert on_lance.live("knowledge") == SCHEMA
+    assert sorted(people(on_lance)) == ["ada", "grace"]
+
+
+def test_a_data_file_that_is_gone_is_noticed(on_lance):
+    """No manifest and no schema is touched, so the graph still opens."""
+    assert codes(drift(on_lance.workspace())) == codes(on_lance.ready()) == []
+    (file,) = (on_lance.folder / "graphs/knowledge.omni").glob("nodes/*/data/*.lance")
+    file.unlink()
+    for outcome, code in (
+        (drift(on_lance.workspace()), "graph_observation_error"),
+        (on_lance.ready(), "graph_unreadable"),
+        (on_lance.refresh(), "graph_observation_error"),
+    ):
+        assert not outcome.ok
+        assert f"{file.name} of node type Person is missing" in found(outcome, code).message
+    shown = on_lance.status()
+    assert statuses(shown.state)["graph.knowledge"] == "error:graph_observation_error"
+    assert f"{file.name} of node type Person is missing" in shown.state.observations["graph.knowledge"]["error"]
+
+
+def test_an_approved_delete_leaves_nothing_behind(on_lance):
+    on_lance.graphs, on_lance.policies = {}, {}
+    on_lance.save()
+    assert not on_lance.apply().converged
+    assert people(on_lance) == {"ada": 1815, "grace": 1906}
+    assert on_lance.approve("graph.knowledge").ok
+    assert on_lance.apply().converged
+    assert [p.name for p in (on_lance.folder / "graphs").iterdir()] == ["deleted"]
+    on_lance.graphs["knowledge"] = {}
+    on_lance.save()
+    assert on_lance.apply().converged
+    assert people(on_lance) == {}
+
+
+@pytest.mark.parametrize("verb", ["apply", "refresh"])
+def test_the_data_of_a_delete_that_was_cut_short_is_removed_by_the_next_run(on_lance, verb):
+    on_lance.graphs, on_lance.policies = {}, {}
+    on_lance.save()
+    assert on_lance.approve("graph.knowledge").ok
+    root, copy = on_lance.folder / "graphs/knowledge.omni", on_lance.folder / "copy"
+    shutil.copytree(root, copy)
+    assert not on_lance.apply(faults=FailAt("cluster_apply.after_graph_delete")).ok
+    # As if it had died between the rename that hides the root and the removal of the files.
+    copy.rename(root.with_name(".knowledge.omni.0123456789abcdef.deleted"))
+    outcome = getattr(on_lance, verb)()
+    assert codes(outcome) == ["cluster_recovery_rolled_forward"]
+    assert [p.name for p in (on_lance.folder / "graphs").iterdir()] == ["deleted"]
+    assert on_lance.sidecars == []
+
+
+def test_parallel_apply_gives_what_serial_apply_gives(tmp_path):
+    found = {}
+    for workers in (1, 4):
+        (tmp_path / str(workers)).mkdir()
+        cluster = Cluster(tmp_path / str(workers), engine=lance_engine())
+        cluster.workers = workers
+        cluster.graphs = {name: {"find_person": "people.gq"} for name in ("alpha", "beta", "gamma")}
+        cluster.policies = {"wide": ["cluster"], "base": ["alpha", "gamma"]}
+        cluster.save()
+        cluster.converge()
+        found[workers] = cluster.state.resources, statuses(cluster.state), cluster.files("__cluster/resources")
+    assert found[1] == found[4]
+
+
+def test_a_plan_tells_of_a_trial_branch_that_blocks_a_migration(on_lance):
+    """Not only the apply does: merging such a change would leave it undone."""
+    context = WriteContext(FixedClock(START), SequentialIds(950_000))
+    create_branch(on_lance.uri("knowledge"), "trial", context)
+    record = io.BytesIO(b'{"type": "Person", "data": {"handle": "alan"}}')
+    load_records(LoadRequest(on_lance.uri("knowledge"), record, branch="trial"), context)
+    on_lance.write("knowledge.pg", WIDER)
+    planned = on_lance.plan()
+    assert [(each.path, each.code) for each in planned.obstacles] == [("schema.knowledge", "graph_has_branches")]
+    outcome = on_lance.apply()
+    assert not outcome.converged
+    assert people(on_lance) == {"ada": 1815, "grace": 1906}
+    merge_branch(on_lance.uri("knowledge"), "trial", "main", context)
+    assert on_lance.plan().obstacles == ()
+    assert on_lance.apply().converged
+    assert people(on_lance) == {"ada": 1815, "alan": None, "grace": 1906}
+
+
+def test_a_plan_and_an_apply_warn_of_a_graph_that_is_gone(cluster):
+    """Nothing of what is declared changed, so that nothing else would say it."""
+    cluster.converge()
+    assert codes(cluster.plan()) == []
+    cluster.twin.delete_tree(cluster.uri("knowledge"))
+    for outcome in (cluster.plan(), cluster.apply()):
+        assert [(d.code, d.path, d.severity) for d in outcome.diagnostics] == [("graph_vanished", GRAPH, "warning")]
+    cluster.write("people.gq", f"// edited\n{QUERY}")
+    assert codes(cluster.apply()) == ["graph_vanished"]
+    cluster.make_graph("knowledge")
+    assert codes(cluster.apply()) == []
+
+
+def test_a_migration_of_a_graph_that_is_gone_says_how_it_comes_back(cluster):
+    cluster.converge()
+    cluster.twin.delete_tree(cluster.uri("knowledge"))
+    cluster.write("knowledge.pg", WIDER)
+    planned = cluster.plan()
+    assert [(each.path, each.code) for each in planned.obstacles] == [(SCHEMA_ADDRESS, "graph_vanished")]
+    outcome = cluster.apply()
+    assert not outcome.ok
+    assert "restore its folder from a backup" in (found(outcome, "schema_apply_failed").fix or "")
+
+
+def test_a_graph_that_is_back_is_not_created_again(cluster):
+    """Its creation would give up the data that is there: it is refused before anybody approves it."""
+    cluster.converge()
+    cluster.twin.delete_tree(cluster.uri("knowledge"))
+    assert "graph_vanished" in codes(cluster.refresh())
+    assert "graph_exists" not in codes(cluster.plan())
+    cluster.make_graph("knowledge")
+    planned = cluster.plan()
+    assert found(planned, "graph_exists").fix == "record the graph that is back: gitops refresh"
+    assert cluster.refresh().ok
+    assert cluster.plan().plan.changes == ()
+
+
+@pytest.mark.parametrize("graph", ["my_graph", "policies", "healthz", "openapi", "graphs", "g" * 65])
+def test_a_graph_that_no_server_can_serve_is_warned_of_and_not_created(graph, tmp_path):
+    cluster = Cluster(tmp_path)
+    cluster.graphs = {graph: {}, "k" * 64: {}}
+    cluster.policies = {}
+    cluster.save()
+    said = validate(cluster.workspace())
+    assert (said.ok, codes(said)) == (True, ["graph_id_unservable"])
+    assert cluster.import_().ok
+    for outcome in (cluster.plan(), cluster.apply()):
+        problem = found(outcome, "graph_id_unservable")
+        assert (outcome.ok, problem.path, problem.severity) == (False, f"graph.{graph}", "error")
+        assert problem.source is not None
+        assert (problem.source.file, problem.source.line) == ("cluster.yaml", 7)
+    assert cluster.state.resources == {}
+
+
+def test_a_graph_that_is_applied_already_stays_with_a_warning(tmp_path):
+    cluster = Cluster(tmp_path)
+    cluster.graphs = {"my_graph": {}}
+    cluster.policies = {}
+    cluster.save()
+    cluster.make_graph("my_graph")
+    assert cluster.import_().ok
+    for outcome in (cluster.plan(), cluster.apply()):
+        assert (outcome.ok, found(outcome, "graph_id_unservable").severity) == (True, "warning")
+    assert outcome.converged

@@ -1,18 +1,35 @@
-"""Stories of import, refresh, status and force-unlock: what is recorded of reality, and what is only looked at."""
+"""Import, refresh, status and force-unlock: what is recorded of reality, also of broken folders and damaged ledgers."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.refresh import import_cluster, refresh
+from gitops.cluster.approving.approve import approve
 from gitops.cluster.ledger.folder import FolderLedger
 from gitops.cluster.ledger.layout import LOCK, STATE, intent_key
+from gitops.cluster.model.address import Address
 from gitops.cluster.model.ledger import LedgerState
+from gitops.cluster.model.outcome import VerbOutcome
+from gitops.cluster.plan.plan import plan
+from gitops.cluster.session.status import force_unlock, status
+from gitops.cluster.session.validate import validate
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.canonical import digest
+from gitops.core.diagnostics import Severity
 from gitops.core.errors import RemoteError
+from gitops.render import json as forms
+from gitops.render import text
 from gitops.render.json import envelope
+from gitops.repository.wiring.stores import folder_workspace
 from tests.support.cluster import (
     GRAPH,
     POLICY,
@@ -27,7 +44,7 @@ from tests.support.cluster import (
     rulings,
     statuses,
 )
-from tests.support.memory_ledger import MemoryLedger
+from tests.support.faults import DoAt
 
 BLOB = f"__cluster/resources/query/knowledge/find_person/{digest(QUERY.encode())}.gq"
 LOCK_ID = "01JZ0000000000000000000CCC"
@@ -380,12 +397,7 @@ def test_a_lock_taken_over_by_another_is_not_released(cluster):
     cluster.put_state(LedgerState())
     theirs = []
 
-    class Takeover:
-        def reach(self, point: str) -> None:
-            if point == "cluster_apply.before_state_write":
-                theirs.append(cluster.hold_lock())
-
-    assert cluster.apply(faults=Takeover()).ok
+    assert cluster.apply(faults=DoAt("cluster_apply.before_state_write", lambda: theirs.append(cluster.hold_lock()))).ok
     assert [cluster.stored(LOCK)] == theirs
 
 
@@ -396,7 +408,6 @@ def test_what_was_done_is_told_even_if_the_lock_cannot_be_given_back(cluster, mo
         raise RemoteError("state_unlock_error", "the disk went away", path=LOCK)
 
     monkeypatch.setattr(FolderLedger, "release", release)
-    monkeypatch.setattr(MemoryLedger, "release", release)
     outcome = cluster.apply()
     assert outcome.ok
     assert outcome.converged
@@ -473,3 +484,175 @@ def test_a_lost_graph_heals_when_its_files_come_back_and_is_not_made_again_witho
     assert cluster.state.digests() == recorded
     assert cluster.plan().plan.changes == ()
     assert cluster.plan().lands
+
+
+DATA = Path(__file__).parents[1] / "data" / "broken"
+LOADING: dict[str, Callable[[Workspace], VerbOutcome]] = {
+    "plan": plan,
+    "apply": apply,
+    "refresh": refresh,
+    "import": import_cluster,
+    "approve": lambda workspace: approve(workspace, Address("graph.catalogue")),
+}
+
+
+def _is_broken(name: str) -> bool:
+    expected = json.loads((DATA / name / "expected.json").read_text(encoding="utf-8"))
+    return any(e["severity"] == "error" for e in expected)
+
+
+CASES = sorted(path.parent.name for path in DATA.glob("*/expected.json") if _is_broken(path.parent.name))
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_broken_folder_ends_every_verb_before_it_touches_anything(name, tmp_path):
+    folder = tmp_path / "cluster"
+    shutil.copytree(DATA / name, folder)
+    before = _names(folder)
+    said = validate(folder_workspace(str(folder), actor="sam"))
+    for verb in LOADING.values():
+        outcome = verb(folder_workspace(str(folder), actor="sam"))
+        assert not outcome.ok
+        assert outcome.diagnostics == said.diagnostics
+    assert _names(folder) == before
+    assert _names(tmp_path) == sorted(["cluster", *(f"cluster/{name}" for name in before)])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_status_and_unlock_look_at_the_header_alone(name, tmp_path):
+    folder = tmp_path / "cluster"
+    shutil.copytree(DATA / name, folder)
+    said = validate(folder_workspace(str(folder), actor=None)).diagnostics
+    for outcome in (
+        status(folder_workspace(str(folder), actor=None)),
+        force_unlock(folder_workspace(str(folder), actor=None), LOCK_ID),
+    ):
+        errors = [d for d in outcome.diagnostics if d.severity is Severity.ERROR and d.code != "state_lock_missing"]
+        assert errors == list(said)[: len(errors)]
+        assert all(d.source is not None and d.source.file == "cluster.yaml" for d in errors)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"metadata": {"name": " "}}, "empty_metadata_name"),
+        ({"state": {"backend": "elsewhere"}}, "unsupported_state_backend"),
+        ({"version": 2}, "unsupported_cluster_config_version"),
+    ],
+)
+def test_status_shows_lock_and_recoveries_under_a_wrong_header(options, code, tmp_path):
+    cluster = Cluster(tmp_path)
+    cluster.converge()
+    cluster.hold_lock(LOCK_ID)
+    cluster.plant("__cluster/recoveries/01A.json", b"{")
+    cluster.write("cluster.yaml", json.dumps({"version": 1, **options}))
+    outcome = cluster.status()
+    assert codes(outcome) == ["cluster_recovery_pending", code]
+    assert outcome.observations.held.info.lock_id == LOCK_ID
+    assert outcome.state is None
+
+
+def test_status_cannot_look_anywhere_without_a_usable_storage_root(tmp_path):
+    cluster = Cluster(tmp_path)
+    cluster.converge()
+    cluster.hold_lock(LOCK_ID)
+    cluster.write("cluster.yaml", json.dumps({"version": 1, "storage": "ftp://host/x"}))
+    outcome = cluster.status()
+    assert codes(outcome) == ["invalid_storage_root"]
+    assert not outcome.observations.held.held
+
+
+LEDGERS = Path(__file__).parents[1] / "data" / "broken-ledgers"
+DAMAGED = sorted(path.parent.name for path in LEDGERS.glob("*/expected.json"))
+_KEPT = ("__cluster/recoveries/", "__cluster/approvals/", "__cluster/resources/", "graphs/")
+
+
+def damaged(name: str, folder: Path) -> tuple[Cluster, dict[str, list[dict[str, str]]]]:
+    case = json.loads((LEDGERS / name / "expected.json").read_text(encoding="utf-8"))
+    cluster = Cluster(folder)
+    cluster.converge()
+    for key in case.pop("remove", []):
+        place = folder / key
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+    for key in case.pop("folders", []):
+        (folder / key).mkdir(parents=True)
+    for key, target in case.pop("links", {}).items():
+        (folder / key).parent.mkdir(parents=True, exist_ok=True)
+        (folder / key).symlink_to(target)
+    for source in sorted(path for path in (LEDGERS / name / "ledger").rglob("*") if path.is_file()):
+        cluster.plant(source.relative_to(LEDGERS / name / "ledger").as_posix(), source.read_bytes())
+    return cluster, case
+
+
+def traces(folder: Path) -> dict[str, object]:
+    """Every name below a folder with its content, links as what they say."""
+    found: dict[str, object] = {}
+    for base, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            path = Path(base) / name
+            key = path.relative_to(folder).as_posix()
+            if path.is_symlink():
+                found[key] = ("link", str(path.readlink()))
+            else:
+                found[key] = None if path.is_dir() else path.read_bytes()
+    return found
+
+
+def findings(outcome: VerbOutcome) -> list[dict[str, str]]:
+    return [{"code": d.code, "severity": d.severity.value, "path": d.path} for d in outcome.diagnostics]
+
+
+def _is_readable(outcome: VerbOutcome) -> bool:
+    """Whether both forms of an outcome are what terminals and programs take."""
+    lines = text.to_text(outcome).splitlines()
+    form = json.loads(forms.to_text(forms.envelope(outcome)))
+    return all(line.isprintable() for line in lines) and form["ok"] == outcome.ok
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_looking_at_a_damaged_ledger_says_what_is_wrong_and_changes_nothing(name, tmp_path):
+    cluster, expected = damaged(name, tmp_path)
+    before = traces(tmp_path)
+    for verb in ("status", "plan"):
+        outcome = getattr(cluster, verb)()
+        assert findings(outcome) == expected[verb]
+        assert outcome.ok == all(e["severity"] == "warning" for e in expected[verb])
+        assert _is_readable(outcome)
+    assert traces(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_refreshing_a_damaged_ledger_says_what_is_wrong_and_repairs_nothing_by_removal(name, tmp_path):
+    cluster, expected = damaged(name, tmp_path)
+    before = traces(tmp_path)
+    outcome = cluster.refresh()
+    assert findings(outcome) == expected["refresh"]
+    assert _is_readable(outcome)
+    after = traces(tmp_path)
+    broken = {e["path"] for e in expected["refresh"]}
+    settled = {key for key in before if key.startswith("__cluster/recoveries/") and key not in broken}
+    gone = {key for key in before if key not in after}
+    assert gone <= settled
+    assert all(after[key] == before[key] for key in before if key.startswith(_KEPT) and key not in gone)
+    if any(e["code"].startswith(("state_", "invalid_state", "unsupported_state")) for e in expected["refresh"]):
+        assert after == before
+
+
+@pytest.mark.parametrize("name", [name for name in DAMAGED if name.startswith("older-")])
+def test_an_older_document_is_brought_up_to_date_by_one_apply(name, tmp_path):
+    cluster, _ = damaged(name, tmp_path)
+    first = cluster.apply()
+    assert first.ok
+    assert first.converged
+    assert cluster.state.resources["policy.base"].applies_to == ("graph.knowledge",)
+    assert cluster.sidecars == []
+    again = cluster.apply()
+    assert (again.changes, again.state_written) == ((), False)
+
+
+def test_there_are_enough_damaged_ledgers():
+    assert len(DAMAGED) >= 90

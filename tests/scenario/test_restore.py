@@ -1,14 +1,101 @@
-"""Rows that a migration dropped come back in a request of their own: planned, approved, applied once, recorded."""
+"""Ways back: rows that a migration dropped, the plan back to an earlier folder, and the schema before a change."""
 
 from __future__ import annotations
 
+import io
+import json
+from dataclasses import replace
+
 import pytest
 
+from gitops.cluster.config.source import MemoryTree
 from gitops.cluster.ledger.layout import LOCK
+from gitops.cluster.plan.plan import plan
+from gitops.cluster.session.down import down_of_graph
+from gitops.core.errors import UsageError
 from gitops.database.graph import read, read_log
 from gitops.database.graph.history.verify import verify_graph
-from tests.scenario.test_way_back import TWO, load, load_rows
-from tests.support.cluster import SCHEMA, Cluster, DoAt, FailAt, codes, found, lance_engine, rulings
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.staged import WriteContext
+from tests.support.clock import FixedClock
+from tests.support.cluster import RETYPED, SCHEMA, START, WIDER, Cluster, codes, found, lance_engine, rulings
+from tests.support.faults import Death, DoAt, EndAt, FailAt
+from tests.support.ids import SequentialIds
+
+TWO = f"{SCHEMA}node City {{\n  name: String @key\n}}\n"
+INDEXED = "node Person {\n  handle: String @key\n  born: I32? @index\n}\n"
+
+
+@pytest.fixture(params=["twin", "lance"])
+def wider(request, tmp_path):
+    real = request.param == "lance"
+    cluster = Cluster(tmp_path, memory=not real, engine=lance_engine() if real else None)
+    cluster.write("knowledge.pg", TWO)
+    cluster.converge()
+    return cluster
+
+
+def earlier(cluster):
+    return MemoryTree({path.name: path.read_bytes() for path in cluster.folder.iterdir() if path.is_file()})
+
+
+def back_to(cluster, tree):
+    return plan(replace(cluster.workspace(), tree=tree, undoes=True))
+
+
+def load(cluster, kind, key, rows):
+    if cluster.engine is cluster.twin:
+        cluster.twin.load(cluster.uri("knowledge"), rows)
+        return
+    load_rows(cluster, [{"type": kind, "data": {key: f"n{n}"}} for n in range(rows)])
+
+
+def load_rows(cluster, records):
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    context = WriteContext(FixedClock(START), SequentialIds(900_000))
+    load_records(LoadRequest(cluster.uri("knowledge"), io.BytesIO(lines.encode())), context)
+
+
+def undone(outcome):
+    return {each.resource: (each.undo, [part.version for part in each.parts]) for each in outcome.plan.undoings}
+
+
+def test_a_dropped_type_is_restorable_while_a_version_has_its_rows(wider):
+    before = earlier(wider)
+    load(wider, "City", "name", 4)
+    wider.write("knowledge.pg", SCHEMA)
+    wider.converge()
+    outcome = back_to(wider, before)
+    assert undone(outcome) == {"schema.knowledge": ("restorable", [2])}
+    assert [node.id for node in outcome.plan.undo_graph.nodes] == ["schema.knowledge"]
+    assert codes(outcome) == []
+
+
+def test_a_type_without_rows_simply_comes_back(wider):
+    before = earlier(wider)
+    wider.write("knowledge.pg", SCHEMA)
+    wider.converge()
+    assert undone(back_to(wider, before)) == {"schema.knowledge": ("complete", [])}
+
+
+def test_what_cannot_be_undone_is_a_warning_and_no_part_of_the_order(wider):
+    wider.write("knowledge.pg", SCHEMA.replace("node", "node", 1))
+    wider.converge()
+    before = earlier(wider)
+    wider.write("knowledge.pg", INDEXED)
+    wider.write("people.gq", wider.folder.joinpath("people.gq").read_text().replace("$p.handle }", "$p.born }"))
+    wider.approve("schema.knowledge")
+    wider.converge()
+    outcome = back_to(wider, before)
+    assert "irreversible_change" in codes(outcome)
+    assert undone(outcome)["schema.knowledge"][0] == "irreversible"
+    assert [node.id for node in outcome.plan.undo_graph.nodes] == ["query.knowledge.find_person"]
+
+
+def test_an_ordinary_plan_says_nothing_of_going_back(wider):
+    wider.write("knowledge.pg", SCHEMA)
+    assert wider.plan().plan.undoings == ()
+
 
 TOWNS = f"{TWO}edge Lives: Person -> City\n"
 
@@ -127,20 +214,12 @@ def test_an_edge_whose_end_is_gone_refuses_the_whole_restore(tmp_path, atomic):
     assert [each for each in report.findings if each.code != "unreferenced"] == []
 
 
-class Death(BaseException):
-    """The end of a process."""
-
-
-def die():
-    raise Death
-
-
 def dead(cluster, point, *, atomic=False):
     """Declare and approve a restore, whose run ends at a point as a process that is killed; the lock of it is removed."""
     declare(cluster)
     assert cluster.approve("restore.knowledge").ok
     with pytest.raises(Death):
-        cluster.apply(faults=DoAt(point, die), atomic=atomic)
+        cluster.apply(faults=EndAt(point), atomic=atomic)
 
 
 def restores(cluster):
@@ -230,3 +309,80 @@ def test_a_slow_run_whose_lock_was_broken_restores_nothing_any_more(cluster):
     slow = cluster.apply(faults=DoAt(BEFORE, another))
     assert not slow.ok
     assert restores(cluster) == 0
+
+
+RENAMED = 'node Author @rename_from("Person") {\n  handle: String @key\n  born: I32?\n  city: String?\n}\n'
+
+
+@pytest.fixture(params=["twin", "lance"])
+def bare(request, tmp_path):
+    cluster = Cluster(tmp_path, engine=lance_engine() if request.param == "lance" else None)
+    cluster.graphs = {"knowledge": {}}
+    cluster.save()
+    cluster.converge()
+    return cluster
+
+
+def down(cluster, graph="knowledge"):
+    return down_of_graph(cluster.workspace(), graph)
+
+
+def test_the_text_takes_a_change_back_once_it_is_applied(bare):
+    bare.write("knowledge.pg", RENAMED)
+    outcome = down(bare)
+    assert outcome.ok
+    assert outcome.subject == "schema.knowledge"
+    assert outcome.migrations is not None
+    assert [step.kind for step in outcome.migrations.forward.steps] == ["rename_type", "add_property"]
+    bare.converge()
+    bare.write("knowledge.pg", outcome.migrations.source.decode())
+    planned = bare.plan().plan
+    assert planned is not None
+    (preview,) = [change.migration for change in planned.changes if change.migration is not None]
+    assert [dict(step) for step in preview.steps] == [step.to_json() for step in outcome.migrations.back.steps]
+    bare.converge()
+    # Only the hint of the way back is left besides what was there before.
+    assert "Person" in bare.live("knowledge")
+    assert "city" not in bare.live("knowledge")
+
+
+def test_an_applied_schema_has_nothing_to_take_back(bare):
+    outcome = down(bare)
+    assert outcome.ok
+    assert outcome.migrations is not None
+    assert outcome.migrations.forward.steps == outcome.migrations.back.steps == ()
+
+
+def test_a_change_that_is_not_supported_is_an_error(bare):
+    bare.write("knowledge.pg", RETYPED)
+    assert codes(down(bare)) == ["graph_migration_unsupported"]
+
+
+def test_nothing_is_written(bare):
+    bare.write("knowledge.pg", WIDER)
+    before = {path: path.read_bytes() for path in bare.folder.rglob("*") if path.is_file()}
+    assert down(bare).ok
+    assert {path: path.read_bytes() for path in bare.folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_graph_that_was_never_applied_has_no_way_back(bare):
+    bare.graphs["other"] = {}
+    bare.save()
+    outcome = down(bare, "other")
+    assert codes(outcome) == ["schema_not_recorded"]
+    assert outcome.migrations is None
+
+
+@pytest.mark.parametrize("name", ["knowlege", "../x", "\x1b[2J"])
+def test_a_graph_that_is_not_declared_is_a_wrong_use(bare, name):
+    with pytest.raises(UsageError) as refused:
+        down(bare, name)
+    if name == "knowlege":
+        assert "did you mean `knowledge`?" in refused.value.detail
+
+
+def test_a_broken_folder_and_a_missing_ledger_say_so(bare, tmp_path):
+    bare.write("knowledge.pg", SCHEMA[:-3])
+    assert codes(down(bare)) == ["schema_parse_error"]
+    (tmp_path / "fresh").mkdir()
+    assert codes(down(Cluster(tmp_path / "fresh"))) == ["state_missing"]

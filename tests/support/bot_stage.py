@@ -26,6 +26,9 @@ from gitops.repository.wiring.local import LocalRepository
 from tests.support.loop import APPROVALS, CLUSTER, MAIN, Loop, email
 
 BOT = Person("bot", email("bot"))
+ALICE, BOB, CAROL = "11", "12", "13"
+"""Their accounts, as a loop knows them whose rules list accounts."""
+WRITERS = dict.fromkeys((ALICE, BOB, CAROL), Permission.WRITE)
 QUERY = b"query titles() { match { $x: Note } return { $x.title } }\n"
 """Another text of the query, which asks the same."""
 LATE = "2030-01-01T00:00:00Z"

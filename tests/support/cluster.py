@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,16 +42,15 @@ from gitops.cluster.session.status import force_unlock, status
 from gitops.cluster.session.validate import validate
 from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.diagnostics import Diagnostic
-from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.port import GraphEngine
 from gitops.database.storage.local import LocalStore
+from gitops.database.storage.port import ObjectStore
 from gitops.serving.boot import ready
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine
-from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_store import MemoryStore
 
 SCHEMA = "node Person {\n  handle: String @key\n  born: I32?\n}\n"
@@ -68,56 +65,18 @@ ALL = {GRAPH, "policy.base", QUERY_ADDRESS, SCHEMA_ADDRESS}
 START = datetime(2026, 6, 11, 8, tzinfo=UTC)
 
 
-class FailAt:
-    """Lets a run fail at named points, once at each."""
-
-    def __init__(self, *points: str) -> None:
-        self._points = set(points)
-        self.reached: list[str] = []
-
-    def reach(self, point: str) -> None:
-        self.reached.append(point)
-        if point in self._points:
-            self._points.discard(point)
-            raise GitopsError("injected_failpoint", f"a test fails this run at {point}")
-
-
-class DoAt:
-    """Does something when a point is reached, such as what another process would do then."""
-
-    def __init__(self, point: str, deed: Callable[[], object]) -> None:
-        self._point = point
-        self._deed = deed
-
-    def reach(self, point: str) -> None:
-        if point == self._point:
-            self._deed()
-
-
-class DieAt:
-    """Kills this process at a named point, as a power cut would."""
-
-    def __init__(self, point: str) -> None:
-        self._point = point
-
-    def reach(self, point: str) -> None:
-        if point == self._point:
-            signal.raise_signal(signal.SIGKILL)
-
-
 class Cluster:
     """A cluster folder and its stores; see the module."""
 
     def __init__(self, folder: Path, *, memory: bool = False, engine: GraphEngine | None = None) -> None:
-        """`memory` keeps the ledger in memory; the engine is the in-memory twin unless one is given."""
+        """`memory` keeps the files of the ledger in memory; the engine is the in-memory twin unless one is given."""
         self.folder = folder
         self.clock = FixedClock(START)
         self.ids = SequentialIds()
         self.twin = MemoryEngine()
         self.engine: GraphEngine = engine or self.twin
-        self._memory = MemoryLedger(clock=self.clock) if memory else None
-        files = MemoryStore() if memory else LocalStore(self.folder)
-        self.reports = ServingReports(lambda: files)
+        self.memory = MemoryStore() if memory else None
+        self.reports = ServingReports(lambda: self.store)
         self.options: dict[str, Any] = {"metadata": {"name": "library"}}
         self.graphs: dict[str, dict[str, str]] = {"knowledge": {"find_person": "people.gq"}}
         self.policies: dict[str, list[str]] = {"base": ["knowledge"]}
@@ -169,26 +128,26 @@ class Cluster:
 
     # The stores.
 
+    @property
+    def store(self) -> ObjectStore:
+        """Where the files of the ledger are."""
+        return self.memory or LocalStore(self.folder)
+
     def stored(self, key: str) -> bytes | None:
         """The bytes of one ledger file."""
-        if self._memory is not None:
-            return self._memory.stored(key)
+        if self.memory is not None:
+            return self.memory.read(key)
         path = self.folder / key
         return path.read_bytes() if path.is_file() else None
 
     def plant(self, key: str, data: bytes | None) -> None:
         """Put a ledger file as a hand or another release would leave it; None removes it."""
-        if self._memory is not None:
-            self._memory.plant(key, data)
-            return
-        path = self.folder / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True) if data is None else path.write_bytes(data)
+        self.store.delete(key) if data is None else self.store.write(key, data)
 
     def files(self, below: str = "__cluster") -> list[str]:
         """Keys of the ledger files below a folder of it, sorted."""
-        if self._memory is not None:
-            keys = list(self._memory.dump())
+        if self.memory is not None:
+            keys = self.memory.keys()
         else:
             keys = [p.relative_to(self.folder).as_posix() for p in self.folder.rglob("*") if p.is_file()]
         return sorted(key for key in keys if key.startswith(f"{below}/"))
@@ -275,9 +234,7 @@ class Cluster:
         )
 
     def _ledger(self, faults: Faults) -> LedgerStore:
-        if self._memory is not None:
-            return self._memory.share()
-        return FolderLedger(LocalStore(self.folder), clock=self.clock, faults=faults)
+        return FolderLedger(self.store, clock=self.clock, faults=faults)
 
     def validate(self) -> ValidateOutcome:
         return validate(self.workspace())

@@ -25,12 +25,10 @@ from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.faults import Faults
-from gitops.database.storage.local import LocalStore
 from gitops.database.storage.port import ObjectStore
 from tests.support.cluster import Cluster
 from tests.support.memory_engine import MemoryEngine, MemoryGraph
 
-_LEDGER_WRITES = frozenset({"arm", "amend", "disarm", "retire", "put_blob", "record_approval", "commit"})
 _STORE_WRITES = frozenset({"create", "replace", "write", "delete"})
 # A failure put in at these points is one that the code there knows; the others are places to die at.
 _FAILING_POINTS = ("cluster_apply.", "engine.")
@@ -80,9 +78,9 @@ class Cuts:
         if self._tick(point, may_fail=point.startswith(_FAILING_POINTS)):
             raise GitopsError("injected_failpoint", f"a test fails this run at {point}")
 
-    def write(self, what: str, *, may_fail: bool) -> None:
+    def write(self, what: str) -> None:
         """One side of a write."""
-        if self._tick(what, may_fail=may_fail):
+        if self._tick(what, may_fail=True):
             raise RemoteError("storage_failed", f"a test fails this run at {what}")
 
     def _tick(self, what: str, *, may_fail: bool) -> bool:
@@ -103,21 +101,20 @@ class Cuts:
 
 
 class _Cut:
-    """Any store, with a tick on both sides of its writes."""
+    """A store, with a tick on both sides of its writes."""
 
-    def __init__(self, store: object, cuts: Cuts, writes: frozenset[str], *, may_fail: bool) -> None:
-        self._store, self._cuts, self._writes, self._may_fail = store, cuts, writes, may_fail
+    def __init__(self, store: ObjectStore, cuts: Cuts) -> None:
+        self._store, self._cuts = store, cuts
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name not in self._writes:
+        if name not in _STORE_WRITES:
             return found
 
         def write(*args: object, **options: object) -> object:
-            what = f"{name} {args[0]}" if self._may_fail else name
-            self._cuts.write(f"before {what}", may_fail=self._may_fail)
+            self._cuts.write(f"before {name} {args[0]}")
             answer = found(*args, **options)
-            self._cuts.write(f"after {what}", may_fail=self._may_fail)
+            self._cuts.write(f"after {name} {args[0]}")
             return answer
 
         return write
@@ -210,10 +207,7 @@ class Bench(Cluster):
         return self._known[1]
 
     def _ledger(self, faults: Faults) -> LedgerStore:
-        if self._memory is None:
-            store = cast("ObjectStore", _Cut(LocalStore(self.folder), self.cuts, _STORE_WRITES, may_fail=True))
-            return FolderLedger(store, clock=self.clock, faults=faults)
-        return cast("LedgerStore", _Cut(self._memory.share(), self.cuts, _LEDGER_WRITES, may_fail=False))
+        return FolderLedger(cast("ObjectStore", _Cut(self.store, self.cuts)), clock=self.clock, faults=faults)
 
     def ledger_files(self) -> dict[str, bytes]:
         """Every file of the ledger by key; half-written ones have no name yet."""

@@ -43,6 +43,11 @@ class MemoryStore:
             other._objects = dict(self._objects)
         return other
 
+    def keys(self) -> list[str]:
+        """Every key, sorted."""
+        with self._lock:
+            return sorted("/".join(parts) for parts in self._objects)
+
     def read(self, key: str) -> bytes | None:
         """The content, or None when there is no such object."""
         parts = split_key(key)

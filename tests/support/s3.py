@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
@@ -216,3 +216,18 @@ class S3Place:
         """The keys below the root, relative to it, in order."""
         start = f"{self.prefix}/"
         return tuple(key.removeprefix(start) for key in self.server.keys(self.bucket) if key.startswith(start))
+
+
+def conditional(asked: Asked) -> bool:
+    return asked.method == "PUT" and asked.condition is not None
+
+
+def nth(wanted: Callable[[Asked], bool], fault: int | Drop, *numbers: int) -> Fault:
+    """A fault for the requests of a kind with these numbers, which count from 1."""
+    seen: Iterator[int] = iter(range(1, 1000))
+    return lambda asked: fault if wanted(asked) and next(seen) in numbers else None
+
+
+def plant(s3: S3Place, key: str, data: bytes) -> None:
+    """Put an object as another program would."""
+    s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(s3.bucket, f"{s3.prefix}/{key}", data)

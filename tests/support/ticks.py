@@ -31,26 +31,9 @@ from tests.support.memory_target import MemoryTarget
 from tests.support.strategies import rules
 from tests.support.target_world import TargetWorld
 
-__all__ = ["DieOnce", "Died", "Ticks", "codes", "sql", "statements"]
+__all__ = ["Ticks", "codes", "sql", "statements"]
 
 Declared = Mapping[str, Mapping[str, Any]]
-
-
-class Died(BaseException):
-    """The process is gone: nothing of it runs any more."""
-
-
-class DieOnce:
-    """Ends the process at the n-th time that a named point is reached."""
-
-    def __init__(self, point: str, at: int = 1) -> None:
-        self._point, self._left = point, at
-
-    def reach(self, point: str) -> None:
-        if point == self._point:
-            self._left -= 1
-            if not self._left:
-                raise Died(point)
 
 
 class Ticks:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import Built
 from tests.e2e.github.stories import approved, retire
 from tests.support.forges.hub import Hub
 from tests.support.forges.runner import Runner
@@ -22,9 +23,9 @@ HUB_CONFIG = f"{UNMAPPED}  accounts:\n{ACCOUNTS}"
 
 
 @pytest.fixture(scope="session")
-def on_github(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+def on_github(built: Built) -> Loop:
     """Built once, never changed: the cluster is applied, and the rules know the accounts of people."""
-    return Loop.build(tmp_path_factory.mktemp("on-github"), HUB_CONFIG)
+    return built(HUB_CONFIG)
 
 
 @pytest.fixture(scope="session")
@@ -72,23 +73,10 @@ def ready(through_the_gate: Hub, tmp_path: Path) -> Iterator[Runner]:
         yield Runner.after(hub, tmp_path / "ready-jobs")
 
 
-@pytest.fixture(scope="session")
-def configured(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Loop]:
-    """Clusters whose gitops.yaml has more lines below `approvals:`, each built once."""
-    known: dict[str, Loop] = {}
-
-    def build(lines: str) -> Loop:
-        if lines not in known:
-            known[lines] = Loop.build(tmp_path_factory.mktemp("configured"), HUB_CONFIG + lines)
-        return known[lines]
-
-    return build
-
-
 @pytest.fixture
-def with_config(configured: Callable[[str], Loop], tmp_path: Path) -> Iterator[WithConfig]:
-    """Runs the jobs of such a cluster."""
+def with_config(built: Built, tmp_path: Path) -> Iterator[WithConfig]:
+    """Runs the jobs of a cluster whose `gitops.yaml` has more lines below `approvals:`."""
     with ExitStack() as opened:
         yield lambda lines: Runner(
-            opened.enter_context(Hub.of(configured(lines).copied(tmp_path / "configured"))), tmp_path / "jobs"
+            opened.enter_context(Hub.of(built(HUB_CONFIG + lines).copied(tmp_path / "configured"))), tmp_path / "jobs"
         )

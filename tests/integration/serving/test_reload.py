@@ -19,7 +19,8 @@ from gitops.database.graph import ReadCache
 from gitops.serving.boot import BootRules
 from gitops.serving.generation import Compiled, Generation
 from gitops.serving.process import BootInputs, Reload, Reloader, ReloadResult, ServingGeneration, Watch, boot_process
-from tests.support.cluster import QUERY, WIDER, Cluster, FailAt
+from tests.support.cluster import QUERY, WIDER, Cluster
+from tests.support.faults import FailAt
 from tests.support.query_server import BundleEngine, generation, running, tokens
 
 OTHER = QUERY.replace("find_person", "other")

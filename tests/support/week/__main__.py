@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.support.week.story import DATA, Week, steps
-from tests.support.week.teams import TEAMS
+from tests.support.week.team import TEAMS
 
 
 def main(names: list[str]) -> None:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import sys
+from functools import partial
 from unittest.mock import patch
 
 from gitops.cli.main import main
-
-
-class DeadAt:
-    """Kills this process where a point is reached."""
-
-    def reach(self, point: str) -> None:
-        if point == sys.argv[1]:
-            signal.raise_signal(signal.SIGKILL)
-
+from tests.support.faults import DieAt
 
 if __name__ == "__main__":
-    with patch("gitops.repository.wiring.local.NoFaults", DeadAt):
+    with patch("gitops.repository.wiring.local.NoFaults", partial(DieAt, sys.argv[1])):
         sys.exit(main(sys.argv[2:]))

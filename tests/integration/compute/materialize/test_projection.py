@@ -41,7 +41,7 @@ def test_the_rows_follow_the_ledger(cluster, stand_in):
     owner = stand_in.add_cluster('My "Cluster"; drop')
     assert codes(cluster.apply()) == []
     rows = {row.strategy_type: (row.cluster_id, dict(row.config)) for row in stand_in.strategy_rows}
-    ours = {"declared_by": "library (memory:/)", "cooldown_s": 0}
+    ours = {"declared_by": "library (memory:)", "cooldown_s": 0}
     assert rows == {
         "target_size": (owner, {"target_size": "50cc", **ours}),
         "burst": (owner, {"burst_replica_size": "800cc", **ours}),
