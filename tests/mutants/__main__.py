@@ -74,7 +74,6 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "tests/unit/cluster/plan",
             "tests/unit/cluster/apply",
             "tests/scenario/test_recovery.py",
-            "tests/scenario/test_recovery.py",
             "tests/scenario/test_control_plane.py",
         ),
     ),

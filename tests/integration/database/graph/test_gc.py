@@ -1,9 +1,10 @@
-"""gc frees what nothing refers to and nothing else, whoever reads or writes meanwhile, and a second run finds nothing to do."""
+"""What takes files away or puts them together: gc, optimize and purge; none takes what a reader needs."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,12 +15,15 @@ from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches, make_branch
 from gitops.database.graph.history.gc import Retention, collect_garbage
 from gitops.database.graph.history.merge import merge_branch
+from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.lines import read_branches, read_floor, write_floor
+from gitops.database.graph.migrate import purge_dropped
 from gitops.database.graph.results import GcResult, MergeStatus
+from gitops.database.graph.search import TEXT_INDEX
 from gitops.database.graph.snapshot import ReadTarget, open_snapshot
-from gitops.database.graph.staged import hold_lease, read_leases
-from gitops.database.graph.tables import dataset_versions
+from gitops.database.graph.staged import StagedVersion, hold_lease, read_leases
+from gitops.database.graph.tables import TableWriter, dataset_versions, open_table
 from tests.support.histories import SCHEMA, History, person, read_rows, version_numbers
 from tests.support.s3 import S3Place
 
@@ -302,3 +306,278 @@ def test_who_works_in_the_middle_of_a_run_keeps_what_it_made(present: History, p
     present.clock.advance(timedelta(days=30))
     collect_garbage(present.uri, present.work(NoFaults()), SHARP)
     assert verify_graph(present.uri, deep=True).findings == ()
+
+
+OPTIMIZE_SCHEMA = b"""node Doc { name: String @key  title: String? @index  size: I64? @index
+    kind: enum(x, y)? @index  tags: [String]?
+    vec: Vector(4)? @index  @index(tags) }
+edge Cites: Doc -> Doc
+"""
+EAGER = OptimizeOptions(fragments=1, scalar_rows=1, text_rows=1, vector_rows=8, stale_rows=0, stale_share=0.0)
+
+
+def document(number: int) -> dict[str, object]:
+    return {
+        "id": f"d{number:02}",
+        "name": f"d{number:02}",
+        "title": f"red stone {number}",
+        "size": number,
+        "kind": "xy"[number % 2],
+        "tags": ["t", str(number)],
+        "vec": [float(number), 0.0, 1.0, -1.0],
+    }
+
+
+def fill(history: History) -> History:
+    for start in range(0, 12, 4):
+        history.put("main", {"node:Doc": [document(n) for n in range(start, start + 4)]})
+    history.put("main", {"edge:Cites": [{"id": "e", "src": "d00", "dst": "d01"}]})
+    return history
+
+
+@pytest.fixture
+def history_of_optimize(tmp_path: Path) -> History:
+    return fill(History(str(tmp_path / "g.omni"), OPTIMIZE_SCHEMA))
+
+
+def indexes(history: History, key: str, branch: str = "main") -> dict[str, int]:
+    snapshot = history.at(branch)
+    dataset = open_table(snapshot.folder, snapshot.manifest.tables[key])
+    return {index.name: index.num_rows_indexed for index in dataset.describe_indices()}
+
+
+def test_every_declared_index_is_built_and_the_rows_stay(history_of_optimize: History) -> None:
+    before, versions = history_of_optimize.image(), history_of_optimize.at().manifest.n
+    result = optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER)
+    assert history_of_optimize.image() == before
+    assert indexes(history_of_optimize, "node:Doc") == dict.fromkeys(
+        [
+            "id_idx",
+            "kind_idx",
+            "name_idx",
+            "size_idx",
+            "tags_idx",
+            "title_idx",
+            "title_ngram",
+            "title_text",
+            "vec_vector",
+        ],
+        12,
+    )
+    assert indexes(history_of_optimize, "edge:Cites") == dict.fromkeys(["id_idx", "src_idx", "dst_idx"], 1)
+    assert sorted(result.tables) == ["edge:Cites", "node:Doc"]
+    assert result.tables["node:Doc"][0] == "compacted"
+    assert result.manifest_version == history_of_optimize.at().manifest.n == versions + 2
+    assert history_of_optimize.at().manifest.operation == "optimize"
+    assert verify_graph(history_of_optimize.uri, deep=True).ok
+
+
+def test_a_second_run_has_nothing_to_do(history_of_optimize: History) -> None:
+    optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER)
+    head = history_of_optimize.at().manifest
+    assert optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER).tables == {}
+    assert history_of_optimize.at().manifest == head
+
+
+def test_an_index_of_words_with_other_settings_is_built_again(history_of_optimize: History) -> None:
+    optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER)
+    rebuild_words(history_of_optimize, TEXT_INDEX | {"stem": False, "remove_stop_words": False, "ascii_folding": False})
+    assert optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER).tables["node:Doc"] == (
+        "built title_text (INVERTED)",
+    )
+    snapshot = history_of_optimize.at()
+    dataset = open_table(snapshot.folder, snapshot.manifest.tables["node:Doc"])
+    (words,) = (index for index in dataset.describe_indices() if index.name == "title_text")
+    assert words.details["stem"]
+    assert words.num_rows_indexed == 12
+    assert optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER).tables == {}
+
+
+def rebuild_words(history: History, settings: dict[str, Any]) -> None:
+    """Publish a version whose index of words has these settings, as another release would."""
+    snapshot = history.at()
+    writer = TableWriter(snapshot.folder, snapshot.manifest.tables["node:Doc"])
+    writer.change(
+        lambda dataset: dataset.create_scalar_index("title", "INVERTED", name="title_text", replace=True, **settings)
+    )
+    tables = {**snapshot.manifest.tables, "node:Doc": writer.finish(recount=False)}
+    StagedVersion(snapshot, "optimize", history.work(), tables=tables).publish()
+
+
+def test_small_tables_are_left_alone(history_of_optimize: History) -> None:
+    head = history_of_optimize.at().manifest
+    assert optimize_tables(history_of_optimize.uri, history_of_optimize.work()).to_json() == {
+        "manifest_version": head.n,
+        "tables": {},
+    }
+
+
+def test_rows_that_came_later_are_indexed_by_the_next_run(history_of_optimize: History) -> None:
+    optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER)
+    history_of_optimize.put("main", {"node:Doc": [document(20)]})
+    assert (
+        optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER).tables["node:Doc"][-1]
+        == "refreshed indexes"
+    )
+    assert set(indexes(history_of_optimize, "node:Doc").values()) == {13}
+
+
+def test_one_branch_is_optimized_and_the_others_are_not_touched(history_of_optimize: History) -> None:
+    create_branch(history_of_optimize.uri, "dev", history_of_optimize.work())
+    head, before = history_of_optimize.at().manifest, history_of_optimize.image()
+    optimize_tables(history_of_optimize.uri, history_of_optimize.work(), EAGER, "dev")
+    assert (history_of_optimize.at().manifest, history_of_optimize.image(), history_of_optimize.image("dev")) == (
+        head,
+        before,
+        before,
+    )
+    assert (indexes(history_of_optimize, "node:Doc"), len(indexes(history_of_optimize, "node:Doc", "dev"))) == ({}, 9)
+
+
+def test_only_the_types_that_are_named(history_of_optimize: History) -> None:
+    chosen = OptimizeOptions(fragments=1, scalar_rows=1, types=("edge:Cites",))
+    assert set(optimize_tables(history_of_optimize.uri, history_of_optimize.work(), chosen).tables) == {"edge:Cites"}
+
+
+def test_on_an_object_store_too(s3: S3Place) -> None:
+    history = fill(History(f"{s3.root}/graphs/g.omni", OPTIMIZE_SCHEMA))
+    before = history.image()
+    optimize_tables(history.uri, history.work(), EAGER)
+    assert history.image() == before
+    assert len(indexes(history, "node:Doc")) == 9
+
+
+class Rival:
+    """Publishes a row each time that an optimized table is about to be."""
+
+    def __init__(self, history: History, times: int) -> None:
+        self.history, self.left = history, times
+
+    def reach(self, point: str) -> None:
+        if point == "engine.optimize.staged" and self.left:
+            self.left -= 1
+            History(self.history.uri, b"", start=9_000 * (self.left + 1)).put(
+                "main", {"node:Doc": [document(30 + self.left)]}
+            )
+
+
+def test_what_another_writer_publishes_meanwhile_is_kept(history_of_optimize: History) -> None:
+    optimize_tables(history_of_optimize.uri, history_of_optimize.work(Rival(history_of_optimize, 1)), EAGER)
+    assert [row["id"] for row in history_of_optimize.rows("node:Doc")][-1] == "d30"
+    assert len(indexes(history_of_optimize, "node:Doc")) == 9
+
+
+def test_writers_that_are_always_faster_win(history_of_optimize: History) -> None:
+    with pytest.raises(ConflictError):
+        optimize_tables(history_of_optimize.uri, history_of_optimize.work(Rival(history_of_optimize, 9)), EAGER)
+    assert len(history_of_optimize.rows("node:Doc")) == 15
+    assert verify_graph(history_of_optimize.uri, deep=True).ok
+
+
+PURGE_SCHEMA = b"""node Person { name: String @key  age: I32?  secret: String?  photo: Blob? }
+node Town { name: String @key }
+edge Knows: Person -> Person { since: I32? }
+"""
+LATER = b"""node Human @rename_from("Person") { name: String @key  years: I32? @rename_from("age")  photo: Blob? }
+edge Knows: Human -> Human { since: I32? }
+"""
+SECRET = "a secret that must be gone"
+
+
+@pytest.fixture(params=["local", "s3"])
+def history_of_purge(request: pytest.FixtureRequest, tmp_path: Path) -> History:
+    if request.param == "local":
+        return fill_of_purge(History(str(tmp_path / "g.omni"), PURGE_SCHEMA))
+    s3: S3Place = request.getfixturevalue("s3")
+    return fill_of_purge(History(f"{s3.root}/graphs/g.omni", PURGE_SCHEMA))
+
+
+@pytest.fixture
+def local_of_purge(tmp_path: Path) -> History:
+    return fill_of_purge(History(str(tmp_path / "g.omni"), PURGE_SCHEMA))
+
+
+def fill_of_purge(history: History) -> History:
+    people = [
+        {"id": name, "name": name, "age": age, "secret": SECRET, "photo": photo}
+        for name, age, photo in (("a", 1, b"one"), ("b", None, None), ("c", 3, b"three"))
+    ]
+    rows: dict[str, list[dict[str, Any]]] = {"node:Person": people, "node:Town": [{"id": SECRET, "name": SECRET}]}
+    history.put("main", {**rows, "edge:Knows": [{"id": "k", "src": "a", "dst": "b", "since": 4}]})
+    return history
+
+
+def migrate(history: History, schema: bytes) -> None:
+    LanceEngine(history.clock, history.ids).prepare_migration(history.uri, schema, actor=None).publish()
+
+
+def stored(history: History) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(Path(history.uri).rglob("*")) if path.is_file())
+
+
+def test_dropped_types_and_properties_go_and_the_rest_stays(history_of_purge: History) -> None:
+    migrate(history_of_purge, LATER)
+    dropped = history_of_purge.at().manifest.n
+    result = purge_dropped(history_of_purge.uri, history_of_purge.work())
+    assert (result.types, dict(result.properties)) == (("node:Town",), {"node:Human": ("secret",)})
+    assert result.manifest_version == dropped + 1
+    people = [{name: row[name] for name in ("id", "years")} for row in history_of_purge.rows("node:Human")]
+    assert people == [{"id": "a", "years": 1}, {"id": "b", "years": None}, {"id": "c", "years": 3}]
+    assert history_of_purge.rows("edge:Knows", version=2)[0]["since"] == 4
+    for key in ("node:Person", "node:Town"):
+        with pytest.raises(GitopsError) as failure:
+            history_of_purge.rows(key, version=2)
+        assert failure.value.code == "graph_version_gone"
+    assert verify_graph(history_of_purge.uri, deep=True).findings == ()
+    if not history_of_purge.uri.startswith("s3:"):
+        assert SECRET.encode() not in stored(history_of_purge)
+    assert collect_garbage(history_of_purge.uri, history_of_purge.work(), Retention()).paths == ()
+
+
+def test_blobs_beside_a_purged_property_stay(local_of_purge: History) -> None:
+    from gitops.database.graph import read
+
+    migrate(local_of_purge, LATER)
+    purge_dropped(local_of_purge.uri, local_of_purge.work())
+    assert [row["photo"] for row in read.read_rows(local_of_purge.uri, "Human", 5)] == [
+        "base64:b25l",
+        None,
+        "base64:dGhyZWU=",
+    ]
+
+
+def test_a_dry_run_names_the_same_and_touches_nothing(local_of_purge: History) -> None:
+    migrate(local_of_purge, LATER)
+    before, version = stored(local_of_purge), local_of_purge.at().manifest.n
+    planned = purge_dropped(local_of_purge.uri, local_of_purge.work(), dry_run=True)
+    assert (stored(local_of_purge), planned.manifest_version) == (before, version)
+    done = purge_dropped(local_of_purge.uri, local_of_purge.work())
+    assert (done.types, done.properties) == (planned.types, planned.properties)
+
+
+def test_a_property_that_was_dropped_and_came_back_loses_only_what_it_was(local_of_purge: History) -> None:
+    migrate(local_of_purge, PURGE_SCHEMA.replace(b"age: I32?", b""))
+    migrate(local_of_purge, PURGE_SCHEMA)
+    local_of_purge.put("main", {"node:Town": [{"id": "x", "name": "x"}]})
+    result = purge_dropped(local_of_purge.uri, local_of_purge.work())
+    assert (result.types, dict(result.properties)) == ((), {"node:Person": ("age",)})
+    assert local_of_purge.ages() == {"a": None, "b": None, "c": None}
+
+
+def test_a_second_purge_has_nothing_to_do(local_of_purge: History) -> None:
+    assert (
+        purge_dropped(local_of_purge.uri, local_of_purge.work()).manifest_version == local_of_purge.at().manifest.n == 2
+    )
+    migrate(local_of_purge, LATER)
+    version = purge_dropped(local_of_purge.uri, local_of_purge.work()).manifest_version
+    again = purge_dropped(local_of_purge.uri, local_of_purge.work())
+    assert (again.manifest_version, again.types, dict(again.properties)) == (version, (), {})
+
+
+def test_a_graph_with_branches_is_not_purged(local_of_purge: History) -> None:
+    migrate(local_of_purge, LATER)
+    create_branch(local_of_purge.uri, "dev", local_of_purge.work())
+    with pytest.raises(ConflictError) as failure:
+        purge_dropped(local_of_purge.uri, local_of_purge.work())
+    assert failure.value.code == "graph_has_branches"
+    assert SECRET.encode() in stored(local_of_purge)

@@ -1,28 +1,42 @@
-"""Graph roots on disk: what is refused, what tampering does, and what the light path loads."""
+"""Roots of graphs, in folders and in buckets."""
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
 import io
 import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from gitops.core.errors import GitopsError
+import gitops.database.graph as front_door
+from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.database.graph import read, read_log
 from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.layout import ARTIFACTS
 from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.manifest import GraphIdentity
+from gitops.database.graph.object_root import ObjectRoot
 from gitops.database.graph.port import Existence
-from gitops.database.graph.snapshot import open_snapshot
+from gitops.database.graph.root import GraphRoot
+from gitops.database.graph.snapshot import find_root, open_snapshot
 from gitops.database.graph.staged import WriteContext
 from gitops.database.storage.s3 import S3Store
 from tests.support.clock import FixedClock
+from tests.support.effort import cases
+from tests.support.histories import History
 from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT
 from tests.support.prefork import PROGRAM, start
@@ -209,3 +223,425 @@ def test_dead_stagings_are_removed_and_live_ones_are_not(engine: LanceEngine, tm
     engine.prepare_create(str(tmp_path / "g"), SCHEMA, actor=None).abort()
     assert live.publish() == 1
     assert [p.name for p in tmp_path.iterdir()] == ["g"]
+
+
+URI = "s3://bucket/graphs/k.omni"
+CONTENT = ("manifests/1", "nodes/t.lance/data")
+
+
+class Death(BaseException):
+    """The end of an actor: nothing that it does afterwards reaches the store."""
+
+
+class Prefix:
+    """A prefix of a bucket in a dictionary; `turn` is called before every request."""
+
+    location = URI
+    parallel = 1
+
+    def __init__(self, objects: dict[str, bytes], turn: Callable[[], object]) -> None:
+        self._objects = objects
+        self._turn = turn
+
+    def display(self, key: str) -> str:
+        return f"{self.location}/{key}"
+
+    def read(self, key: str) -> bytes | None:
+        self._turn()
+        return self._objects.get(self.display(key))
+
+    def create(self, key: str, data: bytes) -> bool:
+        self._turn()
+        return self._objects.setdefault(self.display(key), data) is data
+
+    def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
+        self._turn()
+        if self._objects.get(self.display(key)) != expected:
+            return False
+        self._objects[self.display(key)] = data
+        return True
+
+    def write(self, key: str, data: bytes) -> None:
+        self._turn()
+        self._objects[self.display(key)] = data
+
+    def delete(self, key: str) -> None:
+        self._turn()
+        self._objects.pop(self.display(key), None)
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        self._turn()
+        start = self.display("")
+        below = self.display(f"{prefix}/" if prefix else "")
+        return iter([key.removeprefix(start) for key in self._objects if key.startswith(below)])
+
+    def delete_keys(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.delete(key)
+
+
+def root_over(objects: dict[str, bytes], turn: Callable[[], object] = lambda: None) -> ObjectRoot:
+    prefix = Prefix(objects, turn)
+    return ObjectRoot(prefix, lambda: {"aws_endpoint": "http://127.0.0.1:1"}, lambda: prefix)
+
+
+class Actor(threading.Thread):
+    """Runs a deed, one request per step."""
+
+    def __init__(self, objects: dict[str, bytes], deed: Callable[[ObjectRoot], object]) -> None:
+        super().__init__(daemon=True)
+        self._deed, self._root = deed, root_over(objects, self._wait)
+        self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
+        self.over, self._dead = False, False
+        self.error: BaseException | None = None
+        self.start()
+        self._stopped.acquire()
+
+    def run(self) -> None:
+        try:
+            self._wait()
+            self._deed(self._root)
+        except BaseException as error:  # noqa: BLE001 - handed to the schedule
+            self.error = error
+        self.over = True
+        self._stopped.release()
+
+    def step(self, *, die: bool = False) -> None:
+        """Let the next request happen, or none any more."""
+        self._dead = die
+        self._go.release()
+        self._stopped.acquire()
+
+    def _wait(self) -> None:
+        if self._dead:
+            raise Death
+        self._stopped.release()
+        self._go.acquire()
+        if self._dead:
+            raise Death
+
+
+def identity(number: int) -> GraphIdentity:
+    return GraphIdentity(SequentialIds(number).ulid(), "2026-01-01T00:00:00Z")
+
+
+def make(root: GraphRoot, number: int) -> None:
+    """What the engine does to create a graph."""
+    staging = root.stage(identity(number))
+    try:
+        for key in CONTENT:
+            staging.folder.store.write(key, b"x")
+        staging.take_root()
+    except BaseException:
+        staging.discard()
+        raise
+
+
+def graph_in(objects: dict[str, bytes]) -> str | None:
+    """The id of the graph that opens, after a look at whether it is whole."""
+    try:
+        found, _ = root_over(objects).open()
+    except GitopsError:
+        return None
+    missing = [key for key in CONTENT if f"{URI}/{found.graph_id}/{key}" not in objects]
+    assert not missing, "a graph opens with part of its data"
+    return found.graph_id
+
+
+# Who goes on, for how many requests, and whether this is the end of it.
+BURSTS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), st.sampled_from([False, False, True])), max_size=12)
+
+
+@settings(max_examples=cases(400))
+@given(
+    removers=st.sets(st.integers(0, 2), max_size=2), bursts=BURSTS, begun=st.sampled_from(["empty", "graph", "claim"])
+)
+def test_in_every_order_a_graph_is_whole_or_absent(
+    removers: set[int], bursts: list[tuple[int, int, bool]], begun: str
+) -> None:
+    objects: dict[str, bytes] = {}
+    seen: set[str] = set()
+    if begun == "graph":
+        make(root_over(objects), 9)
+        seen.add(identity(9).graph_id)
+    elif begun == "claim":
+        root_over(objects).stage(identity(9)).folder.store.write("left", b"x")
+    actors = [
+        Actor(objects, ObjectRoot.remove if n in removers else functools.partial(make, number=n + 1)) for n in range(3)
+    ]
+    for n, length, deadly in [*bursts, *((n, 200, False) for n in range(3))]:
+        for left in reversed(range(length)):
+            if not actors[n].over:
+                actors[n].step(die=deadly and not left)
+                seen |= {graph for graph in [graph_in(objects)] if graph}
+    made = {identity(n + 1).graph_id for n in range(3) if n not in removers and actors[n].error is None}
+    dead = any(isinstance(actor.error, Death) for actor in actors)
+    assert all(actor.over for actor in actors)
+    assert all(isinstance(actor.error, GitopsError | Death | None) for actor in actors)
+    assert made <= seen
+    assert dead or seen <= made | {identity(9).graph_id}
+    if not removers:
+        assert len(seen) <= 1
+        assert (graph_in(objects) is not None) == bool(seen)
+    _check_end(objects)
+
+
+def _check_end(objects: dict[str, bytes]) -> None:
+    """A root that is absent is free; what is there can be removed, and then nothing is left of it."""
+    root = root_over(objects)
+    if root.existence() is Existence.PRESENT:
+        with pytest.raises(GitopsError) as failure:
+            make(root, 5)
+        assert failure.value.code == "graph_exists"
+        root.remove()
+        assert objects == {}
+    make(root, 6)
+    assert graph_in(objects) == identity(6).graph_id
+    folders = {key.removeprefix(URI).split("/")[1] for key in objects}
+    assert folders == {"graph.json", identity(6).graph_id}
+
+
+def test_a_later_claim_fences_an_earlier_one() -> None:
+    objects: dict[str, bytes] = {}
+    first = root_over(objects).stage(identity(1))
+    second = root_over(objects).stage(identity(2))
+    with pytest.raises(ConflictError):
+        first.take_root()
+    first.discard()
+    second.folder.store.write(CONTENT[0], b"x")
+    second.folder.store.write(CONTENT[1], b"x")
+    second.take_root()
+    assert graph_in(objects) == identity(2).graph_id
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+def test_a_lost_answer_to_the_publication_costs_no_data(arrived: bool) -> None:
+    objects: dict[str, bytes] = {}
+    staging = root_over(objects).stage(identity(1))
+    for key in CONTENT:
+        staging.folder.store.write(key, b"x")
+    claim = objects[f"{URI}/graph.json"]
+    if arrived:
+        objects[f"{URI}/graph.json"] = identity(1).to_bytes()
+    staging.discard()
+    assert graph_in(objects) == (identity(1).graph_id if arrived else None)
+    assert arrived or objects.keys() == {f"{URI}/graph.json"}
+    assert objects[f"{URI}/graph.json"] != claim
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        {"_schema.pg": b""},
+        {"manifests/x": b""},
+        {f"{identity(1).graph_id}/manifests/x": b""},
+        {"graph.json": b""},
+        {"graph.json": b"[" * 200_000},
+        {"graph.json": b'{"format":2,"claimed_by":null}'},
+        {"graph.json": b'{"format":1,"claimed_by":"x"}'},
+        {"graph.json": json.dumps({"format": 1, "graph_id": identity(1).graph_id}).encode()},
+    ],
+)
+def test_what_is_neither_graph_nor_claim_is_present_and_does_not_open(objects: dict[str, bytes]) -> None:
+    objects = {f"{URI}/{key}": data for key, data in objects.items()}
+    root = root_over(objects)
+    assert root.existence() is Existence.PRESENT
+    with pytest.raises(GitopsError) as failure:
+        root.open()
+    assert failure.value.code == "graph_unreadable"
+    with pytest.raises(GitopsError) as failure:
+        root.stage(identity(2))
+    assert failure.value.code == "graph_exists"
+    root.remove()
+    assert root.existence() is Existence.ABSENT
+    assert objects == {}
+
+
+def test_a_foreign_object_beside_a_claim_keeps_the_root_taken() -> None:
+    objects: dict[str, bytes] = {}
+    root_over(objects).stage(identity(1))
+    objects[f"{URI}/_schema.pg"] = b""
+    with pytest.raises(GitopsError, match=r"_schema\.pg") as failure:
+        root_over(objects).stage(identity(2))
+    assert failure.value.code == "graph_exists"
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_of_a_graph_that_appears_while_another_begins_one_is_kept(claimed: bool) -> None:
+    """Between the look at the root and the claim another maker finishes."""
+    objects: dict[str, bytes] = {}
+    if claimed:
+        root_over(objects).stage(identity(1)).discard()
+    requests: list[int] = []
+
+    def turn() -> None:
+        requests.append(1)
+        if len(requests) == 3:
+            make(root_over(objects), 2)
+
+    with pytest.raises(ConflictError):
+        root_over(objects, turn).stage(identity(3))
+    assert graph_in(objects) == identity(2).graph_id
+
+
+def test_a_claim_that_appears_during_a_look_is_no_graph() -> None:
+    objects: dict[str, bytes] = {}
+    requests: list[int] = []
+
+    def turn() -> None:
+        requests.append(1)
+        if len(requests) % 3 == 2:
+            objects.clear()
+            root_over(objects).stage(identity(1))
+        elif len(requests) % 3 == 0:
+            assert objects
+
+    assert root_over(objects, turn).existence() is Existence.ABSENT
+    objects.clear()
+    with pytest.raises(GitopsError) as failure:
+        root_over(objects, turn).open()
+    assert failure.value.code == "graph_missing"
+
+    objects.clear()
+    root_over(objects, turn).stage(identity(2))
+    assert identity(2).graph_id.encode() in objects[f"{URI}/graph.json"]
+
+
+def test_a_claim_is_taken_over_with_all_that_its_makers_left() -> None:
+    objects: dict[str, bytes] = {}
+    for number in (1, 2, 3):
+        root_over(objects).stage(identity(number)).folder.store.write("left", b"x")
+        objects[f"{URI}/{identity(number + 10).graph_id}/late"] = b"x"
+    make(root_over(objects), 4)
+    assert {key.removeprefix(URI).split("/")[1] for key in objects} == {"graph.json", identity(4).graph_id}
+
+
+def test_neighbours_are_not_touched() -> None:
+    objects = {f"{URI}2/graph.json": b"x", "s3://bucket/graphs/k": b"x"}
+    root = root_over(objects)
+    assert root.existence() is Existence.ABSENT
+    make(root, 1)
+    root.remove()
+    assert len(objects) == 2
+
+
+def test_a_store_that_does_not_answer_is_unknown() -> None:
+    def turn() -> None:
+        raise RemoteError("storage_failed", "no answer")
+
+    root = root_over({}, turn)
+    assert root.existence() is Existence.UNKNOWN
+    for call in (root.open, root.remove, lambda: root.stage(identity(1)), lambda: root.holds(identity(1))):
+        with pytest.raises(RemoteError):
+            call()
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3:",
+        "s3:/b/k",
+        "s3://",
+        "s3://b",
+        "s3://b/",
+        "s3:///k",
+        "s3://b//k",
+        "s3://b/../k",
+        "s3://b/a/./k",
+        "s3://b/a%2fb",
+        "s3://b/a?b",
+        "s3://b/a#b",
+        "s3://b/a b",
+        "s3://b/é",
+        "s3://user:secret@b/k",
+        "s3://b/k\n",
+        "s3://b/k\0",
+    ],
+)
+def test_other_addresses_are_refused(uri: str) -> None:
+    with pytest.raises(GitopsError) as failure:
+        find_root(uri)
+    assert failure.value.code == "graph_unreadable"
+
+
+@pytest.mark.parametrize(
+    ("tail", "above"),
+    [
+        ("team/brain/graphs/k.omni", "team/brain/"),
+        ("graphs/k.omni//", ""),
+        ("k", ""),
+        ("a=1/c@d+e_f/k", "a=1/c@d+e_f/"),
+    ],
+)
+def test_the_service_is_tested_beside_the_root_and_the_root_is_where_it_was_asked_for(
+    s3: S3Place, tail: str, above: str
+) -> None:
+    root = find_root(f"s3://{s3.bucket}/{tail}")
+    make(root, 1)
+    place = f"/{s3.bucket}/{tail.rstrip('/')}/"
+    puts = [asked.path for asked in s3.server.log if asked.method == "PUT"]
+    assert {path.startswith(f"/{s3.bucket}/{above}__cluster/.probe-") for path in puts[:8]} == {True}
+    assert {path.startswith(place) for path in puts[8:]} == {True}
+    assert root.location == f"s3:/{place}".rstrip("/")
+    assert root.existence() is Existence.PRESENT
+    root.remove()
+    assert s3.server.keys(s3.bucket) == ()
+
+
+def test_the_driver_is_told_where_the_service_is() -> None:
+    place = root_over({}).folder(identity(1)).dataset("nodes/t.lance")
+    assert place.uri == f"{URI}/{identity(1).graph_id}/nodes/t.lance"
+    assert place.options == {"aws_endpoint": "http://127.0.0.1:1"}
+
+
+LIGHT = ("LanceEngine", "ReadTarget", "WriteContext", "list_branches", "open_snapshot", "read_log")
+
+
+def declared() -> set[str]:
+    """The names that type checkers see."""
+    tree = ast.parse(inspect.getsource(front_door))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    return {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+
+def test_every_name_is_declared_once_for_types_and_once_for_loading():
+    assert sorted(declared()) == sorted(front_door._MODULE_OF)
+
+
+@pytest.mark.parametrize("name", front_door._MODULE_OF)
+def test_a_name_loads(name):
+    found = getattr(front_door, name)
+    assert isinstance(found, int) if name.isupper() else found.__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="nothing_like_that"):
+        front_door.nothing_like_that  # noqa: B018
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_a_light_name_loads_no_driver(name):
+    probe = (
+        f"import sys; from gitops.database.graph import {name}; print(*{{m.partition('.')[0] for m in sys.modules}})"
+    )
+    run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=60)
+    assert {"lance", "pyarrow", "numpy"}.isdisjoint(run.stdout.split())
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 13, b'{"version":1}', b'{"version":99}', b"\xff"])
+def test_a_damaged_hint_of_the_driver_does_no_harm(tmp_path: Path, content: bytes) -> None:
+    history = History(str(tmp_path / "g.omni"))
+    history.people("main", ann=1)
+    history.people("main", bob=2)
+    hints = list(Path(history.uri).rglob("latest_version_hint.json"))
+    assert hints
+    for hint in hints:
+        hint.write_bytes(content)
+    assert history.ages() == {"ann": 1, "bob": 2}
+    history.people("main", cid=3)
+    assert history.ages() == {"ann": 1, "bob": 2, "cid": 3}
+    assert history.ages(version=2) == {"ann": 1}
+    assert verify_graph(history.uri, deep=True).ok

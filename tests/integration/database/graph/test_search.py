@@ -1,8 +1,17 @@
-"""Search finds the same rows with an index and without, and the same as the definition says."""
+"""Searches, and the service that computes embeddings."""
 
 from __future__ import annotations
 
+import io
+import json
 import math
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +22,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gitops.database.graph.embedding import HashEmbedder
+from gitops.cli import main as program
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.database.graph.embedding import HashEmbedder, ServiceEmbedder
+from gitops.database.graph.engine import LanceEngine
+from gitops.database.graph.history.gc import collect_garbage
+from gitops.database.graph.history.verify import verify_graph
+from gitops.database.graph.load import LoadRequest, load_records
 from gitops.database.graph.query.searching import fuse
 from gitops.database.graph.search import TEXT_INDEX, TextColumn, VectorColumn, edits_within, tokens
+from gitops.database.graph.staged import WriteContext
+from gitops.database.storage.bucket import AWAY, PERMIT
+from gitops.forge.client import Service, WebClient
+from tests.support.clock import FixedClock
 from tests.support.effort import cases
+from tests.support.http_service import HttpService, Reply, Request, as_json
+from tests.support.ids import SequentialIds
+from tests.support.pages import ROOT
+from tests.support.s3 import Asked, S3Place, S3Server
 
 EARLIER = TEXT_INDEX | {"max_token_length": None, "stem": False, "remove_stop_words": False, "ascii_folding": False}
 """The settings of indexes that an earlier release built."""
@@ -234,3 +257,206 @@ def test_a_hash_makes_a_vector_of_length_one_from_a_text() -> None:
     made = HashEmbedder().embed(["red stone", "red stone", "wall"], dimension=16, model=None)
     assert made[0] == made[1] != made[2]
     assert all(math.sqrt(sum(part * part for part in each)) == pytest.approx(1, abs=1e-6) for each in made)
+
+
+CLOCK = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))
+
+
+def _embedder(service: HttpService) -> ServiceEmbedder:
+    return ServiceEmbedder(WebClient(Service(service.base, "embedding_failed"), lambda _: None, CLOCK).post, "small")
+
+
+def _lengths(request: Request) -> Reply:
+    """A service whose vectors tell the length of the text; it has 4 numbers if nobody asks for fewer."""
+    size = request.body.get("dimensions", 4)
+    data = [{"index": at, "embedding": [len(text)] * size} for at, text in enumerate(request.body["input"])]
+    return as_json({"object": "list", "data": list(reversed(data))})
+
+
+def test_vectors_come_in_the_order_of_the_texts() -> None:
+    with HttpService(_lengths) as service:
+        made = _embedder(service).embed(["a", "bb", ""], dimension=4, model=None)
+    assert made == [[1.0] * 4, [2.0] * 4, [0.0] * 4]
+    assert service.requests[0].path == "/v1/embeddings"
+    assert service.requests[0].body == {"model": "small", "input": ["a", "bb", ""], "encoding_format": "float"}
+
+
+def test_many_texts_go_in_several_requests() -> None:
+    texts = ["x" * (at % 7) for at in range(300)]
+    with HttpService(_lengths) as service:
+        made = _embedder(service).embed(texts, dimension=4, model="big")
+    assert [vector[0] for vector in made] == [len(text) for text in texts]
+    assert [len(request.body["input"]) for request in service.requests] == [128, 128, 44]
+
+
+def test_a_shorter_vector_is_asked_for_once_it_is_known_to_matter() -> None:
+    with HttpService(_lengths) as service:
+        embedder = _embedder(service)
+        assert embedder.embed(["a"], dimension=2, model=None) == [[1.0, 1.0]]
+        assert embedder.embed(["bb"], dimension=2, model=None) == [[2.0, 2.0]]
+    assert [request.body.get("dimensions") for request in service.requests] == [None, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"data": [{"index": 0, "embedding": [1.0, 2.0, 3.0]}]}, "3 numbers, and the property has 4"),
+        ({"data": []}, "one vector for each text"),
+        ({"data": [{"index": 1, "embedding": [1.0] * 4}]}, "one vector for each text"),
+        ({"data": [{"index": 0, "embedding": ["1"] * 4}]}, "invalid vector"),
+        ({"data": [{"index": 0, "embedding": [True] * 4}]}, "invalid vector"),
+        ({"data": [{"index": True, "embedding": [1.0] * 4}]}, "invalid vector"),
+        ({"data": {}}, "one vector for each text"),
+        ([], "one vector for each text"),
+        ({"data": [None]}, "invalid vector"),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(answer: Any, said: str) -> None:
+    with HttpService(lambda _: as_json(answer)) as service, pytest.raises(GitopsError, match=said) as failed:
+        _embedder(service).embed(["a"], dimension=4, model=None)
+    assert failed.value.code == "embedding_failed"
+
+
+def test_an_endless_number_is_no_number() -> None:
+    body = b'{"data": [{"index": 0, "embedding": [NaN, 1, 1, 1]}]}'
+    with HttpService(lambda _: Reply(200, body)) as service, pytest.raises(GitopsError, match="invalid vector"):
+        _embedder(service).embed(["a"], dimension=4, model=None)
+
+
+@pytest.mark.parametrize("number", [10**400, float("1e308") * 10])
+def test_a_number_that_no_vector_holds_is_refused(number: float) -> None:
+    embedder = ServiceEmbedder(lambda _path, _body: {"data": [{"index": 0, "embedding": [number]}]}, "small")
+    with pytest.raises(GitopsError, match="invalid vector") as failure:
+        embedder.embed(["a"], dimension=1, model=None)
+    assert failure.value.code == "embedding_failed"
+
+
+SERVICE_FAILURES_CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
+TYPES = [f"T{number}" for number in range(8)]
+SCHEMA = "".join(f"node {name} {{ name: String @key }}\n" for name in TYPES).encode()
+
+
+def records(name: str) -> io.BytesIO:
+    rows = [{"type": each, "data": {"name": name}} for each in TYPES]
+    return io.BytesIO("".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+@pytest.fixture(scope="module")
+def original(s3_server: S3Server) -> str:
+    """The bucket of a graph of eight types with a row each: made once, never changed."""
+    place, ids = S3Place(s3_server, s3_server.bucket()), SequentialIds()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in place.environ.items():
+            patch.setenv(name, value)
+        uri = f"{place.root}/graphs/g.omni"
+        LanceEngine(SERVICE_FAILURES_CLOCK, ids).prepare_create(uri, SCHEMA, actor=None).publish()
+        load_records(LoadRequest(uri, records("ada")), WriteContext(SERVICE_FAILURES_CLOCK, ids))
+    return place.bucket
+
+
+@pytest.fixture
+def uri(original: str, s3: S3Place, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A copy of the graph; a service that is away is asked once."""
+    monkeypatch.setenv("GITOPS_STORAGE_RETRY", "0")
+    return f"{replace(s3, bucket=s3.server.copy(original)).root}/graphs/g.omni"
+
+
+def of_a_table(asked: Asked) -> bool:
+    return "/nodes/" in asked.path or "nodes%2F" in asked.query
+
+
+def load(uri: str) -> object:
+    return load_records(LoadRequest(uri, records("bob")), WriteContext(SERVICE_FAILURES_CLOCK, SequentialIds()))
+
+
+@pytest.mark.parametrize(("kind", "status"), [("LIST", 403), ("GET", 403), ("PUT", 503), ("HEAD", 503)])
+def test_what_the_service_refuses_to_the_driver_is_a_failure_of_the_storage(
+    s3: S3Place, uri: str, kind: str, status: int
+) -> None:
+    s3.server.fault = lambda asked: status if asked.kind == kind and of_a_table(asked) else None
+    with pytest.raises(GitopsError) as failure:
+        load(uri)
+    assert failure.value.code == "storage_failed"
+    assert f"the service answers {status}" in failure.value.detail
+    assert "Fault" not in failure.value.detail, "nothing of the answer is quoted but its status"
+    assert failure.value.fix == (PERMIT if status == 403 else AWAY)
+
+
+@pytest.mark.parametrize(
+    "where", [of_a_table, lambda asked: "/manifests/" in asked.path, lambda asked: "/schema/" in asked.path]
+)
+def test_a_service_that_is_away_is_no_damage(s3: S3Place, uri: str, where: Callable[[Asked], bool]) -> None:
+    assert verify_graph(uri).findings == ()
+    s3.server.fault = lambda asked: 503 if where(asked) else None
+    with pytest.raises(RemoteError, match="the service answers 503"):
+        verify_graph(uri)
+
+
+def test_a_refused_graph_is_not_called_unreadable(s3: S3Place, uri: str) -> None:
+    s3.server.fault = lambda asked: 403
+    with pytest.raises(RemoteError, match="access is denied: the service answers 403") as failure:
+        LanceEngine(SERVICE_FAILURES_CLOCK, SequentialIds()).read(uri)
+    assert (failure.value.code, failure.value.retryable) == ("storage_failed", False)
+
+
+def test_the_driver_writes_no_answer_to_standard_error(s3: S3Place, uri: str) -> None:
+    """Also where the environment asks it to."""
+    s3.server.fault = lambda asked: 503 if of_a_table(asked) else None
+    done = subprocess.run(
+        [sys.executable, "-m", "gitops", "graph", "verify", "g", "--root", uri, "--json"],
+        cwd=ROOT,
+        env={**os.environ, "LANCE_LOG": "debug", "RUST_LOG": "debug"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "tester" not in done.stdout + done.stderr
+    assert "AWS4" not in done.stdout + done.stderr
+    assert [line for line in done.stderr.splitlines() if "lance" in line.lower() or "retry" in line.lower()] == []
+
+
+def test_json_is_printed_for_whatever_a_driver_raises(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def driver(*_: object) -> int:
+        raise OSError("Generic S3 error: <Error>Credential=tester AWS4-HMAC</Error>")
+
+    monkeypatch.setattr(program, "_load", lambda name: driver)
+    assert program.main(["status", "--json"]) == 1
+    shown = capsys.readouterr()
+    assert [d["code"] for d in json.loads(shown.out)["diagnostics"]] == ["storage_failed"]
+    assert "AWS4" not in shown.out + shown.err
+
+
+# -- at the same time: the eighth request of a sort has to arrive before the first one is answered -----------------------
+
+
+def together(wanted: Callable[[Asked], bool], number: int) -> Callable[[Asked], None]:
+    """A fault that holds back requests until so many have arrived, once."""
+    gate, arrived = threading.Barrier(number), iter(range(number))
+
+    def hold(asked: Asked) -> None:
+        if wanted(asked) and next(arrived, None) is not None:
+            gate.wait(timeout=20)
+
+    return hold
+
+
+def test_tables_are_made_at_the_same_time(s3: S3Place) -> None:
+    ids = SequentialIds()
+    s3.server.fault = together(lambda asked: of_a_table(asked) and asked.method == "PUT", 8)
+    LanceEngine(SERVICE_FAILURES_CLOCK, ids).prepare_create(f"{s3.root}/graphs/h.omni", SCHEMA, actor=None).publish()
+
+
+def test_tables_are_loaded_at_the_same_time(s3: S3Place, uri: str) -> None:
+    s3.server.fault = together(lambda asked: "/data/" in asked.path and asked.method == "PUT", 8)
+    load(uri)
+    s3.server.fault = together(lambda asked: "/_transactions/" in asked.path and asked.method == "PUT", 8)
+    load_records(LoadRequest(uri, records("cleo")), WriteContext(SERVICE_FAILURES_CLOCK, SequentialIds(9000)))
+
+
+def test_tables_are_verified_and_swept_at_the_same_time(s3: S3Place, uri: str) -> None:
+    s3.server.fault = together(of_a_table, 8)
+    assert verify_graph(uri).findings == ()
+    s3.server.fault = together(lambda asked: of_a_table(asked) and "_versions" in asked.path + asked.query, 8)
+    collect_garbage(uri, WriteContext(SERVICE_FAILURES_CLOCK, SequentialIds()))

@@ -1,25 +1,34 @@
-"""One result, however it is found: strategies, starts of a walk, indexes, compaction, caches, threads."""
+"""Ways to the same answer: strategies, adjacency kept in memory, and reading by the addresses of rows."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
+import lance
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gitops.core.errors import GitopsError
 from gitops.database.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.database.graph.query import ReadCache, Strategy, adjacency, expand, plan, run, tables
-from gitops.database.graph.snapshot import open_snapshot
+from gitops.database.graph.query.adjacency import Adjacency, AdjacencyFolder, NodeNumbering
+from gitops.database.graph.query.cache import adjacency_name
+from gitops.database.graph.query.options import Budget
+from gitops.database.graph.query.tables import ReadTable, ResidentColumns, RowOrder, SortedTexts
+from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import WriteContext
 from tests.support.effort import cases
 from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT
-from tests.support.query_graphs import CLOCK, ask, put, town, towns, values
+from tests.support.query_graphs import CLOCK, ask, create, put, road, town, towns, values
 
 DATA = ROOT / "tests" / "data" / "explain.json"
 NODES = 90
@@ -240,3 +249,434 @@ def test_work_is_cut_into_parts(graph: str, monkeypatch: pytest.MonkeyPatch) -> 
             monkeypatch.setattr(place, name, 20)
     for each in (Strategy.CSR, Strategy.INDEX, Strategy.SCAN):
         assert [values(ask(graph, both(match), strategy=each)) for match in MATCHES] == expected
+
+
+FREE = Budget(None, None)
+ADJACENCY_PAIRS = [(0, 1), (0, 1), (1, 2), (2, 2), (3, 0), (2, 0), (4, 4)]
+NEXT = 'query q() { match { $t: Town {key: "t0"} $t road{1,3} $u } return { $u.key } order { $u.key } }'
+KEY = "k" * 64
+
+
+@pytest.fixture(scope="module")
+def graph_of_adjacency(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return towns(str(tmp_path_factory.mktemp("graphs") / "g.omni"), 6, ADJACENCY_PAIRS)
+
+
+@pytest.fixture(scope="module")
+def kept_adjacency(graph_of_adjacency: str) -> Adjacency:
+    snapshot, cache = open_snapshot(graph_of_adjacency), ReadCache()
+    node, edge = cache.table(snapshot, "node:Town"), cache.table(snapshot, "edge:Road")
+    return cache.adjacency(adjacency_name(snapshot, edge.key, node.key, node.key), edge, (node, node), FREE, None)
+
+
+def pairs(adjacency: Adjacency, *, out: bool = True) -> list[tuple[int, int]]:
+    half = adjacency.out if out else adjacency.into
+    near, far = (adjacency.sources, adjacency.targets) if out else (adjacency.targets, adjacency.sources)
+    every = np.arange(len(half.offsets) - 1)
+    origins, places = half.steps(every)
+    return sorted(zip(near.row_ids(origins).tolist(), far.row_ids(half.nodes[places]).tolist(), strict=True))
+
+
+def test_every_edge_is_there_in_both_directions(kept_adjacency: Adjacency) -> None:
+    assert pairs(kept_adjacency) == sorted(ADJACENCY_PAIRS)
+    assert pairs(kept_adjacency, out=False) == sorted((b, a) for a, b in ADJACENCY_PAIRS)
+
+
+@given(st.sets(st.integers(0, 10**9), max_size=30))
+def test_positions_and_row_ids_are_each_others_inverse(ids: set[int]) -> None:
+    rows = np.array(sorted(ids), np.int64)
+    numbering = NodeNumbering.of(rows)
+    assert numbering.row_ids(numbering.positions(rows)).tolist() == rows.tolist()
+    assert len(rows) == 0 or int(numbering.positions(rows).max()) < numbering.count
+
+
+def test_it_comes_back_as_it_was_written(tmp_path: Path, kept_adjacency: Adjacency) -> None:
+    folder = AdjacencyFolder(tmp_path)
+    assert folder.read(KEY) is None
+    folder.write(KEY, kept_adjacency)
+    again = folder.read(KEY)
+    assert again is not None
+    assert pairs(again) == sorted(ADJACENCY_PAIRS)
+    assert pairs(again, out=False) == pairs(kept_adjacency, out=False)
+    assert (tmp_path / "adjacency").stat().st_mode & 0o777 == 0o700
+    assert folder.read("j" * 64) is None
+
+
+def written(tmp_path: Path, adjacency: Adjacency) -> Path:
+    AdjacencyFolder(tmp_path).write(KEY, adjacency)
+    (path,) = (tmp_path / "adjacency").iterdir()
+    return path
+
+
+@settings(max_examples=cases(200), deadline=None)
+@given(data=st.data())
+def test_one_changed_byte_is_noticed(
+    tmp_path_factory: pytest.TempPathFactory, kept_adjacency: Adjacency, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("cache")
+    path = written(folder, kept_adjacency)
+    content = bytearray(path.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    found = AdjacencyFolder(folder).read(KEY)
+    # The space between arrays carries nothing: a change there is the only one that may go unnoticed.
+    assert found is None or (pairs(found), pairs(found, out=False)) == (
+        pairs(kept_adjacency),
+        pairs(kept_adjacency, out=False),
+    )
+
+
+@pytest.mark.parametrize("keep", [0, 5, 20, 100, -1])
+def test_a_file_cut_short_is_no_file(tmp_path: Path, kept_adjacency: Adjacency, keep: int) -> None:
+    path = written(tmp_path, kept_adjacency)
+    path.write_bytes(path.read_bytes()[:keep])
+    assert AdjacencyFolder(tmp_path).read(KEY) is None
+
+
+def test_a_file_under_another_name_is_no_file(tmp_path: Path, kept_adjacency: Adjacency) -> None:
+    path = written(tmp_path, kept_adjacency)
+    path.rename(path.with_name("j" * 64 + ".csr"))
+    assert AdjacencyFolder(tmp_path).read("j" * 64) is None
+
+
+@pytest.mark.parametrize("open_to", [0o720, 0o702, 0o777])
+def test_what_others_may_write_is_not_believed(tmp_path: Path, kept_adjacency: Adjacency, open_to: int) -> None:
+    path = written(tmp_path, kept_adjacency)
+    path.chmod(open_to)
+    assert AdjacencyFolder(tmp_path).read(KEY) is None
+    path.chmod(0o600)
+    assert AdjacencyFolder(tmp_path).read(KEY) is not None
+    path.parent.chmod(open_to)
+    assert AdjacencyFolder(tmp_path).read(KEY) is None
+    AdjacencyFolder(tmp_path).write("j" * 64, kept_adjacency)
+    assert len(list(path.parent.iterdir())) == 1, "nothing is put into a folder that others may write"
+
+
+def test_links_are_not_followed(tmp_path: Path, kept_adjacency: Adjacency) -> None:
+    path = written(tmp_path, kept_adjacency)
+    elsewhere = path.rename(tmp_path / "elsewhere")
+    path.symlink_to(elsewhere)
+    assert AdjacencyFolder(tmp_path).read(KEY) is None
+    path.parent.rename(tmp_path / "moved")
+    path.parent.symlink_to(tmp_path / "moved")
+    assert AdjacencyFolder(tmp_path).read(KEY) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_the_file_of_somebody_else_is_not_believed(tmp_path: Path, kept_adjacency: Adjacency) -> None:
+    path = written(tmp_path, kept_adjacency)
+    os.chown(path, 12345, 12345)
+    assert AdjacencyFolder(tmp_path).read(KEY) is None
+    os.chown(path, 0, 0)
+    os.chown(path.parent, 12345, 12345)
+    assert AdjacencyFolder(tmp_path).read(KEY) is None
+
+
+def test_the_folder_stays_within_its_bound(tmp_path: Path, kept_adjacency: Adjacency) -> None:
+    size = written(tmp_path, kept_adjacency).stat().st_size
+    folder = AdjacencyFolder(tmp_path, max_bytes=3 * size)
+    folder.write("a" * 64, kept_adjacency)
+    folder.write("b" * 64, kept_adjacency)
+    for age, path in enumerate(sorted((tmp_path / "adjacency").iterdir())):
+        os.utime(path, ns=(age, age))
+    assert folder.read("a" * 64) is not None
+    folder.write("c" * 64, kept_adjacency)
+    assert {path.name[0] for path in (tmp_path / "adjacency").iterdir()} == {"a", "k", "c"}, "b was used longest ago"
+    AdjacencyFolder(tmp_path, max_bytes=10).write("d" * 64, kept_adjacency)
+    assert not (tmp_path / "adjacency" / ("d" * 64 + ".csr")).exists(), "what never fits is not kept"
+
+
+def test_no_place_for_files_is_no_error(tmp_path: Path, graph_of_adjacency: str) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    assert values(ask(graph_of_adjacency, NEXT, strategy=Strategy.CSR, cache_dir=blocked)) == ["t1", "t2"]
+
+
+def test_a_damaged_file_is_made_anew_and_another_version_has_its_own(tmp_path: Path, graph_of_adjacency: str) -> None:
+    def kept() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (tmp_path / "cache" / "adjacency").iterdir()}
+
+    own = towns(str(tmp_path / "own.omni"), 6, ADJACENCY_PAIRS)
+
+    def asked(where: str | Snapshot) -> list[str]:
+        return values(ask(where, NEXT, strategy=Strategy.CSR, cache_dir=tmp_path / "cache"))
+
+    assert asked(own) == ["t1", "t2"]
+    ((name, content),) = kept().items()
+    (tmp_path / "cache" / "adjacency" / name).write_bytes(content[:-8] + bytes(8))
+    assert asked(own) == ["t1", "t2"]
+    assert kept() == {name: content}
+    old = open_snapshot(own)
+    put(own, [town("t6"), road("t2", "t6")], start=300_000)
+    assert asked(own) == ["t1", "t2", "t6"]
+    assert asked(old) == ["t1", "t2"]
+    assert len(kept()) == 2
+    assert not any(path.suffix == ".csr" for path in Path(own).rglob("*")), "nothing is kept in the root of a graph"
+
+
+RESIDENT_NODES = 60
+RESIDENT_PAIRS = [(n, (n * 6 + 3) % RESIDENT_NODES) for n in range(RESIDENT_NODES)] + [
+    (n, (n * n) % RESIDENT_NODES) for n in range(RESIDENT_NODES)
+]
+QUESTIONS = [
+    'query q() { match { $a: Town {key: "t7"} $a road{1,3} $b } return { $b.key, $b.size, $b.name } }',
+    "query q() { match { $a: Town } return { $a.name, count($a) as n, avg($a.size) as s } }",
+    "query q() { match { $a: Town } return { $a.key } order { $a.size desc } limit 4 }",
+    "query q() { match { $a: Town } return { $a.key } order { $a.name, $a.key desc } limit 9 }",
+    "query q() { match { $a: Town not { $b road $a } } return { $a.key, $a.size } }",
+    "query q() { match { $a: Town $a.size > 3 } return { $a.key, $a.name } }",
+    'query q() { match { $a: Town {key: "t12"} } return { $a.size, $a.name } }',
+    'query q() { match { $a: Town {key: "t12", size: 999} } return { $a.size } limit 0 }',
+    'query q() { match { $a: Town $a.size > 1 $a.name = "name 1" } return { $a.key } order { $a.size desc } limit 3 }',
+    'query q() { match { $a: Town {key: "t9"} $b: Town {name: "name 2"} $a.size > $b.size } return { $b.key } }',
+]
+NOTHING = QUESTIONS[7]
+
+
+@pytest.fixture(scope="module")
+def graph_of_resident(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Some rows were written again, so row ids have gaps; some sizes are null."""
+    root = towns(str(tmp_path_factory.mktemp("graphs") / "g.omni"), RESIDENT_NODES, RESIDENT_PAIRS)
+    put(root, [town(f"t{n}", size=n % 5 or None, name="renamed") for n in range(0, RESIDENT_NODES, 4)], start=500_000)
+    return root
+
+
+@pytest.fixture(params=["dense", "gaps"])
+def snapshot(request: pytest.FixtureRequest, graph_of_resident: str) -> Snapshot:
+    return open_snapshot(graph_of_resident, ReadTarget(version={"dense": 3, "gaps": None}[request.param]))
+
+
+@pytest.mark.parametrize("text", QUESTIONS)
+def test_an_answer_does_not_depend_on_what_was_asked_before(snapshot: Snapshot, text: str) -> None:
+    expected, cache = values(ask(snapshot, text)), ReadCache()
+    assert expected or text == NOTHING
+    for _ in range(4):
+        for other in QUESTIONS:
+            ask(snapshot, other, cache=cache)
+        assert values(ask(snapshot, text, cache=cache)) == expected
+    assert cache.table(snapshot, "node:Town").held(["id", "name", "size"]) is not None
+
+
+def test_every_version_has_columns_of_its_own(graph_of_resident: str) -> None:
+    cache, text = ReadCache(), QUESTIONS[5]
+    for version in (3, None, 3, None):
+        opened = open_snapshot(graph_of_resident, ReadTarget(version=version))
+        assert values(ask(opened, text, cache=cache)) == values(ask(opened, text))
+
+
+def cells(table: ReadTable, row_ids: list[int], budget: Budget = FREE) -> list[int | None]:
+    found: list[int | None] = table.take(np.array(row_ids), ["size"], budget)["size"].to_pylist()
+    return found
+
+
+def test_a_column_is_kept_when_it_was_asked_for_often_enough(
+    graph_of_resident: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_CALL", 0)
+    monkeypatch.setattr(tables, "_ROW", 1)
+    table = ReadCache().table(open_snapshot(graph_of_resident, ReadTarget(version=3)), "node:Town")
+    held = []
+    for _ in range(6):
+        cells(table, [1, 2, 3, 4, 5])
+        held.append(table.held(["size"]) is not None)
+    # A fourth of the 60 rows.
+    assert held == [False, False, True, True, True, True]
+
+
+def test_a_column_that_is_too_large_is_not_kept(graph_of_resident: str) -> None:
+    opened = open_snapshot(graph_of_resident)
+    for cache, kept in ((ReadCache(max_column_bytes=RESIDENT_NODES * 2), False), (ReadCache(), True)):
+        table = cache.table(opened, "node:Town")
+        for _ in range(3):
+            cells(table, [RESIDENT_NODES - 1, 1])
+        table.whole(["name"], FREE)
+        assert (table.held(["size"]) is not None) is kept
+        assert (table.held(["name"]) is not None) is kept
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(RESIDENT_NODES * 12, False), (2**20, True)])
+def test_a_query_of_bounded_memory_keeps_what_its_limit_has_room_for(
+    graph_of_resident: str, limit: int, kept: bool
+) -> None:
+    table = ReadCache().table(open_snapshot(graph_of_resident), "node:Town")
+    for _ in range(5):
+        cells(table, [RESIDENT_NODES - 1], Budget(None, limit))
+    assert (table.held(["size"]) is not None) is kept
+
+
+def test_a_column_that_is_larger_than_it_seemed_stays_on_disk_and_fails_no_query(tmp_path: Path) -> None:
+    root = create(str(tmp_path / "g.omni"))
+    put(root, [town(f"t{n}", name="short" if n < 2 else "long" * 500) for n in range(RESIDENT_NODES)])
+    text, cache = 'query q() { match { $a: Town {name: "short"} } return { $a.key } order { $a.key asc } }', ReadCache()
+    opened = open_snapshot(root)
+    for _ in range(5):
+        assert values(ask(opened, text, cache=cache, memory_bytes=2**16)) == ["t0", "t1"]
+    assert cache.table(opened, "node:Town").held(["name"]) is None
+
+
+def test_what_is_kept_counts_and_gives_way(graph_of_resident: str) -> None:
+    opened, text = open_snapshot(graph_of_resident), QUESTIONS[0]
+    cache = ReadCache(max_bytes=2 * 2**20)
+    for _ in range(4):
+        assert values(ask(opened, text, cache=cache)) == values(ask(opened, text))
+    cache.table(opened, "edge:Road")
+    for number in range(2**11):
+        cache.value(number, lambda: None)
+    assert cache.table(opened, "node:Town").held(["id"]) is None
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.list_(pa.float32(), 3), pa.binary(), pa.large_binary()])
+def test_lists_vectors_and_blobs_are_never_kept(kind: pa.DataType) -> None:
+    shelf: dict[str, object] = {}
+    kept = ResidentColumns(shelf.get, shelf.__setitem__, 3, 2**20)
+    kept.keep(np.arange(3), {"x": pa.nulls(3, kind), "y": pa.array([1, 2, 3])})
+    assert set(shelf) == {"_rowid", "y"}
+    kept.measure({"x": pa.nulls(3, kind)}, 3)
+    assert not kept.worth({"x": kind}, 10**6)
+
+
+CELLS = st.lists(
+    st.none() | st.sampled_from(["", "a", "A", "a\x00", "\ufffd", "\U0001f600", "ab"]) | st.text(max_size=3)
+)
+
+
+@given(CELLS, st.data())
+def test_a_text_is_found_where_it_is(cells: list[str | None], data: st.DataObject) -> None:
+    text = data.draw(st.text(max_size=3) | st.sampled_from([each for each in cells if each is not None] or [""]))
+    row_ids = np.arange(len(cells)) * 3 + 1
+    found = SortedTexts.of(row_ids, pa.array(cells, pa.string())).find(text)
+    assert found.tolist() == [3 * at + 1 for at, each in enumerate(cells) if each == text]
+
+
+def test_a_column_is_sorted_when_texts_were_looked_for_often_enough(
+    graph_of_resident: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_SEARCH", 1)
+    monkeypatch.setattr(tables, "_SORT", 0.2)
+    for most, expected in ((2**20, [None, None, [7], [7]]), (RESIDENT_NODES, [None] * 4)):
+        table = ReadCache(max_column_bytes=most).table(
+            open_snapshot(graph_of_resident, ReadTarget(version=3)), "node:Town"
+        )
+        found = [table.equal("key", "t7", FREE) for _ in range(4)]
+        assert [None if each is None else each.tolist() for each in found] == expected
+        assert table.equal("name", "name 1", Budget(None, 2**30)) is None
+
+
+def test_a_row_that_is_not_there_is_an_error_from_memory_too(graph_of_resident: str) -> None:
+    from gitops.core.errors import GitopsError
+
+    for version in (3, None):
+        table = ReadCache().table(open_snapshot(graph_of_resident, ReadTarget(version=version)), "node:Town")
+        table.whole(["size"], FREE)
+        for lost in (10**6, -1):
+            with pytest.raises(GitopsError) as error:
+                cells(table, [RESIDENT_NODES - 1, lost])
+            assert error.value.code == "query_failed"
+
+
+def test_the_only_row_of_a_table_is_read_by_its_id_under_a_limit_of_memory(tmp_path: Path) -> None:
+    root = create(str(tmp_path / "g.omni"))
+    put(root, [town("t0", size=3)])
+    opened = open_snapshot(root)
+    [row] = ReadCache().table(opened, "node:Town").whole(["id"], FREE).ids.tolist()
+    assert cells(ReadCache().table(opened, "node:Town"), [row], Budget(None, 2**20)) == [3]
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False, metadata={b"lance-schema:unenforced-primary-key": b"true"}),
+        pa.field("x", pa.int32()),
+    ]
+)
+
+
+def rows(ids: str, x: int) -> pa.Table:
+    return pa.table({"id": list(ids), "x": pa.array([x] * len(ids), pa.int32())}, schema=SCHEMA)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    place = str(tmp_path / "t.lance")
+    lance.write_dataset(SCHEMA.empty_table(), place, enable_stable_row_ids=True, data_storage_version="2.2")
+    lance.dataset(place).insert(rows("abcd", 1))
+    return place
+
+
+def numbered(path: str, version: int | None = None) -> dict[str, int]:
+    dataset = lance.dataset(path, version=version)
+    table = ReadTable("node:T", dataset, dataset.count_rows())
+    found = table.whole(["id"], FREE)
+    order = np.array([int(n) for n in found.ids[::-1]])
+    names = table.take(order, ["id"], FREE)["id"].to_pylist()
+    assert names == found.columns["id"].to_pylist()[::-1], "a row is found by its id, in the order asked for"
+    at = table.locate(pa.array(["nobody", *names]), FREE).tolist()
+    assert at == [-1, *order.tolist()] == table.locate(pa.array(["nobody", *names]), FREE, whole=True).tolist()
+    return dict(zip(found.columns["id"].to_pylist(), found.ids.tolist(), strict=True))
+
+
+def merge(path: str, table: pa.Table) -> None:
+    change = lance.dataset(path).merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+    change.conflict_retries(0).execute(table)
+
+
+def test_a_row_keeps_its_id(path: str) -> None:
+    first = numbered(path)
+    merge(path, rows("be", 2))
+    merged = numbered(path)
+    assert {name: merged[name] for name in first} == first, "an update moves the row, not its id"
+    base = lance.dataset(path).version
+    lance.dataset(path).delete("id = 'c'")
+    deleted = numbered(path)
+    assert deleted == {name: at for name, at in merged.items() if name != "c"}
+    lance.dataset(path).optimize.compact_files()
+    assert numbered(path) == deleted
+    lance.dataset(path).add_columns(pa.field("y", pa.string()))
+    lance.dataset(path).drop_columns(["x"])
+    lance.dataset(path).create_scalar_index("id", "BTREE")
+    assert numbered(path) == deleted
+    earlier: Any = lance.dataset(path, version=base)
+    earlier.restore()
+    assert numbered(path) == merged == numbered(path, base), "a restored version has its ids again"
+    lance.dataset(path).insert(rows("f", 3))
+    assert {**numbered(path), "f": 0} == {**merged, "f": 0}
+
+
+def test_ids_are_dense(path: str) -> None:
+    for turn in range(5):
+        merge(path, rows("abcd", turn))
+    assert sorted(numbered(path).values()) == [0, 1, 2, 3], "updates use up no ids"
+
+
+def test_a_row_may_be_asked_for_twice_and_a_lost_one_is_an_error(path: str) -> None:
+    table = ReadTable("node:T", lance.dataset(path), 4)
+    assert table.take(np.array([1, 1, 0]), ["id"], FREE)["id"].to_pylist() == ["b", "b", "a"]
+    assert table.take(np.array([], np.int64), ["id"], FREE)["id"].to_pylist() == []
+    with pytest.raises(GitopsError) as lost:
+        table.take(np.array([1, 77]), ["id"], FREE)
+    assert lost.value.code == "query_failed"
+    many = np.concatenate([np.zeros(2000, np.int64), [77]])
+    with pytest.raises(GitopsError) as also:
+        table.take(many, ["id"], FREE)
+    assert also.value.code == "query_failed"
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_the_driver_orders_nulls_and_texts_as_the_language_does(tmp_path: Path, up: bool) -> None:
+    cells: list[Any] = ["b", None, "\U0001f600", "\ufffd", "B", ""]
+    place = tmp_path / "o.lance"
+    lance.write_dataset(pa.table({"s": pa.array(cells, pa.string())}), place, enable_stable_row_ids=True)
+    table = ReadTable("node:T", lance.dataset(place), 6)
+    found = table.collect(["s"], table.scan(["s"], FREE, None, RowOrder((("s", up),), 4)), FREE, sort=False)
+    texts = sorted(text for text in cells if text is not None)
+    assert found.columns["s"].to_pylist() == ([None, *texts] if up else [*texts[::-1], None])[:4]
+
+
+def test_a_table_that_is_gone_is_an_error_of_the_query(path: str) -> None:
+    table = ReadTable("node:T", lance.dataset(path), 4)
+    for file in (Path(path) / "data").iterdir():
+        file.unlink()
+    with pytest.raises(GitopsError) as failed:
+        table.whole(["id"], FREE)
+    assert failed.value.code == "query_failed"
+    assert "node:T" in failed.value.detail

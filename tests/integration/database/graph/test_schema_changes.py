@@ -1,14 +1,16 @@
-"""Migrations of real data: tried out on a hidden branch, with data loss only where it is allowed, and no branch is cut off."""
+"""Changes of a schema: the preview, what rows keep, and the way back."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import io
+import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from gitops.core.errors import ConflictError, GitopsError
-from gitops.database.graph import layout
+from gitops.database.graph import layout, read, read_log
 from gitops.database.graph.engine import LanceEngine
 from gitops.database.graph.history.branches import create_branch, delete_branch, list_branches
 from gitops.database.graph.history.gc import Retention, collect_garbage
@@ -16,9 +18,18 @@ from gitops.database.graph.history.merge import merge_branch
 from gitops.database.graph.history.preview import preview_migration
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.lines import read_branches
+from gitops.database.graph.load import LoadRequest, load_records
+from gitops.database.graph.port import HeldData
 from gitops.database.graph.results import PreviewReport
 from gitops.database.graph.snapshot import open_snapshot
+from gitops.database.graph.staged import WriteContext
+from gitops.database.language.schema import compile_schema
+from gitops.database.language.schema.migration import plan_migration
+from gitops.database.language.schema.reversal import down_source, plan_down
+from gitops.database.language.schema.steps import Reversibility
+from tests.support.clock import FixedClock
 from tests.support.histories import History, knows, person
+from tests.support.ids import SequentialIds
 from tests.support.s3 import S3Place
 
 SCHEMA = b"""node Person { name: String @key  age: I32?  mail: String?  photo: Blob?  vec: Vector(2)? }
@@ -217,3 +228,202 @@ def test_every_kind_of_property_is_counted(tmp_path: Path) -> None:
     history.put("main", {"node:N": [{"id": "a", "k": "a", **full}, {"id": "b", "k": "b"}]})
     report = preview_migration(history.uri, b"node N { k: String @key }", history.work())
     assert [rows for _, rows in effects(report)] == [1] * len(types)
+
+
+CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
+BASE = "node P { k: String @key  age: I32?  tag: enum(x, y)? } node Q { k: String @key } edge E: P -> Q { w: F32? }"
+RECORDS = [
+    {"type": "P", "data": {"k": "a", "age": 7, "tag": "x"}},
+    {"type": "P", "data": {"k": "b"}},
+    {"type": "Q", "data": {"k": "q"}},
+    {"edge": "e", "from": "a", "to": "q", "data": {"id": "e1", "w": 0.5}},
+]
+
+
+IDS = SequentialIds()
+REVERSIBLE = {
+    "additions": """
+        node P { k: String @key  age: I32?  tag: enum(x, y)?  n: Date? }  node Q { k: String @key }  node R { a: I32 }
+        edge E: P -> Q { w: F32? }  edge F: R -> P
+    """,
+    "renames": """
+        node S @rename_from("P") {
+            key: String @key @rename_from("k")  years: I32? @rename_from("age")  label: enum(x, y)? @rename_from("tag")
+            more: [String]?
+        }
+        node T @rename_from("Q") { k: String @key }
+        edge G: S -> T @rename_from("E") { weight: F32? @rename_from("w") }
+    """,
+    "descriptions": """
+        node P @description("people") { k: String @key  age: I32? @description("years")  tag: enum(x, y)? }
+        node Q { k: String @key }  edge E: P -> Q { w: F32? }
+    """,
+}
+
+
+@pytest.fixture
+def uri(tmp_path):
+    root = str(tmp_path / "g.omni")
+    LanceEngine(CLOCK, IDS).prepare_create(root, BASE.encode(), actor="ann").publish()
+    stream = io.BytesIO("\n".join(map(json.dumps, RECORDS)).encode())
+    load_records(LoadRequest(root, stream), WriteContext(CLOCK, IDS, actor="bob"))
+    return root
+
+
+def migrate_of_reverse_migration(uri, source):
+    LanceEngine(CLOCK, IDS).prepare_migration(uri, source, actor="cyd").publish()
+
+
+def there_and_back(uri, desired):
+    """Migrate and take it back; returns the class of the way there."""
+    before, after = compile_schema(BASE.encode()), compile_schema(desired.encode())
+    migrate_of_reverse_migration(uri, after.source)
+    migrate_of_reverse_migration(uri, down_source(before, after))
+    return plan_migration(before, after).reversibility
+
+
+def contents(uri, version=None):
+    return {name: read.read_rows(uri, name, 100, version) for name in ("P", "Q", "E")}
+
+
+@pytest.mark.parametrize("desired", REVERSIBLE.values(), ids=list(REVERSIBLE))
+def test_what_is_reversible_comes_back_with_every_row(uri, desired):
+    before = contents(uri)
+    assert there_and_back(uri, desired) is Reversibility.REVERSIBLE
+    assert contents(uri) == before
+
+
+def test_what_is_lost_comes_back_empty_and_stays_in_the_older_version(uri):
+    before = contents(uri)
+    desired = "node P { k: String @key tag: enum(x, y)? } node Q { k: String @key }"
+    assert there_and_back(uri, desired) is Reversibility.LOSSY
+    after = contents(uri)
+    assert after["P"] == [{**row, "age": None} for row in before["P"]]
+    assert after["Q"] == before["Q"]
+    assert after["E"] == []
+    assert contents(uri, version=2) == before
+
+
+def test_values_are_counted_and_not_rows(uri):
+    """Two rows: one has a value of each, and a property that nobody filled has none."""
+    engine = LanceEngine(CLOCK, IDS)
+    assert engine.kept_data(uri, {"node:P.age", "node:P.k"}).rows == {
+        "node:P": 2, "node:Q": 1, "edge:E": 1, "node:P.age": 1, "node:P.k": 2,
+    }  # fmt: skip
+    migrate_of_reverse_migration(uri, BASE.replace("age: I32?", "more: [String]?").encode())
+    found = engine.kept_data(uri, {"node:P.age", "node:P.more"})
+    assert (found.held, found.rows["node:P.more"]) == ({"node:P.age": HeldData(2, 1)}, 0)
+
+
+def test_what_is_irreversible_is_refused_on_the_way_back(uri):
+    before = compile_schema(BASE.encode())
+    after = compile_schema(BASE.replace("enum(x, y)", "enum(x, y, z)").encode())
+    migrate_of_reverse_migration(uri, after.source)
+    assert not plan_down(before, after).supported
+    with pytest.raises(GitopsError) as refused:
+        migrate_of_reverse_migration(uri, down_source(before, after))
+    assert refused.value.code == "graph_migration_unsupported"
+    assert read.read_rows(uri, "P", 1)[0]["tag"] == "x"
+
+
+ROWS_SURVIVE_BASE = b"node P { k: String @key  age: I32? }\nnode Q { k: String @key }\nedge E: P -> Q { w: F32? }\n"
+
+
+class Graph:
+    """One graph with two rows of P, one of Q and one edge."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.ids = SequentialIds()
+        self.engine = LanceEngine(CLOCK, self.ids)
+        self.engine.prepare_create(uri, ROWS_SURVIVE_BASE, actor="ann").publish()
+        self.load(
+            {"type": "P", "data": {"k": "a", "age": 7}},
+            {"type": "P", "data": {"k": "b"}},
+            {"type": "Q", "data": {"k": "q"}},
+            {"edge": "e", "from": "a", "to": "q", "data": {"id": "e1", "w": 0.1}},
+        )
+
+    def load(self, *records: object) -> int:
+        stream = io.BytesIO("\n".join(map(json.dumps, records)).encode())
+        return load_records(LoadRequest(self.uri, stream), WriteContext(CLOCK, self.ids, actor="bob")).manifest_version
+
+    def migrate(self, source: bytes) -> int:
+        return self.engine.prepare_migration(self.uri, source, actor="cyd").publish()
+
+    def path(self, key: str) -> str:
+        return open_snapshot(self.uri).manifest.tables[key].path
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return Graph(str(tmp_path / "g.omni"))
+
+
+def test_a_dropped_property_is_still_read_at_the_old_version(graph: Graph) -> None:
+    assert graph.migrate(ROWS_SURVIVE_BASE.replace(b"age: I32?", b"")) == 3
+    assert read.read_rows(graph.uri, "P", 10) == [{"id": "a", "k": "a"}, {"id": "b", "k": "b"}]
+    assert read.read_rows(graph.uri, "P", 10, version=2) == [
+        {"id": "a", "age": 7, "k": "a"},
+        {"id": "b", "age": None, "k": "b"},
+    ]
+
+
+def test_a_property_declared_again_starts_empty(graph: Graph) -> None:
+    graph.migrate(ROWS_SURVIVE_BASE.replace(b"age: I32?", b""))
+    graph.migrate(ROWS_SURVIVE_BASE)
+    assert [row["age"] for row in read.read_rows(graph.uri, "P", 10)] == [None, None]
+    assert [row["age"] for row in read.read_rows(graph.uri, "P", 10, version=2)] == [7, None]
+
+
+def test_renames_keep_the_data_and_the_folder(graph: Graph) -> None:
+    before = graph.path("node:P")
+    renamed = (
+        b'node P2 @rename_from("P") { k: String @key  years: I32? @rename_from("age") }\n'
+        b"node Q { k: String @key }\nedge E: P2 -> Q { w: F32? }\n"
+    )
+    graph.migrate(renamed)
+    assert read.read_rows(graph.uri, "P2", 10)[0] == {"id": "a", "k": "a", "years": 7}
+    assert read.read_rows(graph.uri, "E", 10) == [{"id": "e1", "src": "a", "dst": "q", "w": 0.1}]
+    assert graph.path("node:P2") == before
+    graph.load({"type": "P2", "data": {"k": "c", "years": 1}})
+    assert [row["years"] for row in read.read_rows(graph.uri, "P2", 10)] == [7, None, 1]
+
+
+def test_a_type_declared_again_is_a_new_incarnation(graph: Graph) -> None:
+    before = graph.path("node:P")
+    graph.migrate(b"node Q { k: String @key }\n")
+    assert read.describe_graph(graph.uri).dropped == ("node:P", "edge:E")
+    assert read.read_rows(graph.uri, "P", 1, version=2)[0]["age"] == 7
+    with pytest.raises(GitopsError) as failure:
+        read.read_rows(graph.uri, "P", 1)
+    assert failure.value.code == "graph_type_unknown"
+    graph.migrate(ROWS_SURVIVE_BASE)
+    assert read.read_rows(graph.uri, "P", 10) == []
+    assert graph.path("node:P") != before
+    assert read.read_rows(graph.uri, "Q", 10) == [{"id": "q", "k": "q"}]
+
+
+def test_an_abandoned_migration_is_undone_by_the_next_writer(graph: Graph) -> None:
+    graph.engine.prepare_migration(graph.uri, ROWS_SURVIVE_BASE.replace(b"age: I32?", b""), actor=None).abort()
+    assert read.read_rows(graph.uri, "P", 10)[0]["age"] == 7
+    graph.load({"type": "P", "data": {"k": "a", "age": 8}})
+    assert [row["age"] for row in read.read_rows(graph.uri, "P", 10)] == [8, None]
+
+
+def test_enum_members_can_be_used_after_widening(graph: Graph) -> None:
+    graph.migrate(ROWS_SURVIVE_BASE + b"node C { k: String @key  s: enum(x, y)? }\n")
+    graph.load({"type": "C", "data": {"k": "1", "s": "x"}})
+    before = graph.path("node:C")
+    graph.migrate(ROWS_SURVIVE_BASE + b"node C { k: String @key  s: enum(x, y, z)? }\n")
+    graph.load({"type": "C", "data": {"k": "2", "s": "z"}})
+    assert [row["s"] for row in read.read_rows(graph.uri, "C", 10)] == ["x", "z"]
+    assert graph.path("node:C") == before
+
+
+def test_history_names_every_version(graph: Graph) -> None:
+    graph.migrate(b"// note\n" + ROWS_SURVIVE_BASE)
+    told = [(v.n, v.operation, v.actor) for v in reversed(read_log(graph.uri))]
+    assert told == [(1, "create", "ann"), (2, "load", "bob"), (3, "migrate", "cyd")]
+    description = read.describe_graph(graph.uri, version=2)
+    assert description.tables["node:P"] == {"rows": 2, "columns": {"age": "I32?", "k": "String"}}
