@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
+import shutil
+import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,11 +17,15 @@ from pathlib import Path
 import pytest
 
 from gitops.cli.changeset import watch
-from gitops.cli.main import main, parse_options
+from gitops.cli.commands import COMMANDS
+from gitops.cli.commands.arguments import Command
+from gitops.cli.main import EVERYWHERE, build_parser, main, parse_options
+from gitops.cli.progress import watching
 from gitops.cluster.ledger.folder import FolderLedger
 from gitops.cluster.ledger.layout import INDEX
 from gitops.cluster.ledger.port import LedgerWrite
-from gitops.cluster.model.change import Effect
+from gitops.cluster.ledger.records import read_run
+from gitops.cluster.model.change import Action, Effect
 from gitops.cluster.model.changeset import (
     Changeset,
     ChangesetState,
@@ -27,11 +37,17 @@ from gitops.cluster.model.changeset import (
     RuntimeUpdated,
 )
 from gitops.cluster.model.ledger import LedgerState, LockInfo
+from gitops.cluster.model.plan import RunEvent
 from gitops.cluster.session.changesets import Pacing
 from gitops.core.faults import NoFaults
 from gitops.database.storage.local import LocalStore
+from gitops.render.changesets import to_gantt
+from gitops.repository.wiring.system import SystemClock
 from tests.support.changeset_stories import AT, MERGES, QUERY, created, failed, landed, removing
+from tests.support.cli_page import commands
 from tests.support.clock import FixedClock
+from tests.support.pages import ROOT
+from tests.support.prefork import PROGRAM, start
 
 NOTHING_OPEN = "no changeset is open; to list those that have ended: gitops changeset list --all\n"
 ONE, TWO = created(), created(MERGES[1])
@@ -330,3 +346,336 @@ def test_the_status_of_a_folder_says_how_its_last_apply_ended(folder, capsys):
     assert f"  last apply: {ONE.key}, finalized at {AT}\n" in capsys.readouterr().out
     main([*status, "--json"])
     assert json.loads(capsys.readouterr().out)["last_apply"] == {"changeset": ONE.key, "state": "finalized", "at": AT}
+
+
+SCHEMA = "node Person {\n  handle: String @key\n}\n"
+PROGRESS_QUERY = "query q{n}() {{\n  match {{\n    $p: Person\n  }}\n  return {{ $p.handle }}\n}}\n"
+# 4 graphs with a schema and 3 queries each.
+CHANGES = 20
+ENDED = re.compile(r"apply \d+:\d\d +\d+/20 create (graph|schema|query)\.g\d\S*, \d+\.\d s")
+
+
+@pytest.fixture
+def folder_of_progress(tmp_path: Path) -> Path:
+    """A cluster of 20 resources whose ledger is started."""
+    made = tmp_path / "cluster"
+    made.mkdir()
+    text = "version: 1\ngraphs:\n"
+    for graph in ("g0", "g1", "g2", "g3"):
+        names = [f"q{n}" for n in range(3)]
+        text += f"  {graph}:\n    schema: person.pg\n    queries:\n"
+        text += "".join(f"      {name}:\n        file: {name}.gq\n" for name in names)
+    (made / "cluster.yaml").write_text(text)
+    (made / "person.pg").write_text(SCHEMA)
+    for n in range(3):
+        (made / f"q{n}.gq").write_text(PROGRESS_QUERY.format(n=n))
+    assert main(["import", "--config", str(made), "-q"]) == 0
+    return made
+
+
+def drained(master: int) -> str:
+    """What was written to a terminal until its other side is closed."""
+    shown = b""
+    with os.fdopen(master, "rb", buffering=0) as terminal, suppress(OSError):  # EIO: the other side is closed
+        while piece := terminal.read(65536):
+            shown += piece
+    return shown.decode().replace("\r\n", "\n")
+
+
+def on_terminal(folder: Path, *options: str, term: str = "xterm") -> tuple[str, str]:
+    """Standard output, which is a file, and what the terminal got, of an apply whose standard error is a terminal."""
+    start()
+    master, slave = pty.openpty()
+    environ = {**os.environ, "TERM": term, "COLUMNS": "100", "LINES": "30"}
+    command = [*PROGRAM, "apply", "--config", str(folder), *options]
+    with (folder.parent / "output").open("w+b") as output:
+        run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=slave, env=environ)
+        os.close(slave)
+        shown = drained(master)
+        assert run.wait() == 0
+        output.seek(0)
+        return output.read().decode(), shown
+
+
+def test_a_terminal_shows_a_view_that_goes_away(folder_of_progress):
+    output, shown = on_terminal(folder_of_progress)
+    assert output.startswith("cluster apply: 20 applied")
+    assert re.search(r"apply \d+:\d\d 20 of 20 done, 0 running", shown)
+    # The cursor is given back, and the lines of the view are erased.
+    assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
+    assert "\x1b[2K" in shown
+    assert ENDED.search(shown) is None
+
+
+def test_with_verbose_a_line_for_each_change_stays(folder_of_progress):
+    _, shown = on_terminal(folder_of_progress, "-v", "--parallel", "4", "--no-color")
+    assert re.search(r"\x1b\[[0-9;]*3[0-9][;m]", shown) is None
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert len(set(ENDED.findall(plain))) == 3
+    assert len(ENDED.findall(plain)) == CHANGES
+    assert "20 done of 20" in plain
+
+
+def test_a_terminal_that_cannot_redraw_gets_lines(folder_of_progress):
+    _, shown = on_terminal(folder_of_progress, "-v", term="dumb")
+    assert "\x1b" not in shown
+    assert len(ENDED.findall(shown)) == CHANGES
+
+
+def test_what_runs_has_lines_of_its_own_and_an_interrupt_gives_the_cursor_back(monkeypatch):
+    node = {"action": Action.CREATE, "kind": "graph", "position": 0}
+    events = [
+        ("apply_started", None, {"nodes": 2, "changes": 2, "limit": 1, "fail_fast": False}),
+        ("node_started", "graph.a", {**node, "worker": 1, "locks": (), "waited_ms": 0}),
+        ("node_lock_wait", "graph.b\x1b[2J", {**node, "locks": ("graph:a",), "holders": ("graph.a",)}),
+    ]
+    master, slave = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+
+    def interrupted() -> None:
+        with watching(parse_options(["apply"])) as on_event:
+            for seq, (kind, name, facts) in enumerate(events, start=1):
+                on_event(RunEvent(seq, SystemClock().now(), kind, name, facts))
+            raise KeyboardInterrupt
+
+    with os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+    shown = drained(master)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.replace("\x1b[2K", "\n")).split("\n")
+    assert [re.sub(r"\d:\d\d", "0:00", line.rstrip()) for line in lines if re.search("1 running|create", line)][
+        -3:
+    ] == [
+        f"{'━' * 24} apply 0:00 0 of 2 done, 1 running, 1 waiting",
+        "  0:00 create graph.a",
+        "  waits create graph.b\\x1b[2J for graph:a, held by graph.a",
+    ]
+    assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
+
+
+@pytest.mark.parametrize("options", [["--json", "-v"], ["-q", "-v"]])
+def test_nothing_is_shown_where_nothing_is_wanted(folder_of_progress, options):
+    output, shown = on_terminal(folder_of_progress, *options)
+    assert shown == ""
+    if "--json" in options:
+        assert json.loads(output)["applied_count"] == CHANGES
+    else:
+        assert output == ""
+
+
+def test_a_log_gets_plain_lines_and_the_report_stays_as_it_is(folder_of_progress, tmp_path, capsys):
+    assert main(["apply", "--config", str(folder_of_progress), "-v"]) == 0
+    printed = capsys.readouterr()
+    lines = printed.err.splitlines()
+    assert all(ENDED.fullmatch(line) for line in lines[:-1])
+    assert len(lines) == CHANGES + 1
+    assert [line.split()[2] for line in lines[:-1]] == [f"{n}/20" for n in range(1, 21)]
+    assert printed.out.startswith("cluster apply: 20 applied")
+
+
+def test_events_are_kept_in_a_file_as_they_happen(folder_of_progress, tmp_path, capsys):
+    file = tmp_path / "events.jsonl"
+    assert main(["apply", "--config", str(folder_of_progress), "-q", "--events", str(file)]) == 0
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (events[0]["type"], events[-1]["type"]) == ("apply_started", "apply_finished")
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    ended = [e["data"]["node"] for e in events if e["type"] == "node_finished" and e["data"]["kind"] != "barrier"]
+    assert len(set(ended)) == CHANGES
+    assert capsys.readouterr().err == ""
+
+
+def test_the_record_of_a_run_is_kept_in_a_file(folder_of_progress, tmp_path):
+    file, chart = tmp_path / "run.json", tmp_path / "run.mmd"
+    command = [
+        "apply",
+        "--config",
+        str(folder_of_progress),
+        "-q",
+        "--parallel",
+        "2",
+        "--run",
+        str(file),
+        "--gantt",
+        str(chart),
+    ]
+    assert main(command) == 0
+    run = read_run(file.read_bytes())
+    assert run.workers == 2
+    assert len(run.nodes) >= CHANGES
+    assert all(node.outcome.succeeded for node in run.nodes)
+    assert chart.read_text() == to_gantt(run)
+
+
+def test_the_ledger_keeps_how_a_run_went_with_its_changeset(folder_of_progress, tmp_path, capsys):
+    file, chart = tmp_path / "run.json", tmp_path / "run.mmd"
+    assert main(["apply", "--config", str(folder_of_progress), "-q", "--run", str(file)]) == 0
+    (kept,) = (folder_of_progress / "__cluster" / "changesets").glob("*.run.json")
+    assert kept.read_bytes() == file.read_bytes()
+    show = ["changeset", "show", "--latest", "--config", str(folder_of_progress)]
+    capsys.readouterr()
+    assert main([*show, "--gantt"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.match(r"  run: 20 of 20 node\(s\), 1 worker\(s\), \d+\.\d\d s", lines[-21])
+    # How long it waited for the one worker is the machine's affair.
+    assert re.match(r"    graph\.g0 +\|[#. ]{40}\| \d+\.\d\d s done(, waited \d+\.\d\d s for a worker)?$", lines[-20])
+    assert main([*show, "--json", "--gantt", str(chart)]) == 0
+    (form,) = json.loads(capsys.readouterr().out)["changesets"]
+    assert form["run"] == json.loads(file.read_text())
+    assert chart.read_text() == to_gantt(read_run(kept.read_bytes()))
+    kept.write_text("{}")
+    assert main([*show, "--gantt"]) == 0
+    assert "WARN  run_record_invalid chs-" in capsys.readouterr().out
+    assert main([*show, "--gantt", str(tmp_path)]) == 0
+    kept.write_bytes(file.read_bytes())
+    assert main([*show, "--gantt", str(tmp_path)]) == 2
+
+
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_applied(folder_of_progress, tmp_path, capsys):
+    assert main(["apply", "--config", str(folder_of_progress), "--events", str(tmp_path)]) == 1
+    assert "usage_error" in capsys.readouterr().err
+    assert not (folder_of_progress / "graphs").exists()
+
+
+def test_a_full_disk_ends_the_file_and_not_the_apply(folder_of_progress, capsys):
+    if not Path("/dev/full").exists():
+        pytest.skip("needs the device /dev/full")
+    assert main(["apply", "--config", str(folder_of_progress), "--events", "/dev/full", "--run", "/dev/full"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("cluster apply: 20 applied")
+    assert printed.err.count("events are no longer written") == 1
+    assert printed.err.count("the record of the run is not written") == 1
+
+
+def test_a_reader_that_goes_away_does_not_end_the_apply(folder_of_progress):
+    start()
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = subprocess.run(
+        [*PROGRAM, "apply", "--config", str(folder_of_progress), "-v"],
+        stdout=subprocess.PIPE,
+        stderr=writer,
+        check=False,
+    )
+    os.close(writer)
+    assert run.returncode == 0
+    assert run.stdout.startswith(b"cluster apply: 20 applied")
+
+
+def test_a_dry_run_writes_its_events_and_nothing_else(folder_of_progress, tmp_path, capsys):
+    file, before = tmp_path / "events.jsonl", sorted(folder_of_progress.rglob("*"))
+    command = ["apply", "--dry-run", "--config", str(folder_of_progress), "--events", str(file)]
+    assert main([*command, "--json", "--parallel", "2"]) == 0
+    form = json.loads(capsys.readouterr().out)
+    assert (form["status"], form["state_written"], form["applied_count"]) == ("dry_run", False, CHANGES)
+    assert {node["outcome"] for node in form["nodes"]} == {"dry_run"}
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [e["data"]["node"] for e in events if e["type"] == "node_started"] == [node["id"] for node in form["nodes"]]
+    assert main([*command, "-v"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("cluster apply, dry run: 20 would be applied\n   1. create graph.g0")
+    assert re.match(r"apply 0:00  1/20 create graph\.g0, dry run\n", printed.err)
+    assert sorted(folder_of_progress.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--timeout", "1m"), ("--run", "f"), ("--gantt", "f"), ("--on-failure", "keep")]
+)
+def test_what_a_dry_run_has_no_use_for_is_refused(folder_of_progress, capsys, option, value):
+    assert main(["apply", "--atomic", "--dry-run", "--config", str(folder_of_progress), option, value]) == 1
+    refused = capsys.readouterr().err
+    assert f"ERROR usage_error: {option} " in refused
+    assert f"fix: leave {option} out: gitops apply --dry-run" in refused
+
+
+def leaves() -> list[tuple[str, Command]]:
+    return [(name, command) for name, command in commands(COMMANDS) if command.handler]
+
+
+@pytest.mark.parametrize(("name", "command"), leaves(), ids=lambda value: value if isinstance(value, str) else "")
+def test_no_command_has_another_meaning_for_an_option_of_all(name, command):
+    taken = {each for argument in EVERYWHERE for each in argument.names}
+    assert taken.isdisjoint(own for argument in command.arguments for own in argument.names)
+
+
+@pytest.mark.parametrize("words", [["-q", "-v", "status"], ["status", "--quiet", "--verbose"], ["-v", "status", "-q"]])
+def test_both_are_taken_before_and_after_the_command(words):
+    options = build_parser().parse_args(words)
+    assert options.quiet
+    assert options.verbose
+
+
+@pytest.fixture(scope="module")
+def applied(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("loudness") / "brain"
+    shutil.copytree(ROOT / "examples" / "company-brain", folder)
+    for verb in ("import", "apply"):
+        assert main([verb, "--config", str(folder), "-q"]) == 0
+    return folder
+
+
+@pytest.fixture
+def folder_of_loudness(applied, tmp_path) -> Path:
+    return Path(shutil.copytree(applied, tmp_path / "brain"))
+
+
+def test_a_command_that_acted_or_found_nothing_wrong_is_silent(folder_of_loudness, capsys):
+    records = folder_of_loudness / "records.jsonl"
+    shutil.copy(folder_of_loudness / "seed.jsonl", records)
+    layout = str(folder_of_loudness / "cluster.yaml")
+    for words in (
+        ["validate"],
+        ["plan"],
+        ["apply"],
+        ["status"],
+        ["ready"],
+        ["refresh"],
+        ["fmt", layout],
+        ["graph", "load", "knowledge", str(records)],
+        ["graph", "branch", "create", "knowledge", "trial"],
+        ["graph", "branch", "delete", "knowledge", "trial"],
+        ["graph", "optimize", "knowledge"],
+        ["graph", "gc", "knowledge"],
+        ["graph", "verify", "knowledge"],
+    ):
+        code = main([*words, "--config", str(folder_of_loudness), "-q"])
+        printed = capsys.readouterr()
+        assert (code, printed.out, printed.err) == (0, "", ""), words
+
+
+def test_what_was_asked_for_is_printed_all_the_same(folder_of_loudness, capsys):
+    for words in (["graph", "show", "knowledge"], ["graph", "log", "knowledge"], ["down", "knowledge"]):
+        main([*words, "--config", str(folder_of_loudness)])
+        full = capsys.readouterr()
+        main([*words, "--config", str(folder_of_loudness), "--quiet"])
+        assert capsys.readouterr() == full
+        assert full.out, words
+
+
+def test_a_problem_is_printed_all_the_same(folder_of_loudness, capsys):
+    (folder_of_loudness / "knowledge" / "schema.pg").write_text("node Broken {\n")
+    for words in (["validate"], ["lint"], ["plan"]):
+        assert main([*words, "--config", str(folder_of_loudness), "-q"]) == 1
+        assert "error" in capsys.readouterr().out.lower()
+
+
+def test_what_an_approver_is_about_to_sign_is_shown_all_the_same(folder_of_loudness, capsys):
+    cluster = folder_of_loudness / "cluster.yaml"
+    text = cluster.read_text()
+    cluster.write_text(text[: text.index("  legacy:")] + text[text.index("policies:") :])
+    assert main(["--as", "ada", "approve", "graph.legacy", "--config", str(folder_of_loudness), "-q"]) == 2
+    shown = capsys.readouterr().out
+    assert "cluster approve: delete graph.legacy" in shown
+    assert "to sign what is shown above, run: gitops approve graph.legacy" in shown
+
+
+@pytest.mark.parametrize("words", [["apply"], ["fmt", "--check"], ["lint"], ["status"]])
+def test_the_document_is_the_same_whatever_is_said(folder_of_loudness, capsys, words):
+    documents = []
+    for loudness in ("-q", "-v"):
+        main([*words, "--config", str(folder_of_loudness), "--json", loudness])
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        documents.append(json.loads(printed.out))
+    assert documents[0].keys() == documents[1].keys()
+    assert documents[0]["ok"] == documents[1]["ok"]

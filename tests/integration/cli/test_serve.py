@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import socket
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,11 +16,23 @@ from gitops.cli.main import main, parse_options
 from gitops.cli.serve import _logger, _secrets, _server
 from gitops.cli.serve import serve as run_serve
 from gitops.cli.served import read_tokens, server_environment
+from gitops.cluster.policy.bundle import Bundle, PolicyAction, Rule
+from gitops.core.diagnostics import Severity
 from gitops.core.errors import UsageError
 from gitops.forge.events import RequestAction, RequestEvent
+from gitops.forge.port import Account, Annotation, CheckState, CommitCheck, Permission
+from gitops.git.hooks import install_hooks, remove_hooks
+from gitops.git.port import ZERO, RefUpdate
+from gitops.repository.wiring.local import LocalRepository
+from gitops.repository.wiring.serving import open_query_server
 from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
+from gitops.serving.http.work import HttpLimits
 from tests.support.clock import FixedClock
+from tests.support.forge_world import LocalWorld
+from tests.support.git_fixture import commit, environment, run
+from tests.support.http_service import HttpService, Reply
+from tests.support.query_server import BundleEngine, generation, running, served, tokens, town_graph
 from tests.support.serving import logger
 
 GOOD = "0123456789abcdef"
@@ -245,3 +258,249 @@ def test_a_line_can_be_a_document(capsys) -> None:
     form = json.loads(capsys.readouterr().out)
     assert (form["level"], form["text"]) == ("warning", "listening")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", form["at"])
+
+
+POLICY = Bundle(
+    groups={"readers": ("ada", "bob"), "writers": ("bob",), "callers": ("ada", "bob", "cyd")},
+    protected_branches=frozenset({"main"}),
+    rules=(
+        Rule("calling", "callers", (PolicyAction.INVOKE_QUERY,)),
+        Rule("reading", "readers", (PolicyAction.READ,)),
+        Rule("writing", "writers", (PolicyAction.CHANGE,)),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    graph = served(town_graph(tmp_path_factory.mktemp("graphs")), engine=BundleEngine(POLICY))
+    with running(generation(graph), tokens(ada="t-ada", bob="t-bob", cyd="t-cyd")) as found:
+        yield found
+
+
+@pytest.fixture
+def ask(server, monkeypatch, capsys):
+    """Run the command as an actor; gives the exit code, the output and the complaints."""
+    monkeypatch.setenv("GITOPS_SERVER", f"http://127.0.0.1:{server.port}")
+
+    def run(actor, *words):
+        if actor is None:
+            monkeypatch.delenv("GITOPS_SERVER_TOKEN", raising=False)
+        else:
+            monkeypatch.setenv("GITOPS_SERVER_TOKEN", f"t-{actor}")
+        code = main(["query", *words])
+        found = capsys.readouterr()
+        return code, found.out, found.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("form", "printed"),
+    [
+        ("csv", "t.key,t.size,t.name\nb,2,Birch\n"),
+        ("ndjson", '{"t.key": "b", "t.size": 2, "t.name": "Birch"}\n'),
+        ("kv", "t.key: b\nt.size: 2\nt.name: Birch\n"),
+    ],
+)
+def test_programs_get_rows(ask, form, printed):
+    assert ask("ada", "towns", "town", "--param", "key=b", "--format", form) == (0, printed, "")
+
+
+def test_people_get_a_table_and_the_commit_that_was_read(ask, server):
+    code, table, _ = ask("ada", "towns", "town", "--param", "key=b")
+    *rows, last = table.splitlines()
+    assert (code, rows[-1].split()) == (0, ["b", "2", "Birch"])
+    form = json.loads(ask("ada", "towns", "town", "--param", "key=b", "--json")[1])
+    assert (form["ok"], last) == (True, f"1 row, commit {form['graph_commit_id']}")
+    assert ask("ada", "towns", "town", "--param", "key=b", "--snapshot", form["graph_commit_id"])[1] == table
+
+
+def test_a_text_declares_what_its_parameters_mean(ask):
+    text = "query q($least: I32, $key: String) { match { $t: Town { key: $key } $t.size >= $least } return { $t.key } }"
+    found = ask("ada", "towns", "--text", text, "--param", "least=2", "--param", "key=b", "--format", "csv")
+    assert found == (0, "t.key\nb\n", "")
+
+
+def test_a_mutation_is_run_only_where_that_is_asked_for(ask):
+    add = ("towns", "add_town", "--param", "key=2", "--param", "size=7")
+    code, _, said = ask("bob", *add)
+    assert (code, "query_server_refused" in said, "mutation" in said) == (1, True, True)
+    code, said, _ = ask("bob", *add, "--mutate")
+    assert (code, said.startswith("query: 1 node(s) and 0 edge(s) of towns, commit ")) == (0, True)
+    drop = "query q($key: String) { delete Town where key = $key }"
+    assert (
+        json.loads(ask("bob", "towns", "--text", drop, "--param", "key=2", "--mutate", "--json")[1])["affected_nodes"]
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("actor", "words", "code"),
+    [
+        (None, ("towns", "towns"), "query_server_unauthorized"),
+        ("nobody", ("towns", "towns"), "query_server_unauthorized"),
+        ("ada", ("towns", "add_town", "--param", "key=d", "--mutate"), "query_server_forbidden"),
+        ("cyd", ("towns", "towns"), "query_server_forbidden"),
+        ("ada", ("towns", "missing"), "query_server_unknown"),
+        ("ada", ("cities", "towns"), "query_server_unknown"),
+        ("ada", ("towns", "town", "--param", "kay=b"), "query_server_refused"),
+        ("ada", ("towns", "--text", "query q() { broken"), "query_server_refused"),
+    ],
+)
+def test_a_refusal_has_a_code_and_a_remedy(ask, actor, words, code):
+    exit_code, printed, said = ask(actor, *words)
+    assert (exit_code, printed) == (1, "")
+    assert said.startswith(f"ERROR {code}")
+    assert "fix: " in said
+    assert "t-ada" not in said
+
+
+def test_a_server_that_is_busy_is_not_asked_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("GITOPS_SERVER_TOKEN", raising=False)
+    with running(generation(served(town_graph(tmp_path))), limits=HttpLimits(inflight=0)) as full:
+        address = f"http://127.0.0.1:{full.port}"
+        assert main(["query", "towns", "drop_town", "--param", "key=a", "--mutate", "--server", address]) == 1
+        assert "query_server_busy" in capsys.readouterr().err
+        assert [record["status"] for record in full.log if record.get("event") == "request"] == [200, 429]
+
+
+def test_a_token_comes_from_a_file(ask, tmp_path):
+    file = tmp_path / "token"
+    file.write_text("t-ada\n")
+    assert ask(None, "towns", "towns", "--token-file", str(file), "--format", "csv")[0] == 0
+    file.write_text("\n")
+    assert ask("ada", "towns", "towns", "--token-file", str(file))[0] == 2
+    assert ask("ada", "towns", "towns", "--token-file", str(tmp_path / "missing"))[0] == 2
+
+
+def test_a_token_does_not_leave_this_host_in_plain(ask):
+    code, _, said = ask("ada", "towns", "towns", "--server", "http://brain.invalid:8080")
+    assert (code, "a token is not sent in plain" in said, "--plain-http" in said) == (2, True, True)
+    environ = {"GITOPS_SERVER_TOKEN": "t-ada"}
+    assert open_query_server("http://brain.invalid", None, environ, plain_http=True).base == "http://brain.invalid"
+    assert open_query_server("http://brain.invalid", None, {}).base == "http://brain.invalid"
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        (Reply(502, b"<html>bad gateway</html>"), "query_server_unavailable"),
+        (Reply(301, b"", (("Location", "https://elsewhere.invalid/"),)), "query_server_unavailable"),
+        (Reply(500, b'{"error": "the request failed", "code": "internal"}'), "query_server_unavailable"),
+        (Reply(200, b"<html>welcome</html>"), "query_server_unavailable"),
+        (Reply(412, b'{"error": "the branch is at another commit"}'), "query_server_refused"),
+    ],
+)
+def test_what_is_between_may_answer_too(ask, reply, code):
+    with HttpService(lambda _: reply) as other:
+        exit_code, printed, said = ask("ada", "towns", "--text", "query q() {}", "--server", other.base)
+        assert (exit_code, printed, said.startswith(f"ERROR {code}")) == (1, "", True), said
+        assert len(other.requests) == 1
+
+
+def test_what_is_no_server_is_said_so(ask, server, monkeypatch):
+    monkeypatch.setattr("gitops.repository.wiring.serving.time.sleep", lambda _: None)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        assert "query_server_unavailable" in ask("ada", "towns", "towns", "--server", address)[2]
+    assert "query_server_unavailable" in ask("ada", "towns", "towns", "--server", "ftp://brain.invalid")[2]
+    monkeypatch.setenv("GITOPS_SERVER", "")
+    assert ask("ada", "towns", "towns")[0] == 2
+
+
+YAML = b"""version: 1
+clusters:
+  - name: library
+    path: library
+  - name: archive
+    path: archive
+    branch: release
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> LocalWorld:
+    return LocalWorld(path=tmp_path / "far.git")
+
+
+def configure(world: LocalWorld, key: str, value: str) -> None:
+    run("git", f"--git-dir={world.path}", "config", key, value, home=world.path.parent)
+
+
+def project(world: LocalWorld) -> LocalRepository:
+    return LocalRepository(str(world.path), environ=environment(world.path.parent))
+
+
+def test_only_who_is_named_may_command(world: LocalWorld) -> None:
+    forge = project(world).forge()
+    assert not forge.features.permissions
+    assert forge.permission(Account("ada", "ada")) is Permission.NONE
+    configure(world, "gitops.writers", "ada  mira")
+    configure(world, "gitops.maintainers", "mira")
+    configure(world, "gitops.administrators", "zoe")
+    # The configuration is read once, so who opens the repository from now on sees it.
+    forge = project(world).forge()
+    found = {name: forge.permission(Account(name, name)) for name in ("ada", "mira", "zoe", "mallory", "")}
+    assert found == {
+        "ada": Permission.WRITE,
+        "mira": Permission.MAINTAIN,
+        "zoe": Permission.ADMIN,
+        "mallory": Permission.NONE,
+        "": Permission.NONE,
+    }
+    assert forge.features.permissions
+
+
+def test_rules_are_those_of_the_installed_hook(world: LocalWorld) -> None:
+    forge = project(world).forge()
+    assert forge.branch_rules("main").protected is None
+    install_hooks(str(world.path), "server", ("/bin/true",))
+    assert forge.features.branch_rules
+    assert [forge.branch_rules(name).protected for name in ("main", "release", "gitops/ledger/x")] == [
+        True,
+        False,
+        True,
+    ]
+    repository = world.repository
+    tip = repository.refs("refs/heads/main")["refs/heads/main"]
+    new = commit(repository, {"gitops.yaml": YAML}, tip)
+    repository.update_refs([RefUpdate("refs/heads/main", tip, new)])
+    assert forge.branch_rules("release").protected is True
+    assert forge.branch_rules("topic").protected is False
+    remove_hooks(str(world.path), "server")
+    assert forge.branch_rules("main").protected is None
+
+
+def test_hooks_that_git_does_not_run_protect_nothing(world: LocalWorld) -> None:
+    install_hooks(str(world.path), "server", ("/bin/true",))
+    forge = project(world).forge()
+    (world.path / "hooks" / "pre-receive").chmod(0o644)
+    assert not forge.features.branch_rules
+    (world.path / "hooks" / "pre-receive").chmod(0o755)
+    configure(world, "core.hooksPath", "/nowhere")
+    assert not forge.features.branch_rules
+
+
+def test_nobody_sees_the_hooks_of_another_repository(world: LocalWorld, tmp_path: Path) -> None:
+    install_hooks(str(world.path), "server", ("/bin/true",))
+    clone = tmp_path / "clone"
+    run("git", "clone", "--quiet", str(world.path), str(clone), home=tmp_path)
+    far = LocalRepository(str(clone), environ=environment(tmp_path)).forge()
+    assert not far.features.branch_rules
+
+
+def test_labels_and_checks_are_shown(world: LocalWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    number = world.open_request()
+    forge = world.forge()
+    forge.set_labels(number, add=("gitops/blocked",))
+    note = Annotation("library/a.pg", 3, "no such type\x1b[2J", Severity.ERROR)
+    forge.set_check(CommitCheck(world.head(number), "gitops/library", CheckState.FAILURE, "1 problem", "", (note,)))
+    assert main(["request", "show", str(number), "--repo", str(world.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "labels: gitops/blocked" in shown
+    assert "gitops/library: 1 problem" in shown
+    assert "library/a.pg:3: error: no such type" in shown
+    assert "\x1b" not in shown
+    assert ZERO not in shown

@@ -1,24 +1,53 @@
-"""What refuses a boot, what does not, and what is served: the numbers are those of the scenarios of the specification."""
+"""A server from its start: what it opens, listens on, writes into logs, and reads again."""
 
 from __future__ import annotations
 
+import gc
+import io
 import json
+import logging
+import re
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from gitops.cluster.ledger.layout import LOCK, STATE
 from gitops.cluster.model.ledger import AppliedResource, LedgerState
-from gitops.cluster.policy.bundle import PolicyAction
+from gitops.cluster.policy.bundle import Bundle, PolicyAction, Rule
 from gitops.cluster.policy.decide import AccessRequest
 from gitops.cluster.session.workspace import Stores
 from gitops.core.canonical import digest
-from gitops.core.errors import GitopsError
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.core.faults import NoFaults
+from gitops.database.graph import ReadCache
+from gitops.serving import listen
+from gitops.serving.access import DECISIONS
 from gitops.serving.boot import BootRules
 from gitops.serving.generation import AppliedRevision, Compiled, Generation, PolicyCover
-from gitops.serving.process import Booted, BootInputs, ServerTokens, boot_process, is_truthy
+from gitops.serving.logs import in_background, make_log
+from gitops.serving.process import (
+    Booted,
+    BootInputs,
+    Reload,
+    Reloader,
+    ReloadResult,
+    ServerTokens,
+    ServingGeneration,
+    Watch,
+    boot_process,
+    is_truthy,
+)
 from tests.support.cluster import POLICY, QUERY, SCHEMA, WIDER, Cluster
+from tests.support.faults import FailAt
+from tests.support.query_server import BundleEngine, generation, running, serving, tokens
 
 QUERY_BLOB = f"__cluster/resources/query/knowledge/find_person/{digest(QUERY.encode())}.gq"
 POLICY_BLOB = f"__cluster/resources/policy/base/{digest(POLICY.encode())}.yaml"
@@ -336,3 +365,376 @@ def test_a_remote_that_does_not_answer_is_reported_like_any_problem(cluster):
 )
 def test_a_variable_says_yes_unless_it_is_blank_zero_or_false(value, truthy):
     assert is_truthy(value) is truthy
+
+
+OTHER = QUERY.replace("find_person", "other")
+
+
+class Process:
+    """What keeps the generation of one process up to date, over a cluster in memory."""
+
+    def __init__(self, cluster: Cluster, **rules: bool) -> None:
+        self.cluster, self.log, self.down = cluster, [], None
+        self.inputs = inputs = BootInputs(
+            "here", self.stores, BootRules(**rules), cluster.clock, {}, unauthenticated=True, loopback=True
+        )
+        self.compiled = Compiled()
+        booted = boot_process(inputs, compiled=self.compiled)
+        self.source = ServingGeneration(booted.generation, cluster.clock.now)
+        self.reloader = Reloader(inputs, self.source, compiled=self.compiled, rows=ReadCache, note=self.note)
+
+    def stores(self, _: object) -> Stores:
+        if self.down is not None:
+            raise self.down
+        return self.cluster.workspace().open_stores(None)
+
+    def note(self, made: Reload) -> None:
+        if made.result is not ReloadResult.UNCHANGED:
+            self.log.append(made)
+
+    def reload(self) -> tuple[ReloadResult, list[str]]:
+        made = self.reloader.reload()
+        assert made.served == self.source.current().revision
+        return made.result, list(made.form["codes"])
+
+    @property
+    def served(self) -> dict[str, list[str]]:
+        return {name: list(graph.queries) for name, graph in self.source.current().graphs.items()}
+
+
+@pytest.fixture
+def cluster_of_reload(tmp_path) -> Cluster:
+    cluster = Cluster(tmp_path, memory=True)
+    cluster.policies = {}
+    cluster.save()
+    cluster.converge()
+    return cluster
+
+
+def change(cluster: Cluster) -> None:
+    """Apply another query in the place of the first."""
+    cluster.write("people.gq", OTHER)
+    cluster.graphs = {"knowledge": {"other": "people.gq"}}
+    cluster.save()
+    cluster.converge()
+
+
+def test_a_newer_revision_takes_over_and_requests_keep_what_they_began_with(cluster_of_reload):
+    process = Process(cluster_of_reload)
+    pinned = process.source.current()
+    assert process.reload() == (ReloadResult.UNCHANGED, [])
+    change(cluster_of_reload)
+    assert process.served == {"knowledge": ["find_person"]}
+    assert process.reload() == (ReloadResult.EXCHANGED, [])
+    assert process.served == {"knowledge": ["other"]}
+    assert list(pinned.graphs["knowledge"].queries) == ["find_person"]
+    assert [each.result for each in process.log] == [ReloadResult.EXCHANGED]
+
+
+def test_what_two_generations_have_in_common_is_compiled_once_and_the_rest_is_forgotten(cluster_of_reload):
+    process = Process(cluster_of_reload)
+    before = process.source.current().graphs["knowledge"]
+    change(cluster_of_reload)
+    process.reload()
+    after = process.source.current().graphs["knowledge"]
+    assert after.schema is before.schema
+    assert process.compiled.sound == Process(cluster_of_reload).compiled.sound
+
+
+def test_generations_that_no_request_has_any_more_are_freed(cluster_of_reload):
+    process = Process(cluster_of_reload)
+    served = {process.source.current().revision.digest}
+    pinned = process.source.current()
+    for _ in range(12):
+        cluster_of_reload.put_state(replace(cluster_of_reload.state, revision=cluster_of_reload.state.revision + 1))
+        assert process.reload() == (ReloadResult.EXCHANGED, [])
+        served.add(process.source.current().revision.digest)
+    assert len(served) == 13
+
+    def alive() -> set[str]:
+        gc.collect()
+        return {each.revision.digest for each in gc.get_objects() if isinstance(each, Generation)} & served
+
+    newest = process.source.current().revision.digest
+    assert alive() == {pinned.revision.digest, newest}
+    del pinned
+    assert alive() == {newest}
+
+
+def test_a_revision_that_a_boot_would_refuse_leaves_the_old_one(cluster_of_reload):
+    process = Process(cluster_of_reload)
+    change(cluster_of_reload)
+    blob = f"__cluster/resources/query/knowledge/other/{digest(OTHER.encode())}.gq"
+    good = cluster_of_reload.stored(blob)
+    cluster_of_reload.plant(blob, b"tampered while running")
+    assert process.reload() == (ReloadResult.REFUSED, ["catalog_payload_digest_mismatch"])
+    assert process.served == {"knowledge": ["find_person"]}
+    assert process.reloader.pending is process.log[-1]
+    assert (
+        process.log[-1].behind
+        == cluster_of_reload.state.revision - process.source.current().revision.state_revision
+        > 0
+    )
+    accepted = process.source.accepted_at
+    cluster_of_reload.clock.advance(timedelta(seconds=5))
+    cluster_of_reload.plant(blob, good)
+    assert process.reload() == (ReloadResult.EXCHANGED, [])
+    assert process.reloader.pending is None
+    assert process.source.accepted_at == accepted + timedelta(seconds=5)
+
+
+def test_a_ledger_that_went_back_is_refused(cluster_of_reload):
+    first = cluster_of_reload.state_bytes
+    change(cluster_of_reload)
+    process = Process(cluster_of_reload)
+    cluster_of_reload.plant(STATE, first)
+    assert process.reload() == (ReloadResult.REFUSED, ["revision_rewound"])
+    cluster_of_reload.put_state(
+        replace(cluster_of_reload.state, revision=process.source.current().revision.state_revision)
+    )
+    assert process.reload() == (ReloadResult.REFUSED, ["revision_rewound"])
+    assert process.served == {"knowledge": ["other"]}
+
+
+@pytest.mark.parametrize("rules", [{}, {"allow_degraded": True}])
+def test_nothing_is_exchanged_while_an_operation_is_not_settled(cluster_of_reload, rules):
+    process = Process(cluster_of_reload, **rules)
+    change(cluster_of_reload)
+    cluster_of_reload.write("knowledge.pg", WIDER)
+    assert not cluster_of_reload.apply(faults=FailAt("cluster_apply.after_schema_apply")).ok
+    assert cluster_of_reload.sidecars
+    result, codes = process.reload()
+    assert (result, "cluster_recovery_pending" in codes) == (ReloadResult.WAITING, True)
+    assert process.served == {"knowledge": ["find_person"]}
+    cluster_of_reload.converge()
+    assert process.reload() == (ReloadResult.EXCHANGED, [])
+
+
+def test_a_ledger_that_does_not_answer_changes_nothing(cluster_of_reload):
+    process = Process(cluster_of_reload)
+    process.down = RemoteError(Code.STORAGE_FAILED, "the bucket does not answer")
+    assert process.reload() == (ReloadResult.REFUSED, ["storage_failed"])
+    process.down = GitopsError(Code.CONFIG_DIR_NOT_FOUND, "it is gone")
+    assert process.reload() == (ReloadResult.REFUSED, ["config_dir_not_found"])
+    assert process.served == {"knowledge": ["find_person"]}
+
+
+RELOAD_POLICY = Bundle(groups={"admins": ("ada",)}, rules=(Rule("reloading", "admins", (PolicyAction.RELOAD,)),))
+
+
+@pytest.mark.parametrize(
+    ("result", "status"), [("exchanged", 200), ("unchanged", 200), ("waiting", 409), ("refused", 409)]
+)
+def test_who_may_reload_learns_what_became_of_it(result, status):
+    form = {"result": result, "served_revision": "sha256:ab", "offered_revision": None, "codes": []}
+    made = generation(engine=BundleEngine(RELOAD_POLICY))
+    with running(made, tokens(ada="t-ada", bob="t-bob"), reload=lambda: form) as server:
+        answer = server.ask("POST", "/-/reload", headers={"Authorization": "Bearer t-ada"})
+        denied = server.ask("POST", "/-/reload", headers={"Authorization": "Bearer t-bob"})
+    assert (answer.status_code, denied.status_code) == (status, 403)
+    assert answer.json().get("reload", answer.json()) == form
+
+
+def test_a_server_of_a_past_revision_does_not_reload():
+    with running(generation(engine=BundleEngine(RELOAD_POLICY)), tokens(ada="t-ada")) as server:
+        assert server.ask("POST", "/-/reload", headers={"Authorization": "Bearer t-ada"}).status_code == 404
+
+
+def test_a_watch_reloads_what_is_new_and_tries_what_was_refused_again_later(cluster_of_reload):
+    process, now = Process(cluster_of_reload), [0.0]
+
+    def identify() -> str | None:
+        return process.stores(None).ledger.view().cas
+
+    watch = Watch(process.reloader, identify, lambda: now[0])
+    watch.look()
+    assert process.log == []
+    change(cluster_of_reload)
+    blob = f"__cluster/resources/query/knowledge/other/{digest(OTHER.encode())}.gq"
+    good = cluster_of_reload.stored(blob)
+    cluster_of_reload.plant(blob, None)
+    watch.look()
+    watch.look()
+    assert [each.result for each in process.log] == [ReloadResult.REFUSED]
+    cluster_of_reload.plant(blob, good)
+    watch.look()
+    assert process.served == {"knowledge": ["find_person"]}
+    now[0] = 31.0
+    watch.look()
+    watch.look()
+    assert process.served == {"knowledge": ["other"]}
+    process.down = RemoteError(Code.STORAGE_FAILED, "the bucket does not answer")
+    watch.look()
+    assert [each.result for each in process.log] == [ReloadResult.REFUSED, ReloadResult.EXCHANGED]
+
+
+def test_a_graph_that_has_left_is_let_go_of_before_its_data_are_deleted(cluster_of_reload):
+    """The delete is announced before the commit, and waits for the servers behind it."""
+    cluster_of_reload.graphs["old"] = {}
+    cluster_of_reload.save()
+    cluster_of_reload.converge()
+    process = Process(cluster_of_reload)
+    del cluster_of_reload.graphs["old"]
+    cluster_of_reload.save()
+    assert cluster_of_reload.approve("graph.old").ok
+    seen = []
+
+    class Look(NoFaults):
+        def reach(self, point: str) -> None:
+            if point == "changeset.commit.after_write":
+                assert cluster_of_reload.sidecars
+                seen.append(process.reload())
+                seen.append(process.served)
+
+    assert cluster_of_reload.apply(faults=Look(), atomic=True).converged
+    assert seen == [(ReloadResult.EXCHANGED, []), {"knowledge": ["find_person"]}]
+    assert boot_process(process.inputs).outcome.ok
+
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+Connect = Callable[[], socket.socket]
+
+
+async def application(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while (await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
+    """Connects to a server with small bounds."""
+    # Longer than any test waits.
+    monkeypatch.setattr(listen, "_HEAD_S", 600)
+    monkeypatch.setattr(listen._Bounded, "most", 3)
+    monkeypatch.setattr(listen, "_HEAD_BYTES", 4096)
+    with ExitStack() as stack:
+        port = stack.enter_context(serving(application, http=listen._Bounded))
+
+        def opened() -> socket.socket:
+            return stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+
+        yield opened
+
+
+def answer(connection: socket.socket) -> bytes:
+    """The next answer, whose head and body may arrive apart; empty where the server has closed the connection."""
+    found = b""
+    with suppress(ConnectionError):
+        while not _is_whole(found) and (more := connection.recv(4096)):
+            found += more
+    return found
+
+
+def _is_whole(data: bytes) -> bool:
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+    return length is not None and len(body) >= int(length[1])
+
+
+@pytest.fixture
+def files() -> Iterator[tuple[int, int]]:
+    """The limits on open files of this process, which few of them are left of."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (600, before[1]))
+    yield before
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_process_may_open_as_many_files_as_its_connections_need(files: tuple[int, int]) -> None:
+    for connections, allowed in ((50, 600), (1000, 1512)):
+        assert listen.find_room(connections) == connections
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (allowed, files[1])
+
+
+def test_where_the_system_allows_fewer_files_there_are_fewer_connections(files: tuple[int, int]) -> None:
+    if files[1] == resource.RLIM_INFINITY:
+        pytest.skip("the system allows any number of files")
+    assert listen.find_room(files[1]) == files[1] - 512
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (files[1], files[1])
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /healthz HT", HEALTH[:-2]])
+def test_a_head_that_does_not_arrive_ends_its_connection(connect: Connect, monkeypatch, begun: bytes) -> None:
+    monkeypatch.setattr(listen, "_HEAD_S", 0.1)
+    half_open = connect()
+    half_open.sendall(begun)
+    assert answer(half_open) == b""
+
+
+def test_a_large_head_ends_its_connection(connect: Connect) -> None:
+    large = connect()
+    large.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Much: " + b"x" * 8192)
+    assert answer(large) == b""
+
+
+def test_connections_beyond_the_bound_are_closed_and_the_others_are_served(connect: Connect) -> None:
+    kept = [connect() for _ in range(3)]
+    for each in kept:
+        each.sendall(HEALTH)
+        assert answer(each).endswith(b"ok")
+    assert answer(connect()) == b""
+    kept[0].sendall(HEALTH)
+    assert answer(kept[0]).endswith(b"ok")
+    kept[1].sendall(HEALTH.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    assert answer(kept[1]).endswith(b"ok")
+    # The server has closed it when this one knows.
+    assert answer(kept[1]) == b""
+    later = connect()
+    later.sendall(HEALTH)
+    assert answer(later).endswith(b"ok")
+
+
+FORM = {"event": "request", "status": 200, "graph": None, "path": "a\nb"}
+
+
+class Standing(io.StringIO):
+    """A stream whose reader takes nothing until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.released = threading.Event(), threading.Event()
+
+    def write(self, text: str) -> int:
+        self.entered.set()
+        assert self.released.wait(30)
+        return super().write(text)
+
+
+def test_a_record_is_a_line_for_people_or_a_document():
+    text, documents = io.StringIO(), io.StringIO()
+    make_log(text, logging.INFO, as_json=False).info("request", extra={"form": FORM})
+    log = make_log(documents, logging.INFO, as_json=True)
+    log.info("request", extra={"form": FORM})
+    log.debug("left out")
+    DECISIONS.info("decision", extra={"form": {"event": "decision", "allowed": True}})
+    log.warning("a text")
+    (line,) = text.getvalue().splitlines()
+    assert line.split(" ", 1)[1].split() == ["INFO", "request", "status=200", "path=a\\nb"]
+    found = [json.loads(each) for each in documents.getvalue().splitlines()]
+    assert [each.pop("at")[-1] for each in found] == ["Z"] * 3
+    assert found == [
+        {"level": "info", **FORM},
+        {"level": "info", "event": "decision", "allowed": True},
+        {"level": "warning", "text": "a text"},
+    ]
+
+
+def test_records_do_not_wait_for_a_reader_that_stands_still():
+    stream = Standing()
+    log = make_log(stream, logging.INFO, as_json=True)
+    with in_background(log, most=3):
+        log.info("first")
+        assert stream.entered.wait(30)
+        for number in range(8):
+            log.info("number %s", number)
+        stream.released.set()
+    texts = [json.loads(each)["text"] for each in stream.getvalue().splitlines()]
+    missing = "5 record(s) are missing here: the log was not read in time"
+    assert texts == ["first", missing, "number 0", "number 1", "number 2"]
+    log.info("directly")
+    assert "directly" in stream.getvalue()

@@ -1,16 +1,21 @@
-"""Which entries of a ledger branch are believed: real commits, real keys, and every way to forge one."""
+"""The chain of entries: its anchor, its pin of heads, what it stands on, and branches full of junk."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from gitops.cluster.ledger import evidence
 from gitops.cluster.ledger.chain import (
+    ANCHOR_KEY,
     ENTRY,
+    AnchorFile,
+    StorageAnchor,
     entry_trust,
     is_continuation,
     read_verified_entry,
@@ -18,13 +23,20 @@ from gitops.cluster.ledger.chain import (
     verify_chain,
 )
 from gitops.cluster.ledger.documents import read_entry, write_entry
+from gitops.cluster.ledger.evidence import LedgerEntries, WitnessedLedger, WitnessKind, verify_witness
+from gitops.cluster.ledger.heads import HeadPin
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import ClusterTarget
 from gitops.cluster.model.ledger import ApprovalUse, EntryKind, LedgerEntry
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, IntegrityError
+from gitops.database.storage.port import ObjectStore
 from gitops.git.repository import GitRepository
+from gitops.repository.wiring.stores import open_store
+from tests.support.audited import CLUSTER, Life, declared
 from tests.support.branch_ledger import CONFIG, Keys, forge, make_keys, trusting, under_trust
 from tests.support.git_fixture import bare, commit, environment, opened, public_key, run
+from tests.support.junk import push_junk
+from tests.support.s3 import S3Place
 
 FIRST = LedgerEntry(
     number=1,
@@ -315,3 +327,121 @@ def test_the_line_of_first_parents_needs_no_full_history(chain: Chain, tmp_path:
     assert verify_chain(shallow, second, first).entry.number == 2
     assert is_continuation(shallow, second, first)
     assert not is_continuation(shallow, first, second)
+
+
+ANCHOR = StorageAnchor("brain", "company", "1" * 40, "2" * 40, 7, "3" * 64)
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    """A storage root."""
+    if request.param == "disk":
+        return open_store(str(tmp_path / "data"))
+    pytest.importorskip("obstore")
+    place: S3Place = request.getfixturevalue("s3")
+    return open_store(place.root)
+
+
+def test_it_is_absent_written_and_replaced(store: ObjectStore) -> None:
+    file = AnchorFile(lambda: store)
+    assert file.read() is None
+    file.write(ANCHOR)
+    assert file.read() == ANCHOR
+    file.write(replace(ANCHOR, head="4" * 40, number=8))
+    found = file.read()
+    assert found is not None
+    assert (found.genesis, found.number) == (ANCHOR.genesis, 8)
+
+
+def test_what_is_no_anchor_is_refused_by_its_place(store: ObjectStore) -> None:
+    file = AnchorFile(lambda: store)
+    store.write(ANCHOR_KEY, b"{}\n")
+    with pytest.raises(IntegrityError) as caught:
+        file.read()
+    assert (caught.value.code, caught.value.path) == ("ledger_anchor_invalid", file.place)
+
+
+ID = "ab" * 20
+
+
+def test_a_note_reads_back_and_is_replaced(tmp_path: Path) -> None:
+    pin = HeadPin(tmp_path, "brain")
+    assert pin.read() is None
+    for head in (ID, "cd" * 20):
+        pin.write(head)
+        assert HeadPin(tmp_path, "brain").read() == head
+    assert HeadPin(tmp_path, "other").read() is None
+    assert [path.name for path in (tmp_path / "gitops/seen").iterdir()] == ["brain"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"main", b"\xff", ID[:39].encode(), ID.upper().encode(), f"{ID}\n{ID}".encode()]
+)
+def test_what_is_no_id_is_no_note(tmp_path: Path, content: bytes) -> None:
+    HeadPin(tmp_path, "brain").write(ID)
+    (tmp_path / "gitops/seen/brain").write_bytes(content)
+    assert HeadPin(tmp_path, "brain").read() is None
+
+
+def test_where_nothing_can_be_written_nothing_is(tmp_path: Path) -> None:
+    (tmp_path / "gitops").write_text("in the way")
+    pin = HeadPin(tmp_path, "brain")
+    pin.write(ID)
+    assert pin.read() is None
+    assert (tmp_path / "gitops").read_text() == "in the way"
+
+
+@pytest.mark.parametrize("name", ["", "../brain", "a/b", "a.b", "."])
+def test_a_path_is_not_a_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="not a valid cluster name"):
+        HeadPin(tmp_path, name)
+
+
+_BRANCHES, _COMMITS = 60, 300
+
+
+def _life(folder: Path) -> Life:
+    life = Life(folder)
+    life.begin()
+    life.change("dora", {"cluster/cluster.yaml": declared("notes")})
+    return life
+
+
+def test_a_foreign_history_is_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    life = _life(tmp_path)
+    life.approve("ada", "graph.legacy")
+    push_junk(Path(life.git.git_dir), _BRANCHES, _COMMITS)
+    read: Counter[str] = Counter()
+    commit = GitRepository.commit
+
+    def counted(self: GitRepository, commit_id: str) -> object:
+        read[commit_id] += 1
+        return commit(self, commit_id)
+
+    monkeypatch.setattr(GitRepository, "commit", counted)
+    ledger = life.ledger(life.repository.config().cluster(None))
+    ledger.view()
+    read.clear()
+    listing = ledger.approvals()
+    assert (listing.problem, len(listing.evidence)) == (None, _BRANCHES + 1)
+    # A few looks at the head of each branch and at the commit below it, whatever is below that.
+    assert len(read) < 2 * _BRANCHES + 20
+    assert read.total() < 8 * _BRANCHES + 50
+    assert [e.approval.resource for e in listing.evidence if e.approval is not None] == [Address("graph.legacy")]
+
+
+@pytest.mark.parametrize(("steps", "kind"), [(0, WitnessKind.UNREAD), (1, WitnessKind.UNREAD), (9, WitnessKind.NEWER)])
+def test_a_chain_beyond_the_bound_is_unread_and_still_contradicts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, kind: WitnessKind
+) -> None:
+    """The ledger was rewound by two entries; the bound is for all witnesses of one reading together."""
+    life = _life(tmp_path)
+    life.apply()
+    life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy")})
+    life.apply()
+    chain = life.chain()
+    store, old = life.git, chain[-3]
+    monkeypatch.setattr(evidence, "MOST_STEPS", steps)
+    ledger = WitnessedLedger(CLUSTER, old, LedgerEntries(store, old), lambda _: None)
+    found = verify_witness(store, chain[-1], ledger)
+    assert (found.kind, found.contradicts) == (kind, True)

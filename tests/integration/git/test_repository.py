@@ -1,21 +1,28 @@
-"""The runner: bounded, shell-free, and deaf to inherited git variables."""
+"""Objects in a repository, and the git program."""
 
 from __future__ import annotations
 
 import os
 import sys
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gitops.core.errors import GitopsError, RemoteError
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.git import command
 from gitops.git.command import GitProgram, run_program
+from gitops.git.objects import parse_tree
 from gitops.git.port import ZERO, RefUpdate
 from gitops.git.remote import ProgramRemote
 from gitops.git.signatures import make_key
+from gitops.git.trees import TreeLevels
 from gitops.repository.wiring.local import LocalRepository
-from tests.support.git_fixture import bare, commit, environment, hook, opened
+from tests.support.git_fixture import bare, commit, environment, hook, opened, run
 from tests.support.git_http import GitServer
 
 
@@ -186,3 +193,154 @@ def test_ssh_keygen_sees_no_secret(tmp_path: Path) -> None:
     with pytest.raises(GitopsError):
         make_key(str(tmp_path / "key"), "bot", environ={**environment(tmp_path, **SECRETS), "PATH": path})
     assert "secret of" not in log.read_text()
+
+
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+_PERSON = "A <a@example.org> 1 +0000"
+_COMMIT = f"tree {_EMPTY_TREE}\nauthor {_PERSON}\ncommitter {_PERSON}\n\n" + "line\n" * 40
+
+
+@pytest.fixture
+def git_dir(tmp_path: Path) -> Path:
+    return bare(tmp_path / "r.git")
+
+
+def stored(git_dir: Path, kind: str, data: bytes) -> tuple[str, Path]:
+    """Store an object with git: its id, and its file, which may be written."""
+    oid = run(
+        "git", f"--git-dir={git_dir}", "hash-object", "-t", kind, "-w", "--stdin", home=git_dir.parent, stdin=data
+    )
+    file = git_dir / "objects" / oid[:2] / oid[2:]
+    file.chmod(0o644)
+    return oid, file
+
+
+def test_a_flipped_bit_is_refused_or_changes_nothing(git_dir: Path) -> None:
+    oid, file = stored(git_dir, "commit", _COMMIT.encode())
+    sound, refused = file.read_bytes(), 0
+    assert opened(git_dir).commit(oid).author.time == 1
+    for bit in range(len(sound) * 8):
+        broken = bytearray(sound)
+        broken[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(broken)
+        try:
+            # Bits between the compressed data and their checksum mean nothing.
+            assert opened(git_dir).commit(oid).message == "line\n" * 40
+        except GitopsError:
+            refused += 1
+    assert refused > len(sound) * 7
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        zlib.compress(b"commit 5\0" + _COMMIT.encode()),
+        zlib.compress(b"commit 9999\0" + _COMMIT.encode()),
+        zlib.compress(f"commit {len(_COMMIT)}".encode() + b" " * 40 + b"\0" + _COMMIT.encode()),
+        zlib.compress(f"poem {len(_COMMIT)}\0{_COMMIT}".encode()),
+        zlib.compress(f"commit -1\0{_COMMIT}".encode()),
+        zlib.compress(f"commit {len(_COMMIT)}\0{_COMMIT}".encode())[:-5],
+        zlib.compress(f"commit {len(_COMMIT)}\0{_COMMIT}".encode()) + b"more",
+        # At the fastest level, which is as much of a bomb.
+        zlib.compress(b"commit 7\0" + b"\0" * 50_000_000, 1),
+    ],
+    ids=["empty", "too small", "too large", "long header", "kind", "negative", "cut off", "garbage", "bomb"],
+)
+def test_a_file_that_is_no_object_is_refused(git_dir: Path, content: bytes) -> None:
+    oid, file = stored(git_dir, "commit", _COMMIT.encode())
+    file.write_bytes(content)
+    with pytest.raises(GitopsError):
+        opened(git_dir).commit(oid)
+
+
+def test_large_and_empty_objects_are_read(git_dir: Path) -> None:
+    contents = [b"", b"x", os.urandom(1_500_000), b"0" * 3_000_000]
+    names = [stored(git_dir, "blob", content)[0] for content in contents]
+    repository = opened(git_dir)
+    tree = repository.write_files(None, {f"f{i}": content for i, content in enumerate(contents)})
+    assert [repository.read(tree, f"f{i}") for i in range(len(names))] == contents
+
+
+def test_what_is_borrowed_is_checked_too(git_dir: Path, tmp_path: Path) -> None:
+    lender = bare(tmp_path / "lender.git")
+    oid, file = stored(lender, "commit", _COMMIT.encode())
+    (git_dir / "objects/info").mkdir(exist_ok=True)
+    (git_dir / "objects/info/alternates").write_text(f"# borrowed\n{lender}/objects\n")
+    assert opened(git_dir).commit(oid).author.time == 1
+    file.write_bytes(file.read_bytes()[:60])
+    with pytest.raises(GitopsError):
+        opened(git_dir).commit(oid)
+
+
+NAME = st.binary(min_size=1, max_size=6).filter(lambda n: not set(n) & {0, 47})
+ROWS = st.dictionaries(
+    NAME, st.tuples(st.sampled_from([b"100644", b"40000", b"120000", b"160000"]), st.binary(min_size=20, max_size=20))
+)
+
+
+def tree(rows: Mapping[bytes, tuple[bytes, bytes]]) -> bytes:
+    return b"".join(b"%s %s\0%s" % (mode, name, object_id) for name, (mode, object_id) in rows.items())
+
+
+def attempt(raw: bytes) -> Mapping[bytes, tuple[bytes, bytes]] | None:
+    """The entries, if the tree is one; modes as they are written."""
+    with suppress(IntegrityError):
+        entries = parse_tree("t", raw)
+        return {e.name.encode("utf-8", "surrogateescape"): (b"%o" % e.mode, bytes.fromhex(e.id)) for e in entries}
+    return None
+
+
+@given(rows=ROWS)
+def test_a_tree_is_read_back(rows: Mapping[bytes, tuple[bytes, bytes]]) -> None:
+    entries = parse_tree("t", tree(rows))
+    assert [(e.name.encode("utf-8", "surrogateescape"), e.mode, e.id) for e in entries] == [
+        (name, int(mode, 8), object_id.hex()) for name, (mode, object_id) in rows.items()
+    ]
+
+
+@given(rows=ROWS.filter(bool), data=st.data())
+def test_a_tree_that_is_cut_or_has_anything_more_is_refused(
+    rows: Mapping[bytes, tuple[bytes, bytes]], data: st.DataObject
+) -> None:
+    raw = tree(rows)
+    first = next(iter(rows))
+    broken = data.draw(
+        st.sampled_from(
+            [raw[:-1], raw + b"1", b" " + raw, raw + raw[: len(raw) // 2], raw + tree({first: rows[first]}), b"9" + raw]
+        )
+    )
+    again = attempt(broken)
+    if again is not None:
+        # Half of it was whole entries with other names: another tree, and not the same bytes read in two ways.
+        assert tree(again) == broken
+
+
+def test_reading_again_asks_for_nothing_and_little_is_kept() -> None:
+    asked: list[str] = []
+    leaf = tree({b"%05d" % n: (b"100644", bytes(20)) for n in range(9_000)})
+
+    def read(object_id: str, kind: str) -> bytes:
+        assert kind == "tree"
+        asked.append(object_id)
+        return leaf
+
+    levels = TreeLevels(read)
+    for _ in range(3):
+        found = levels.find("a", "00007")
+        assert found is not None
+        assert levels.find("a", "missing") is None
+    assert asked == ["a"]
+    for name in ("b", "c"):
+        assert levels.find(name, "00007") == found
+    assert levels.find("c", "00001") is not None
+    assert asked == ["a", "b", "c"]
+    # Three of them are more than is kept: the one that was not used longest is gone.
+    levels.find("a", "00007")
+    assert asked == ["a", "b", "c", "a"]
+
+
+@pytest.mark.parametrize("path", ["\ud800", "a/\ud800", "", "/", "..", "a//b", "a\0b"])
+def test_a_path_that_names_nothing_finds_nothing(path: str) -> None:
+    levels = TreeLevels(lambda _, __: tree({b"a": (b"100644", bytes(20))}))
+    assert levels.find("t", path) is None

@@ -1,9 +1,14 @@
-"""The connection to a target: what its settings do, how it ends, and that no message has a credential in it."""
+"""A target of strategies over PostgreSQL's protocol: the connection, rows for it, and ticks."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 import traceback
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,13 +21,18 @@ from gitops.compute.materialize.connection import TargetAddress, TargetConnectio
 from gitops.compute.materialize.queries import TargetQuery
 from gitops.compute.materialize.target import MaterializeTarget
 from gitops.compute.strategies.statements import identifier, literal
+from gitops.compute.ticks.what_if import traces
 from gitops.core.errors import RemoteError, UsageError
 from gitops.core.redact import Secret
-from gitops.repository.wiring.stores import open_target
+from gitops.repository.wiring.stores import declared_target, open_target
+from gitops.repository.wiring.system import SystemClock
+from tests.support.cluster import Cluster, codes
 from tests.support.effort import cases
 from tests.support.materialize.proxy import Delay
-from tests.support.materialize.server_world import address
+from tests.support.materialize.server_world import ServerWorld, address
 from tests.support.target_world import Fault
+from tests.support.ticks import Ticks
+from tests.support.ticks import codes as tick_codes
 
 LONGEST_NAME = 63
 """Bytes; the server of the stand-in cuts what is longer."""
@@ -293,3 +303,169 @@ def test_the_stand_in_knows_prepared_statements_and_refuses_what_it_does_not_kno
             client.execute('DROP CLUSTER REPLICA "serving"."main"')
         with pytest.raises(psycopg.errors.SyntaxError):
             client.execute('CREATE CLUSTER REPLICA "serving"."main" (SIZE "25cc")')
+
+
+@pytest.fixture
+def cluster(tmp_path, stand_in):
+    class OnServer(Cluster):
+        def workspace(self, *given, **named):
+            def opened(target):
+                return declared_target({"MZ_URL": stand_in.url()}, target)
+
+            return replace(super().workspace(*given, **named), open_target=opened)
+
+    made = OnServer(tmp_path, memory=True)
+    made.options["compute"] = {
+        "targets": {"prod": {"kind": "materialize", "url": {"env": "MZ_URL"}}},
+        "strategies": {
+            "odd": {
+                "target": "prod",
+                "cluster": 'My "Cluster"; drop',
+                "target_size": {"target_size": "50cc"},
+                "burst": {"burst_replica_size": "800cc"},
+            }
+        },
+    }
+    made.save()
+    assert made.import_().ok
+    return made
+
+
+def test_the_rows_follow_the_ledger(cluster, stand_in):
+    owner = stand_in.add_cluster('My "Cluster"; drop')
+    assert codes(cluster.apply()) == []
+    rows = {row.strategy_type: (row.cluster_id, dict(row.config)) for row in stand_in.strategy_rows}
+    ours = {"declared_by": "library (memory:)", "cooldown_s": 0}
+    assert rows == {
+        "target_size": (owner, {"target_size": "50cc", **ours}),
+        "burst": (owner, {"burst_replica_size": "800cc", **ours}),
+    }
+    before = stand_in.strategy_rows
+    assert codes(cluster.apply()) == []
+    assert stand_in.strategy_rows == before
+    del cluster.options["compute"]["strategies"]["odd"]["burst"]
+    cluster.save()
+    assert codes(cluster.apply()) == []
+    assert [row.strategy_type for row in stand_in.strategy_rows] == ["target_size"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "after"), [(Fault.CUT_BEFORE, 2), (Fault.CUT_AFTER, 5), (Fault.CUT_BEFORE, 8), (Fault.CUT_AFTER, 8)]
+)
+def test_a_connection_that_is_cut_loses_nothing(cluster, stand_in, fault, after):
+    stand_in.add_cluster('My "Cluster"; drop')
+    # The first two are those of the look before the commit, which needs no answer.
+    stand_in.fail_next(fault, after=after)
+    assert codes(cluster.apply()) == ["projection_pending"]
+    assert codes(cluster.apply()) == []
+    assert sorted(row.strategy_type for row in stand_in.strategy_rows) == ["burst", "target_size"]
+
+
+def test_a_server_that_is_down_delays_no_merge(cluster, stand_in):
+    stand_in.add_cluster('My "Cluster"; drop')
+    stand_in.stop()
+    found = cluster.apply()
+    assert (codes(found), found.converged) == (["projection_pending"], True)
+    stand_in.start()
+    assert codes(cluster.apply()) == []
+    assert len(stand_in.strategy_rows) == 2
+
+
+NAME = "o\"dd.näme 'x' %s"
+
+
+@pytest.fixture
+def ticks(tmp_path: Path, stand_in: ServerWorld) -> Ticks:
+    """A compute cluster with one replica, whose name is to be used again with another size."""
+    made = Ticks(tmp_path, stand_in)
+    stand_in.add_cluster("serving")
+    stand_in.add_replica("serving", NAME, "25cc", hydrated=True)
+    made.apply_strategies({"serving": {"target_size": {"target_size": "50cc", "replica_name": NAME}}})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "runs", "kept"),
+    [
+        ("materialized-view", True, True),
+        ("load-generator", True, True),
+        ("postgres", False, True),
+        ("sink", False, True),
+        # These run on the oldest replica alone until it is dropped: to wait for them would be to wait forever.
+        ("postgres", True, False),
+        ("sink", True, False),
+    ],
+)
+def test_a_replica_serves_until_the_new_one_has_hydrated_all_that_can_hydrate_there(
+    ticks: Ticks, kind: str, runs: bool, kept: bool
+) -> None:
+    ticks.world.add_object("serving", kind)
+    ticks.world.hydrate("serving", NAME, but="" if runs else kind)
+    ticks.tick()
+    ticks.world.hydrate("serving", f"{NAME}_2", but=kind)
+    ticks.tick()
+    assert (NAME in ticks.world.replicas("serving")) == kept
+    ticks.world.hydrate("serving", f"{NAME}_2")
+    ticks.tick()
+    assert set(ticks.world.replicas("serving")) == {f"{NAME}_2"}
+
+
+def test_what_ticks_recorded_is_a_world_to_play_again(ticks: Ticks) -> None:
+    ticks.tick()
+    ticks.world.hydrate("serving", f"{NAME}_2")
+    ticks.tick()
+    now = SystemClock().now()
+    ticks.world.activity("serving", now - timedelta(minutes=40), now - timedelta(minutes=30))
+    since, until = now - timedelta(hours=1), now + timedelta(minutes=1)
+    with MaterializeTarget(address(ticks.world)) as target:
+        cluster = target.clusters()["serving"]
+        signals = target.observe([cluster], now=now, lookback=None)
+        sizes = {owner: each.sizes for owner, each in signals.items()}
+        [found] = traces(target, [cluster], sizes, since, until)
+    assert dict(found.scenario.replicas) == {NAME: "25cc"}
+    assert found.recorded[:2] == (
+        "statements about replicas that were carried out: 2",
+        "times in which statements ran: 1",
+    )
+    [span] = found.scenario.activity
+    assert (span.start, span.to) == (20 * 60, 30 * 60)
+
+
+_CHILD = """\
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from gitops.compute.ticks.tick import Ticking, tick
+from gitops.core.redact import Secret
+from gitops.compute.materialize.connection import Address
+from gitops.compute.materialize.target import MaterializeTarget
+from tests.support.cluster import Cluster, DieAt
+
+folder, url, point = sys.argv[1:]
+target = MaterializeTarget(Address("compute.targets.prod", Secret("PROD_URL", url), "cluster-gitops"))
+tick(Cluster(Path(folder)).workspace("ada", DieAt(point)), Ticking(lambda _: target))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "point", ["tick.before_statement", "tick.after_statement", "tick.after_audit", "tick.after_memory"]
+)
+def test_a_process_that_is_killed_costs_neither_a_replica_nor_a_row(
+    tmp_path: Path, stand_in: ServerWorld, point: str
+) -> None:
+    ticks = Ticks(tmp_path, stand_in, memory=False)
+    stand_in.add_cluster("serving")
+    stand_in.add_replica("serving", "a", "25cc", hydrated=True)
+    ticks.apply_strategies({"serving": {"target_size": {"target_size": "50cc", "replica_name": "main"}}})
+    argv = [sys.executable, "-c", _CHILD, str(tmp_path), stand_in.url(), point]
+    assert subprocess.run(argv, check=False).returncode == -signal.SIGKILL
+    holder = ticks.ledger.observe_lock().info
+    assert holder is not None
+    assert tick_codes(ticks.tick()) == ["state_lock_held"]
+    assert ticks.cluster.unlock(holder.lock_id).ok
+    assert tick_codes(ticks.tick()) == ["cluster_recovery_rolled_forward"]
+    ticks.tick()
+    assert stand_in.replicas("serving") == {"a": "25cc", "main": "50cc"}
+    assert [row.executed for row in ticks.audited] == [True]
