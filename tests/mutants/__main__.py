@@ -51,8 +51,6 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         (
             "tests/unit/cluster/plan/test_graph.py",
-            "tests/unit/cluster/plan/test_locks.py",
-            "tests/unit/cluster/plan/test_classes.py",
             "tests/property/test_graph_laws.py",
             "tests/property/test_class_laws.py",
             "tests/property/test_transpose_laws.py",

@@ -1,21 +1,36 @@
-"""Every comment as a file: a change of what people read is a change of a file that a reviewer sees."""
+"""Comments against their goldens, with templates and hostile names."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from comment_cases import BLOCKED, DATA, DRIFT, LANDED, MISSING, SUBJECT, applied, comments, everything, planned
+from comment_cases import BLOCKED, DATA, DRIFT, LANDED, MISSING, OWN, SUBJECT, applied, comments, everything, planned
+from ledger_cases import BAD
 from markdown_it import MarkdownIt
 from plan_cases import PLAN, digest, problems
+from render_cases import VERBS
 
+from gitops.cluster.apply.drift import DriftItem, DriftKind
+from gitops.cluster.audit.report import AuditFinding
 from gitops.cluster.model.address import Address, graph_address, query_address, schema_address
 from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.ledger import Debt
 from gitops.cluster.model.outcome import PlanOutcome
 from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, Impact, Plan, TextChange
 from gitops.cluster.model.resource import Dependencies, Dependency
+from gitops.cluster.session.down import DownOutcome
+from gitops.cluster.session.lint import LintOutcome
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
+from gitops.core.errors import BugError, GitopsError
+from gitops.database.graph.results import LoadRefusal
+from gitops.doctor.findings import error, findings_text
+from gitops.render import environment
+from gitops.render.audit import audit_text
 from gitops.render.comment import (
     apply_comment,
     drift_body,
@@ -24,10 +39,19 @@ from gitops.render.comment import (
     plan_comment,
     plan_document,
     plan_summary,
+    refusal_comment,
     verification_steps,
 )
-from gitops.render.comment_inputs import ApplyComment, PlanComment
+from gitops.render.comment_inputs import ApplyComment, PlanComment, RefusalComment
+from gitops.render.down import down_text
+from gitops.render.environment import TEMPLATE_LIMIT, render_sections
 from gitops.render.graph import to_mermaid
+from gitops.render.graph_data import graph_text
+from gitops.render.lint import lint_text
+from gitops.render.markdown import MUST_KEEP, Section
+from gitops.render.text import to_text
+from gitops.repository.results import diagnostic_lines as bot_lines
+from gitops.repository.results import error_line
 
 FILES = comments()
 
@@ -347,3 +371,274 @@ def test_an_approval_that_too_few_people_may_give_says_what_to_do():
     body = apply_comment(ApplyComment(subject=SUBJECT, outcome=applied("apply_ok"), approvals=(alone,)))
     assert "2 people have to approve, and only `bob` may: add approvers who are not authors to `gitops.yaml`" in body
     assert "of these" not in body
+
+
+COMMENT = PlanComment(subject=SUBJECT, outcome=planned("plan_ok"), approvals=(MISSING,))
+# Each is a whole plan template that must not be used, with the line that is at fault (0 if it is none in particular).
+HOSTILE = {
+    "a value without a filter": ("a\n{{ verdict }}", 2),
+    "a fixed text as a value": ('{{ "`x" }}', 1),
+    "a fixed text by condition": ('{{ "a" if true else "b" }}', 1),
+    "a private attribute": ("\n\n{{ rows.__class__ }}", 3),
+    "a private attribute by index": ('{{ rows["__class__"]|code }}', 1),
+    "a private name": ("{{ _spend(1) }}", 1),
+    "a shadowed name": ("{% set _spend = 1 %}", 1),
+    "globals of a function": ("{{ section.__globals__ }}", 1),
+    "a filter that is not ours": ("{{ rows|attr('x') }}", 1),
+    "safe": ("{{ verdict|safe }}", 1),
+    "a method": ("{{ verdict.upper()|code }}", 1),
+    "format": ("{{ '{0.__class__}'.format(rows)|code }}", 1),
+    "repetition": ("{{ ('a' * 1000000000)|code }}", 1),
+    "concatenation": ("{{ ('a' ~ 'b')|code }}", 1),
+    "powers": ("{{ 9 ** 9 ** 9 }}", 1),
+    "subtraction of texts": ("{{ verdict - 1 }}", 1),
+    "a range": ("{% for i in range(9) %}x{% endfor %}", 1),
+    "a cycler": ("{{ cycler }}", 1),
+    "a namespace": ("{% set ns = namespace(x=1) %}", 1),
+    "another file": ("{% include '/etc/passwd' %}", 1),
+    "another folder": ("{% include '../gitops/core/codes.py' %}", 1),
+    "another folder of ours": ("{% include 'builtin/../../pyproject.toml' %}", 1),
+    "a template by a value": ("{% include verdict %}", 1),
+    "a parent": ('{% extends "macros.md.j2" %}', 1),
+    "itself": ('{% include "plan.md.j2" %}', 0),
+    "itself imported": ('{% import "plan.md.j2" as x %}', 0),
+    "a macro that calls itself": ("{% macro a() %}{{ a() }}{{ a() }}{% endmacro %}{{ a() }}", 0),
+    "loops in loops": ("{% for a in rows %}" * 19 + "x" + "{% endfor %}" * 19, 1),
+    "a loop with a condition": ("{% for x in rows if x.risk %}a{% endfor %}", 1),
+    "a loop that calls itself": ("{% for x in rows recursive %}{{ loop(rows) }}{% endfor %}", 1),
+    "a method of a loop": ('{% for x in rows %}{{ loop.cycle("a") }}{% endfor %}', 1),
+    "a comparison of lists": ("{{ 1 if rows == rows else 2 }}", 1),
+    "a piece of an escaped text": ("{{ (verdict|code)[1:] }}", 1),
+    "a character of an escaped text": ("{{ (verdict|code)[1] }}", 1),
+    "characters of an escaped text": ("{% for c in verdict|code %}{{ c }}{% endfor %}", 1),
+    "escaping switched off": ("{% autoescape false %}{{ verdict }}{% endautoescape %}", 1),
+    "a filter around a block": ("{% filter code %}x{% endfilter %}", 1),
+    "an unknown name": ("a\nb\n{{ nope|code }}", 3),
+    "an unknown tag": ("{% debug %}", 1),
+    "no end": ("a\n{% if errors %}", 2),
+    "deep parentheses": ("{{ " + "(" * 500 + "1" + ")" * 500 + " }}", 0),
+    "deep negation": ("{{ " + "not " * 3_000 + "1 }}", 0),
+    "a deep condition": ("{% if errors %}" * 80 + "{% endif %}" * 80, 1),
+    "too long": ("x" * (TEMPLATE_LIMIT + 1), 0),
+    "a long head": ("x " * 3_000, 0),
+    "too many sections": ('{{ section("A", 1) }}x' * 31, 0),
+    "HTML": ("one\n<b>", 1),
+    "the end of a fold": ("</details>", 1),
+    "a hidden line": ("<!-- gitops cluster=other -->", 1),
+    "a code mark": ("`", 1),
+    "a fence": ("~~~\n", 1),
+    "an escape": ("\\{{ verdict|code }}", 1),
+    "a quick action": ("hello\n /close", 1),
+    "a quick action behind nothing": ("{{ ''|text }}/close", 1),
+    "a fence in pieces": ("~~{{ request }}", 1),
+    "a link to a value": ("[x]({{ verdict|code }})", 0),
+    "a link that ends in a value": ("[x](http://a{% if true %}b{% endif %}{{ verdict|code }})", 0),
+    "a link in pieces": ("[x]{% if place %}({% endif %}{{ verdict|code }})", 0),
+    "mathematics": ("${{ verdict|code }}$", 1),
+    "a section mark": ("\x1e", 1),
+    "a bidirectional control": ("\u202e", 1),
+    "HTML as a title": ('{{ section("<b>", 1) }}', 1),
+    "a title of a value": ("{{ section(verdict, 1) }}", 1),
+    "a section that never goes": ('{{ section("A", 0) }}', 1),
+    "a language that is no word": ('{{ verdict|block("sh\\n```") }}', 1),
+    "a step that is none": ('{{ "x"|step }}', 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE))
+def test_a_template_that_breaks_a_rule_is_not_used_and_named(name):
+    text, line = HOSTILE[name]
+    body = plan_comment(replace(COMMENT, templates={"plan.md.j2": text}))
+    said = next(row for row in body.split("\n") if "`template_invalid`" in row)
+    assert said.startswith(f"- **warning** `template_invalid` at `plan.md.j2`{f' line {line}' if line else ''}:")
+    added = {said, "  - to fix: correct the template at this line on the target branch"}
+    without = [row for row in body.split("\n") if row not in added]
+    assert "\n".join(without).replace("Warnings (2)", "Warnings (1)") == plan_comment(COMMENT)
+
+
+def test_the_same_failure_is_told_in_the_same_words():
+    broken = replace(COMMENT, templates={"plan.md.j2": HOSTILE["a method"][0]})
+    assert "0x" not in plan_comment(broken)
+    assert plan_comment(broken) == plan_comment(broken)
+
+
+def test_growth_by_macros_is_bounded():
+    macros = ["{% macro m0() %}" + "x" * 50 + "{% endmacro %}"]
+    macros += [f"{{% macro m{n}() %}}{{% set y = m{n - 1}() %}}{'{{ y }}' * 10}{{% endmacro %}}" for n in range(1, 12)]
+    body = plan_comment(replace(COMMENT, templates={"plan.md.j2": "".join(macros) + "{{ m11() }}"}))
+    assert "more work than a comment needs" in body
+
+
+def test_what_is_put_there_by_code_stays_under_any_template():
+    body = plan_comment(replace(COMMENT, templates={"plan.md.j2": "nothing"}))
+    marks, _, rest = body.partition("\n\n")
+    assert marks.split("\n")[0] == "<!-- gitops cluster=knowledge -->"
+    assert f"plan={PLAN.digest}" in marks
+    assert rest.startswith("nothing\n\n---\n\nChange request 7, head")
+    assert f"plan `{PLAN.digest}`" in rest
+
+
+def test_ours_stay_within_reach_of_those_that_override_them():
+    assert "- **`IRREVERSIBLE`** `graph.legacy`" in plan_comment(replace(COMMENT, templates=OWN))
+    macros = {"macros.md.j2": OWN["macros.md.j2"]}
+    body = plan_comment(replace(COMMENT, templates=macros))
+    assert "`template_invalid` at `macros.md.j2`" in body
+
+
+def test_a_macro_that_is_at_fault_is_named_with_its_own_line():
+    own = {
+        "plan.md.j2": '{% import "macros.md.j2" as m %}{{ m.bad(rows) }}',
+        "macros.md.j2": "{% macro bad(rows) %}\n{{ rows }}{% endmacro %}",
+    }
+    body = plan_comment(replace(COMMENT, templates=own))
+    assert "`template_invalid` at `macros.md.j2` line 2: a value is printed without a filter" in body
+
+
+def test_a_block_leaves_the_list_that_it_is_printed_in():
+    own = {"plan.md.j2": "- {{ place|block }}- {{ place|code }}"}
+    body = plan_comment(replace(COMMENT, templates=own))
+    assert "- \n\n```\nproduction/knowledge\n```\n\n- `production/knowledge`" in body
+
+
+def test_values_that_touch_are_kept_apart():
+    values = "{{ cluster|code }}{{ ''|text }}{{ environment|code }}"
+    own = {"plan.md.j2": values + "{% for item in approvals %}{{ item.detail|text }}{% endfor %}"}
+    body = plan_comment(replace(COMMENT, templates=own))
+    assert "\n\n`knowledge`  `production` `alice@example.com` wrote commit" in body
+
+
+def test_every_value_of_a_plan_is_there_for_a_template():
+    names = [
+        "cluster", "environment", "place", "request", "verdict", "checks", "since", "approvals", "missing", "commands",
+        "approve_all", "forge_commands", "refusals", "debts", "countersign", "rules", "rows", "listed", "counted", "migrations",
+        "breaks", "schema_diffs", "policy_diffs", "strategy_diffs", "query_diffs", "text_diffs", "explained", "others",
+        "impact", "graph",
+        "errors", "warnings",
+    ]  # fmt: skip
+    text = "".join(f"{{% if {name} is defined %}}{{{{ 1 }}}}{{% endif %}}" for name in names)
+    assert f"\n\n{'1' * len(names)}\n\n" in plan_comment(replace(everything(), templates={"plan.md.j2": text}))
+
+
+@pytest.mark.outside
+def test_a_built_in_template_that_breaks_a_rule_is_a_defect(tmp_path, monkeypatch):
+    (tmp_path / "raw.md.j2").write_text("{{ value }}")
+    (tmp_path / "undefined.md.j2").write_text("{{ other|code }}")
+    (tmp_path / "good.md.j2").write_text(
+        "{{ value|code }} {{ 3 }}{{ section('A', 1) }}x{{ section('B', 2, fold=true) }}y"
+    )
+    monkeypatch.setattr(environment, "_templates", lambda: tmp_path)
+    for name in ("raw", "undefined", "absent"):
+        with pytest.raises(BugError):
+            render_sections(f"{name}.md.j2", {"value": "<b>"})
+    assert render_sections("good.md.j2", {"value": "<b>"}) == (
+        Section("Head", MUST_KEEP, "`<b>` 3"),
+        Section("A", 1, "x"),
+        Section("B", 2, "y", fold=True),
+    )
+
+
+def test_a_value_that_looks_like_a_link_does_not_stop_a_built_in_template():
+    debt = Debt("a", "b" * 40, Address("graph.x"), "ada", "](")
+    assert "`](`" in plan_comment(replace(everything(), debts=(debt,)))
+
+
+NAMES = ("it's", 'say "x"', "two words", "a|b", "back\\slash", "<b>", "@admin", "node")
+_REFUSED = "remote: refused: {}\nremote: ask an owner\r\n\nhint: {}\n"
+
+
+def _git(name: str) -> GitopsError:
+    """What git said on several lines."""
+    return GitopsError(Code.PUSH_REFUSED, _REFUSED.format(name, name), path=name)
+
+
+def _problems(name: str) -> tuple[Diagnostic, ...]:
+    """One of git, and three of files, by the names of their queries and not by their places."""
+    found = Diagnostics()
+    found.add_error(_git(name))
+    for query, file, line in (("z", "p.gq", 1), ("a", "q.gq", 9), ("b", "q.gq", 2)):
+        message = f"type error: T1: unknown node type `{name} of {query}`, expected `Person`"
+        found.add(Code.QUERY_TYPECHECK_ERROR, f"query.g.{query}", message, source=SourceRef(file, line, 3))
+    return tuple(found)
+
+
+def _verbs(name: str) -> str:
+    return "".join(to_text(replace(outcome, diagnostics=_problems(name)), verbose=True) for outcome in VERBS.values())
+
+
+def _bot(name: str) -> str:
+    return "\n".join(line.text for line in (error_line("apply", _git(name)), *bot_lines(_problems(name))))
+
+
+def _audit(name: str) -> str:
+    return audit_text(replace(BAD, findings=(AuditFinding("5d" * 20, 3, Code.PUSH_REFUSED, _git(name).detail),)))
+
+
+TERMINAL: dict[str, Callable[[str], str]] = {
+    "verbs": _verbs,
+    "lint": lambda name: lint_text(LintOutcome(diagnostics=_problems(name))),
+    "down": lambda name: down_text(DownOutcome(config_dir=".", subject="g", diagnostics=_problems(name))),
+    "audit": _audit,
+    "doctor": lambda name: findings_text([error("remote", _git(name).detail, "ask an owner")]),
+    "load": lambda name: graph_text(LoadRefusal(Diagnostics(_problems(name))), "g", width=None),
+    "bot": _bot,
+}
+COMMENTS: dict[str, Callable[[str], str]] = {
+    "plan": lambda name: plan_comment(_plan(name)),
+    "summary": lambda name: plan_summary(_plan(name)),
+    "apply": lambda name: apply_comment(
+        ApplyComment(subject=SUBJECT, outcome=replace(applied("apply_not_ok"), diagnostics=_problems(name)))
+    ),
+    "refusal": lambda name: refusal_comment(
+        RefusalComment(subject=SUBJECT, command="apply", diagnostics=_problems(name))
+    ),
+    "drift": lambda name: drift_body(
+        replace(
+            DRIFT,
+            outcome=replace(
+                DRIFT.outcome,
+                items=(DriftItem("graph.a", DriftKind.SCHEMA, _git(name).detail),),
+                diagnostics=_problems(name),
+            ),
+        )
+    ),
+}
+
+
+def _plan(name: str) -> PlanComment:
+    return PlanComment(subject=SUBJECT, outcome=replace(planned("plan_not_ok"), diagnostics=_problems(name)))
+
+
+def _spans(markdown: str) -> Iterable[str]:
+    """The texts that a reader of a comment sees as code."""
+    for block in MarkdownIt("commonmark").parse(markdown):
+        yield from (child.content for child in block.children or () if child.type == "code_inline")
+
+
+def _in_order(shown: str) -> list[str]:
+    """The queries of the problems, as often as they are listed."""
+    return re.findall(r" of ([abz])\b", shown)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("renderer", sorted(TERMINAL))
+def test_a_terminal_shows_problems_in_order_on_whole_lines(renderer: str, name: str) -> None:
+    shown = TERMINAL[renderer](name)
+    assert f"refused: {name}; remote: ask an owner; hint: {name}" in shown
+    assert re.findall(r"\\+[nr](?!\w)|b'", shown) == []
+    order = _in_order(shown)
+    assert order == ["z", "b", "a"] * (len(order) // 3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("renderer", sorted(COMMENTS))
+def test_a_comment_shows_problems_in_order_and_names_as_code(renderer: str, name: str) -> None:
+    shown = COMMENTS[renderer](name)
+    spans = list(_spans(shown))
+    assert [span for span in spans if "`" in span or re.search(r"\\+[nr](?!\w)", span)] == []
+    quoted = " ".join(f"{name} of a".split()).replace("|", "\\x7c")
+    assert quoted in spans
+    assert _in_order("\n".join(spans)) == ["z", "b", "a"]
+
+
+def test_the_lines_of_an_error_are_one_line() -> None:
+    assert GitopsError(Code.GIT_FAILED, "fatal: a\r\n\n  hint: b\n").detail == "fatal: a; hint: b"

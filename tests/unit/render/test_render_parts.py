@@ -1,4 +1,4 @@
-"""The pieces of rendering: visible characters, escaping, fitting, templates, migration steps."""
+"""Parts of what is printed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ from typing import get_args
 
 import pytest
 from comment_cases import SUBJECT
+from hypothesis import given
+from hypothesis import strategies as st
 from ledger_cases import RECORDS
 from plan_cases import BASE, HEAD, digest
 from render_cases import VERBS
 
-from gitops.cluster.model.address import Address
+from gitops.cluster.config.source import MemoryTree
+from gitops.cluster.model.address import Address, graph_address, restore_address, schema_address
 from gitops.cluster.model.approval import Approval
-from gitops.cluster.model.change import Action
+from gitops.cluster.model.change import Action, Change, Disposition, Tier
 from gitops.cluster.model.ledger import EntryChange, EntryKind, Status, StatusRecord
 from gitops.cluster.model.outcome import PlanOutcome
-from gitops.cluster.model.plan import ApprovalRequirement, ExecutionGraph, NodeOutcome, NodeResult, Plan
-from gitops.core.codes import Code
+from gitops.cluster.model.plan import ApprovalRequirement, ExecutionGraph, NodeOutcome, NodeResult, Plan, TextChange
+from gitops.cluster.session.lint import Region, lint_cluster
+from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.database.graph.port import MigrationPreview
+from gitops.database.language.rules import RULES, RuleStage
 from gitops.database.language.schema import PropType, Scalar, TypeKind
 from gitops.database.language.schema.steps import (
     AddIndex,
@@ -40,14 +46,30 @@ from gitops.database.language.schema.steps import (
     UpdateTypeMetadata,
 )
 from gitops.database.language.suggest import Suggestion
+from gitops.database.language.text import SourceText
+from gitops.doctor.findings import (
+    AttackReport,
+    AttackResult,
+    Defence,
+    DoctorFinding,
+    Health,
+    attack_form,
+    attack_text,
+    findings_form,
+    findings_text,
+)
 from gitops.render.audit import log_text
-from gitops.render.characters import visible, visible_json
+from gitops.render.change_rows import change_rows, text_diff
+from gitops.render.characters import is_plain, visible, visible_json
 from gitops.render.comment import marker, plan_comment
 from gitops.render.comment_inputs import ApprovalState, PlanComment
+from gitops.render.graph_data import table_lines
 from gitops.render.json import plain, to_line, to_text
+from gitops.render.lint import SHOWN, lint_text, source_lines
 from gitops.render.markdown import MUST_KEEP, Section, assemble, block, code, hidden, link, text
-from gitops.render.migrations import in_words
-from gitops.render.text import diagnostic_lines, status_line
+from gitops.render.migrations import MigrationView, QueryUser, StepView, in_words
+from gitops.render.sarif import MAX_RESULTS, sarif_log
+from gitops.render.text import change_lines, diagnostic_lines, status_line
 from gitops.render.text import to_text as report
 
 
@@ -463,3 +485,430 @@ def test_where_several_changes_failed_the_report_says_which_was_first_in_time():
     outcome = VERBS["apply_not_ok"]
     assert report(replace(outcome, results=tuple(failed))).splitlines()[0] == "cluster apply failed, first at graph.b"
     assert report(replace(outcome, results=tuple(failed[:1]))).splitlines()[0] == "cluster apply failed"
+
+
+SCHEMA = """\
+node Person {
+    name: String @key
+    nick: String?
+    p1: I32?
+    p2: I32?
+    p3: I32?
+    p4: I32?
+    p5: I32?
+}
+
+node Tag {
+    name: String @key
+}
+"""
+
+
+def _diff(before: str | None, after: str | None, address: str = "schema.kb", most: int = 120):
+    texts = (None if text is None else text.encode() for text in (before, after))
+    return text_diff(TextChange((Address(address),), *texts), most)
+
+
+def test_a_property_that_goes_is_shown_in_its_type():
+    assert _diff(SCHEMA, SCHEMA.replace("    nick: String?\n", "")).text == (
+        " node Person {\n     name: String @key\n-    nick: String?\n     p1: I32?\n     p2: I32?\n     p3: I32?"
+    )
+
+
+def test_a_declaration_that_goes_or_comes_is_shown_as_one_and_not_as_parts_of_two():
+    """Its last lines are those of the declaration before it, so that an edit may begin at any of them."""
+    head, shown = "node A {\n    id: I32\n    at: DateTime\n}\n\n", "node B {\n    id: I64\n    at: DateTime\n}\n\n"
+    tail = "node C {\n" + "".join(f"    c{n}: I32\n" for n in range(9))
+    both, one = f"{head}{shown}{tail}}}\n", f"{head}{tail}    c9: I32\n}}\n"
+    for before, after, sign in ((both, one, "-"), (one, both, "+")):
+        lines = _diff(before, after).lines
+        assert [line[1:] for line in lines if line[0] == sign][:5] == shown.splitlines()
+        assert next(line for line in lines if line[0] == "@") == "@@ node A @@"
+
+
+def test_a_part_in_the_middle_of_a_type_names_the_type():
+    changed = SCHEMA.replace("p5: I32?", "p5: I64?").replace(
+        "    name: String @key\n}", "    name: String @key\n    n: I32?\n}"
+    )
+    assert _diff(SCHEMA, changed).lines[:3] == ("@@ node Person @@", "     p2: I32?", "     p3: I32?")
+    apart = SCHEMA.replace("nick", "alias").replace(
+        "p5: I32?\n}\n", "p5: I32?\n}\n\nnode Other {\n    id: I32 @key\n}\n"
+    )
+    assert [line for line in _diff(SCHEMA, apart).lines if line.startswith("@@")] == ["@@ node Person @@"]
+
+
+def test_a_layout_makes_no_difference():
+    assert _diff(SCHEMA, SCHEMA.replace("    ", "  ").replace("\n\n", "\n")).lines == ()
+    query = "query all() { match { $p: Person } return { $p.name } }\n"
+    assert _diff(query, query.replace("{ ", "{\n"), "query.kb.all").lines == ()
+    assert _diff(query, query.replace("$p", "$q"), "query.kb.all").lines != ()
+
+
+def test_a_policy_and_a_text_without_layout_are_compared_as_they_are():
+    assert _diff("a: 1\nb: 2\n", "a:  1\nb: 2\n", "policy.base").text == "-a: 1\n+a:  1\n b: 2"
+    assert _diff("node {", "node }").text == "-node {\n+node }"
+
+
+def test_a_new_text_is_added_and_one_that_goes_is_removed():
+    assert _diff(None, "a: 1\n", "policy.base").text == "+a: 1"
+    assert _diff("a: 1\n", None, "policy.base").text == "-a: 1"
+
+
+def test_what_is_too_long_is_counted():
+    found = _diff(None, "".join(f"k{n}: 1\n" for n in range(300)), "policy.base")
+    assert (len(found.lines), found.more) == (120, 180)
+    assert found.text.endswith("+k119: 1\n@@ 180 more lines @@")
+    assert _diff(None, "x" * 1_000, "policy.base").lines == ("+" + "x" * 399 + "...",)
+
+
+def test_large_texts_that_share_little_are_replaced_as_a_whole():
+    before, after = ("".join(f"{name}{n}\n" for n in range(600)) for name in "ab")
+    found = _diff(f"same\n{before}end\n", f"same\n{after}end\n", "policy.base", most=10_000)
+    assert [line[0] for line in found.lines] == [*["-"] * 602, *["+"] * 602]
+
+
+LINES = st.lists(st.sampled_from(["a: 1", "b:", "  c: 2", "", "```", "/close", "@@ x @@", "+", "}"]), max_size=30)
+
+
+@given(LINES, LINES)
+def test_a_diff_is_of_its_two_texts(before, after):
+    found = _diff("\n".join(before), "\n".join(after), "policy.base", most=1_000)
+    for sign, side in (("-", before), ("+", after)):
+        rest = iter("\n".join(side).splitlines())
+        shown = [line[1:] for line in found.lines if line[0] in (" ", sign)]
+        assert all(any(line == each for each in rest) for line in shown)
+    assert bool(found.lines) == ("\n".join(before).splitlines() != "\n".join(after).splitlines())
+    fenced = block(found.text, "diff").split("\n")
+    fence = fenced[-1]
+    assert [line for line in fenced[1:] if line.startswith(fence)] == [fence]
+    assert not [line for line in fenced if line.lstrip("+- ").startswith("/close") and line[0] == " "]
+
+
+def test_a_table_is_aligned() -> None:
+    rows: list[dict[str, object]] = [
+        {"p.name": "Ann", "n": 3, "tags": ["a", "b"], "ok": True},
+        {"p.name": None, "n": None, "tags": [], "ok": False},
+        {"p.name": "漢字", "n": -12.5, "tags": None, "ok": None},
+        {"p.name": " -", "n": 0, "tags": ["x"], "ok": True},
+    ]
+    assert table_lines(["p.name", "n", "tags", "ok"], rows) == [
+        "p.name      n  tags        ok",
+        "------  -----  ----------  -----",
+        'Ann         3  ["a", "b"]  true',
+        "-           -  []          false",
+        "漢字    -12.5  -           -",
+        '" -"        0  ["x"]       true',
+    ]
+
+
+def test_the_widest_columns_give_way() -> None:
+    rows = [{"id": "1", "text": "a rather long text that goes on", "other": "b" * 20}]
+    table = table_lines(["id", "text", "other"], rows, width=40)
+    assert max(map(len, table)) == 40
+    assert "a rather long te…" in "\n".join(table)
+    assert table_lines(["id", "text", "other"], rows, width=5)[2] == "1   a rat…  bbbbb…"
+
+
+def test_no_rows_and_no_columns() -> None:
+    assert table_lines(["a"], []) == ["a", "-"]
+    assert table_lines([], []) == ["", ""]
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3)
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), _VALUES), max_size=5), st.none() | st.integers(1, 80))
+def test_nothing_in_a_table_acts_on_the_terminal(rows: list[dict[str, object]], width: int | None) -> None:
+    lines = table_lines(["a", "b", "c", "a"], rows, width=width)
+    assert len(lines) == len(rows) + 2
+    assert all(is_plain(line.replace("…", "")) for line in lines)
+
+
+FOUND = (
+    DoctorFinding("ledger.chain", Health.ERROR, "entry 2 is not signed", "gitops audit --cluster brain", "brain"),
+    DoctorFinding("git.version", Health.GOOD, "git version 2.39.5"),
+)
+REPORT = AttackReport(
+    "brain",
+    (
+        AttackResult("own-rules", "bring rules", "docs/approvals.md: rules in force", Defence.HELD, "trust_pending"),
+        AttackResult("foreign-key", "sign", "docs/approvals.md: step 3", Defence.FELL, "the graph was deleted"),
+    ),
+    ("no hook is in sight",),
+)
+
+
+def test_findings_as_text() -> None:
+    assert findings_text(FOUND) == (
+        "ERROR    ledger.chain [brain]: entry 2 is not signed\n"
+        "         -> gitops audit --cluster brain\n"
+        "ok       git.version: git version 2.39.5\n"
+        "doctor: 1 error(s), 0 warning(s), 0 unknown, 1 good\n"
+    )
+
+
+def test_findings_as_a_form() -> None:
+    assert findings_form(FOUND, ok=False) == {
+        "ok": False,
+        "findings": [
+            {
+                "check": "ledger.chain",
+                "health": "error",
+                "place": "brain",
+                "detail": "entry 2 is not signed",
+                "fix": "gitops audit --cluster brain",
+            },
+            {"check": "git.version", "health": "good", "detail": "git version 2.39.5"},
+        ],
+    }
+
+
+def test_attacks_as_text() -> None:
+    assert attack_text(REPORT) == (
+        "held     own-rules    bring rules: trust_pending\n"
+        "FELL     foreign-key  sign: the graph was deleted\n"
+        "         -> docs/approvals.md: step 3\n"
+        "NOTE     no hook is in sight\n"
+        "doctor --attack failed: brain: 1 held, 1 fell, 0 skipped, 0 unproven\n"
+    )
+
+
+def test_attacks_as_a_form() -> None:
+    form = attack_form(REPORT)
+    assert (form["ok"], form["cluster"], form["notes"]) == (False, "brain", ["no hook is in sight"])
+    assert form["attacks"][1] == {
+        "name": "foreign-key",
+        "title": "sign",
+        "rule": "docs/approvals.md: step 3",
+        "defence": "fell",
+        "detail": "the graph was deleted",
+    }
+
+
+@given(st.text(), st.text())
+def test_every_line_begins_with_a_word_of_ours(detail: str, fix: str) -> None:
+    """Law: whatever stands in a finding, it makes no line of its own and no line that a runner obeys."""
+    finding = DoctorFinding("trust.roles", Health.WARNING, detail, fix, detail)
+    lines = findings_text([finding]).splitlines()
+    assert len(lines) == 2 + bool(fix)
+    assert all(line.startswith(("WARNING ", "         -> ", "doctor: ")) for line in lines)
+    assert all(line.isprintable() for line in lines)
+
+
+ADD = StepView({"kind": "add_property", "type_kind": "node"})
+DROP = StepView({"kind": "drop_property", "mode": "soft"})
+LAST = StepView({"kind": "drop_type", "mode": "soft"}, empties=True)
+PURGE = StepView({"kind": "drop_type", "mode": "hard"})
+INDEX = StepView({"kind": "add_constraint"})
+UNKNOWN = StepView({"kind": "fold_type"})
+NEVER = StepView({"kind": "unsupported_change", "entity": "node:A", "reason": "no"})
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        (ADD, "reversible"),
+        (DROP, "lossy: it can only come back empty"),
+        (LAST, "irreversible: removing every type destroys the data of the graph"),
+        (PURGE, "irreversible: no later plan undoes it"),
+        (INDEX, "irreversible: no later plan undoes it"),
+        (UNKNOWN, ""),
+        (NEVER, ""),
+    ],
+)
+def test_a_step_says_what_it_costs_to_undo_it(view, words):
+    assert view.back == words
+    used = StepView(view.step, (QueryUser(Address("query.g.q"), "reads"),), more=2)
+    assert used.used == "used by query.g.q (reads) and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ((ADD, ADD), "all of it can be taken back"),
+        ((ADD, DROP), "what it drops can only come back empty"),
+        ((ADD, LAST), "not all of it can be taken back"),
+        ((DROP, INDEX, ADD), "not all of it can be taken back"),
+        ((ADD, UNKNOWN), ""),
+        ((), ""),
+    ],
+)
+def test_a_migration_is_as_hard_to_take_back_as_its_hardest_step(steps, words):
+    assert MigrationView("schema.g", supported=True, steps=steps).back == words
+    assert MigrationView("schema.g", supported=False, steps=steps).back == ""
+
+
+@pytest.mark.parametrize(
+    ("tier", "words"), [(Tier.IRREVERSIBLE, "irreversible: removing every type"), (None, "lossy: ")]
+)
+def test_a_plan_says_of_the_last_type_what_its_gate_says(tier, words):
+    """Without rows there is no gate, and nothing is destroyed."""
+    drop = {"kind": "drop_type", "type_kind": "node", "name": "Person", "mode": "soft"}
+    change = Change(
+        schema_address("g"),
+        Action.UPDATE,
+        "a" * 64,
+        "b" * 64,
+        migration=MigrationPreview(True, (drop,), True),
+        tier=tier,
+    )
+    plan = Plan("c" * 64, "d" * 64, (change,), (), (), ExecutionGraph())
+    assert f"({words}" in "\n".join(change_lines(plan))
+
+
+@pytest.mark.parametrize(
+    ("address", "words"), [(graph_address("legacy"), "created again, empty"), (restore_address("legacy"), "created")]
+)
+def test_only_a_graph_is_created_again(address: Address, words: str) -> None:
+    change = Change(address, Action.CREATE, None, "1" * 64, tier=Tier.IRREVERSIBLE)
+    (row,) = change_rows((change,), {Disposition.APPLIED: "applied"})
+    assert (row.badge, row.words) == ("IRREVERSIBLE", words)
+
+
+LINTED = b"node A { k: String @key }"
+
+
+def marked(before: str, inside: str, after: str) -> list[str]:
+    """The lines for `inside`, between two other texts."""
+    data = f"{before}{inside}{after}".encode()
+    text, start = SourceText(data), len(before.encode())
+    end = start + len(inside.encode())
+    return source_lines(text, Region(start, end, *text.position(start), *text.position(end)))
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "after", "line", "marks"),
+    [
+        ("ab ", "cd", " ef", "1 | ab cd ef", "  |    ^^"),
+        ("a\n\tb ", "c", "\r\nd", "2 |     b c", "  |       ^"),
+        ("日本 é ", "語", "x", "1 | 日本 é 語x", "  |        ^^"),
+        ("e\u0301 ", "x", "", "1 | e\u0301 x", "  |   ^"),
+        ("\x1b[2J ", "\u202e", "", r"1 | \x1b[2J \u202e", "  |         ^^^^^^"),
+        ("a ", "", "", "1 | a", "  |   ^"),
+        ("", "", "", "1 |", "  | ^"),
+        ("a ", "b\nc", "\nd", "1 | a b", "  |   ^"),
+    ],
+)
+def test_the_place_is_underlined(before, inside, after, line, marks):
+    assert marked(before, inside, after) == [f"  {line}", f"  {marks}"]
+
+
+def test_a_long_line_is_cut_around_the_place():
+    for around in ("x" * 100_000, "日" * 100_000, "🙂" * 50_000):
+        line, marks = marked(around, "HERE", around)
+        assert (line.count("…"), line.count("HERE"), marks.count("^")) == (2, 1, 4)
+        assert len(line) < 120
+        assert "\\x" not in line
+    line, marks = marked("", "y" * 5_000, "")
+    assert (line[-1], marks.count("^")) == ("…", 80)
+
+
+def test_bytes_that_are_no_text_are_spelled_out():
+    text = SourceText(b"a \xff\x80 b")
+    assert source_lines(text, Region(2, 3, 1, 3, 1, 4)) == [r"  1 | a \xff\x80 b", "    |   ^^^^"]
+
+
+def look(*queries: str):
+    files = {"s.pg": LINTED} | {f"q{index}.gq": query.encode() for index, query in enumerate(queries)}
+    return lint_cluster(MemoryTree(files), [f"q{index}.gq" for index in range(len(queries))], "s.pg")
+
+
+def results(outcome, place=str):
+    return sarif_log(outcome, place)["runs"][0]["results"]
+
+
+def test_rules_are_those_of_the_registry_that_a_file_can_break():
+    outcome = lint_cluster(MemoryTree({"a.pg": LINTED}), ["a.pg", "b.gq"])
+    run = sarif_log(outcome, str)["runs"][0]
+    ids = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    languages = [label for label, rule in RULES.items() if rule.found not in (RuleStage.MIGRATION, RuleStage.RESERVED)]
+    assert ids == [*languages, "lint_schema_unknown"]
+    warnings = {r["id"] for r in run["tool"]["driver"]["rules"] if r["defaultConfiguration"]["level"] == "warning"}
+    assert warnings == {"L101", "L102", "L201"}
+    assert [(r["ruleId"], ids[r["ruleIndex"]]) for r in run["results"]] == [
+        ("lint_schema_unknown", "lint_schema_unknown")
+    ]
+    assert run["tool"]["driver"]["rules"][-1]["help"]["text"] == f"To fix: {REGISTRY['lint_schema_unknown'].fix}."
+
+
+def test_a_result_has_level_message_place_and_fix():
+    (result,) = results(look("/* é */ query q() {\n match { $a: AA } return { $a } }"), lambda path: f"x y/{path}")
+    assert (result["ruleId"], result["level"]) == ("T1", "error")
+    location = result["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"] == {"uri": "x%20y/q0.gq", "uriBaseId": "%SRCROOT%"}
+    assert location["region"] == {
+        "startLine": 2,
+        "startColumn": 14,
+        "endLine": 2,
+        "endColumn": 16,
+        "byteOffset": 34,
+        "byteLength": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("place", "artifact"),
+    [
+        ("a/b.gq", {"uri": "a/b.gq", "uriBaseId": "%SRCROOT%"}),
+        ("a b/é%.gq", {"uri": "a%20b/%C3%A9%25.gq", "uriBaseId": "%SRCROOT%"}),
+        ("../a#?.gq", {"uri": "../a%23%3F.gq"}),
+        ("/far/a.gq", {"uri": "file:///far/a.gq"}),
+    ],
+)
+def test_paths_are_uris_from_the_root_of_the_repository(place, artifact):
+    (result,) = results(look("query q("), lambda _: place)
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"] == artifact
+
+
+def test_columns_count_code_points_and_offsets_bytes():
+    (result,) = results(look("/* 🙂é */ query q() { match { $a: B } return { $a } }"))
+    region = result["locations"][0]["physicalLocation"]["region"]
+    assert (region["startColumn"], region["byteOffset"], region["byteLength"]) == (34, 37, 1)
+
+
+def test_equal_problems_are_numbered_and_files_differ():
+    query = "query q() { match { $a: B } return { $a } }"
+    prints = [each["partialFingerprints"]["gitopsProblem/v1"] for each in results(look(f"{query} {query}", query))]
+    assert [each.partition(":")[2] for each in prints] == ["1", "2", "1"]
+    assert len({each.partition(":")[0] for each in prints}) == 2
+
+
+def test_many_problems_are_counted_and_errors_kept_first():
+    warning = 'query w() { delete A where k = "x" }\n'
+    error = "query e() { match { $a: B } return { $a } }\n"
+    outcome = look(warning * 3_000 + error * (MAX_RESULTS - 1_000))
+    log = sarif_log(outcome, str)["runs"][0]
+    assert len(log["results"]) == MAX_RESULTS
+    assert [each["level"] for each in log["results"]].count("error") == MAX_RESULTS - 1_000
+    assert log["results"][0]["level"] == "error"
+    (note,) = log["invocations"][0]["toolExecutionNotifications"]
+    assert note["message"]["text"] == "2000 more results are left out"
+    text = lint_text(outcome)
+    assert f"and {len(outcome.problems) - SHOWN} more; --format json has them all\n" in text
+    assert text.count("warning[L101]") == SHOWN
+
+
+def test_a_message_makes_no_link_and_no_placeholder():
+    (result,) = results(look('query q() { match { $a: A { k: ["[x](http://y) {0}"] } } return { $a } }'))
+    assert "http" not in result["message"]["text"] or "\\[" in result["message"]["text"]
+    outcome = lint_cluster(MemoryTree({"cluster.yaml": b"version: 1\ngraphs: {'[a](b){1}': {schema: x.pg}}\n"}))
+    (diagnostic,) = results(outcome)
+    assert "\\[a](b){{1}}" in diagnostic["message"]["text"]
+    json.dumps(diagnostic)
+
+
+def test_a_problem_of_strategies_is_at_its_place_in_the_log():
+    text = (
+        b"version: 1\ncompute:\n  targets:\n    prod: {kind: materialize, url: {env: MZ_URL}}\n"
+        b"  strategies:\n    serving: {target: prod, burst: {cooldown_s: 60}}\n"
+    )
+    log = sarif_log(lint_cluster(MemoryTree({"cluster.yaml": text})), lambda path: f"brain/{path}")
+    [result] = log["runs"][0]["results"]
+    assert result["ruleId"] == "invalid_cluster_yaml"
+    assert "compute.strategies.serving.burst" in result["message"]["text"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"] == {"uri": "brain/cluster.yaml", "uriBaseId": "%SRCROOT%"}
+    line = text.decode().splitlines()[5]
+    assert place["region"] == {"startLine": 6, "startColumn": line.index("burst") + 1}

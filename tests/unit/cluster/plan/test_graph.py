@@ -6,17 +6,22 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
 
 from gitops.cluster.model.address import Address
-from gitops.cluster.model.change import Action, Change, Disposition
-from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
+from gitops.cluster.model.change import Action, Change, Disposition, Effect
+from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.cluster.model.resource import Dependency
-from gitops.cluster.plan.graph import BARRIER, GRAPH_MOVING, PolicyBindings, build_graph
+from gitops.cluster.plan.classes import BARRIERS, atomic_graph, effects_of, pivots, with_effects
+from gitops.cluster.plan.graph import BARRIER, GRAPH_MOVING, PolicyBindings, build_graph, lock_claims
 from gitops.cluster.plan.layers import cycles, layers, restricted, transposed, validate
+from gitops.core.canonical import digest
 from gitops.core.errors import BugError
+from gitops.database.graph.port import MigrationPreview
 from gitops.render.graph import to_json
 
 A, B = "a" * 64, "b" * 64
@@ -448,3 +453,331 @@ def test_p17_every_form_is_the_same_for_every_hash_seed():
     }
     (output,) = outputs
     assert all(word in output for word in (b"scope_handover", b"blob:same", b"approval:01A", b"finish_barrier"))
+
+
+def change_of_locks(text: str, action: str, content: str = "new") -> Change:
+    kind = Action(action)
+    before, after = None if kind is Action.CREATE else "old", None if kind is Action.DELETE else content
+    return Change(Address(text), kind, before, after)
+
+
+def locks(
+    *changes: Change,
+    bindings: Mapping[str, PolicyBindings] | None = None,
+    granted: Mapping[str, tuple[str, ...]] | None = None,
+    files: Mapping[str, str] | None = None,
+) -> dict[str, list[str]]:
+    """Per change its locks as `key`, or `key shared`."""
+    claims = lock_claims(
+        changes,
+        {Address(name): each for name, each in (bindings or {}).items()},
+        {Address(name): each for name, each in (granted or {}).items()},
+        lambda text: (files or {}).get(text, text),
+    )
+    shown = {LockMode.EXCLUSIVE: "", LockMode.SHARED: " shared"}
+    return {name: [f"{c.key}{shown[c.mode]}" for c in found] for name, found in claims.items()}
+
+
+def test_what_moves_a_graph_has_it_alone_and_what_is_checked_against_it_shares_it():
+    assert locks(
+        change_of_locks("graph.new", "create"),
+        change_of_locks("graph.old", "delete"),
+        change_of_locks("schema.kb", "update"),
+        change_of_locks("schema.new", "create"),
+        change_of_locks("schema.old", "delete"),
+        change_of_locks("query.kb.q", "update"),
+        change_of_locks("query.kb.z", "delete"),
+        change_of_locks("trust.main", "update"),
+    ) == {
+        "graph.new": ["graph:new"],
+        "graph.old": ["graph:old"],
+        "schema.kb": ["graph:kb"],
+        "query.kb.q": ["graph:kb shared"],
+        "query.kb.z": ["graph:kb shared"],
+    }
+
+
+def test_a_policy_has_its_scopes_of_before_and_after_and_shares_the_graphs_that_it_is_bound_to():
+    assert locks(
+        change_of_locks("policy.all", "create"),
+        change_of_locks("policy.some", "update", "text"),
+        change_of_locks("policy.gone", "delete"),
+        bindings={
+            "policy.all": PolicyBindings((), ("cluster", "graph.kb")),
+            "policy.some": PolicyBindings(("graph.old",), ("graph.kb",)),
+            "policy.gone": PolicyBindings(("cluster",), ()),
+        },
+    ) == {
+        "policy.all": ["graph:kb shared", "policy-scope:cluster", "policy-scope:graph.kb"],
+        "policy.some": ["graph:kb shared", "policy-scope:graph.kb", "policy-scope:graph.old"],
+        "policy.gone": ["policy-scope:cluster"],
+    }
+
+
+def test_equal_content_of_several_files_is_published_one_after_the_other():
+    same = [
+        change_of_locks("query.a.p", "create", "c1"),
+        change_of_locks("query.b.q", "update", "c1"),
+        change_of_locks("policy.r", "create", "c2"),
+    ]
+    assert locks(*same) == {
+        "query.a.p": ["blob:c1", "graph:a shared"],
+        "query.b.q": ["blob:c1", "graph:b shared"],
+    }
+    deleted = [same[0], change_of_locks("query.b.q", "delete")]
+    assert "blob:c1" not in locks(*deleted)["query.a.p"]
+
+
+def test_the_queries_of_one_file_are_published_at_the_same_time():
+    queries = [change_of_locks(f"query.a.q{i}", "create", "c1") for i in range(3)]
+    one_file = {query.address: "all.gq" for query in queries}
+    assert locks(*queries, files=one_file) == {query.address: ["graph:a shared"] for query in queries}
+    assert all("blob:c1" in found for found in locks(*queries, files=one_file | {"query.a.q2": "b.gq"}).values())
+
+
+def test_a_change_has_the_approvals_that_it_uses():
+    gone = change_of_locks("graph.old", "delete")
+    assert locks(gone, granted={"graph.old": ("01B", "01A")}) == {
+        "graph.old": ["approval:01A", "approval:01B", "graph:old"]
+    }
+
+
+def test_graphs_of_one_cluster_share_no_lock():
+    """Whatever changes in one graph keeps nothing of another one from running."""
+    texts = ("schema.{}", "query.{}.q", "policy.{}")
+    claims = []
+    for graph in ("a", "ab"):
+        changes = [change_of_locks(name, "update", name) for name in (text.format(graph) for text in texts)]
+        bound = {f"policy.{graph}": PolicyBindings((f"graph.{graph}",), (f"graph.{graph}",))}
+        claims.append({key.split()[0] for found in locks(*changes, bindings=bound).values() for key in found})
+    assert [len(each) for each in claims] == [2, 2]
+    assert claims[0].isdisjoint(claims[1])
+
+
+ADD = {"kind": "add_property", "type_kind": "node"}
+ADD_TYPE = {"kind": "add_type", "type_kind": "edge"}
+ADD_INTERFACE = {"kind": "add_type", "type_kind": "interface"}
+DROP = {"kind": "drop_property", "mode": "soft"}
+RENAME = {"kind": "rename_type"}
+WORDS = {"kind": "update_type_metadata"}
+
+
+BETWEEN = b"the schema with what is added, and with what goes"
+
+
+def change_of_classes(
+    text: str, action: str, *steps: dict[str, str], supported: bool = True, expanded: bytes | None = None
+) -> Change:
+    kind = Action(action)
+    preview = MigrationPreview(supported, steps, expanded=expanded) if steps else None
+    before, after = None if kind is Action.CREATE else A, None if kind is Action.DELETE else B
+    return Change(Address(text), kind, before, after, migration=preview)
+
+
+@pytest.mark.parametrize(
+    ("found", "effect"),
+    [
+        (change_of_classes("graph.kb", "create"), Effect.STAGE),
+        (change_of_classes("graph.kb", "delete"), Effect.FINISH),
+        (change_of_classes("schema.kb", "create"), Effect.STAGE),
+        (change_of_classes("schema.kb", "delete"), Effect.COMMIT),
+        (change_of_classes("schema.kb", "update", ADD, ADD_TYPE, WORDS), Effect.STAGE),
+        (
+            change_of_classes("schema.kb", "update", ADD, ADD_TYPE, WORDS, {"kind": "update_property_metadata"}),
+            Effect.STAGE,
+        ),
+        (change_of_classes("schema.kb", "update", DROP), Effect.FINISH),
+        (change_of_classes("schema.kb", "update", DROP, {"kind": "drop_type"}), Effect.FINISH),
+        (change_of_classes("schema.kb", "update", ADD, DROP), Effect.PIVOT),
+        (change_of_classes("schema.kb", "update", ADD, DROP, expanded=BETWEEN), Effect.STAGE),
+        (change_of_classes("schema.kb", "update", WORDS, DROP, {"kind": "drop_type"}, expanded=BETWEEN), Effect.STAGE),
+        (change_of_classes("schema.kb", "update", RENAME, DROP, expanded=BETWEEN), Effect.PIVOT),
+        (change_of_classes("schema.kb", "update", {"kind": "extend_enum"}, DROP, expanded=BETWEEN), Effect.PIVOT),
+        (change_of_classes("schema.kb", "update", ADD_INTERFACE, DROP, expanded=BETWEEN), Effect.PIVOT),
+        (change_of_classes("schema.kb", "update", RENAME), Effect.PIVOT),
+        (change_of_classes("schema.kb", "update", ADD_INTERFACE), Effect.PIVOT),
+        (change_of_classes("schema.kb", "update", {"kind": "extend_enum"}), Effect.PIVOT),
+        (change_of_classes("schema.kb", "update", {"kind": "of a later release"}), Effect.PIVOT),
+        (change_of_classes("schema.kb", "update", ADD, supported=False), Effect.PIVOT),
+        (change_of_classes("schema.kb", "update"), Effect.PIVOT),
+        (change_of_classes("query.kb.find", "create"), Effect.STAGE),
+        (change_of_classes("query.kb.find", "update"), Effect.STAGE),
+        (change_of_classes("query.kb.find", "delete"), Effect.COMMIT),
+        (change_of_classes("policy.open", "update"), Effect.STAGE),
+        (change_of_classes("policy.open", "delete"), Effect.COMMIT),
+        (change_of_classes("restore.kb", "create"), Effect.PIVOT),
+        (change_of_classes("restore.kb", "update"), Effect.PIVOT),
+        (change_of_classes("restore.kb", "delete"), Effect.COMMIT),
+        (change_of_classes("trust.brain", "update"), Effect.COMMIT),
+        (change_of_classes("cluster.brain", "update"), Effect.COMMIT),
+    ],
+)
+def test_class_of_a_change(found: Change, effect: Effect) -> None:
+    classified = effects_of([found])[found.address]
+    assert classified.effect is effect
+    assert classified.reason
+
+
+def test_reason_of_a_pivot_names_the_steps_that_cannot_be_taken_back() -> None:
+    found = change_of_classes("schema.kb", "update", ADD, RENAME, DROP)
+    assert "drop_property, rename_type" in effects_of([found])[found.address].reason
+
+
+def test_migration_in_halves_says_so_and_is_a_pivot_where_rows_are_restored() -> None:
+    halved = change_of_classes("schema.kb", "update", ADD, DROP, expanded=BETWEEN)
+    found = effects_of(
+        [halved, change_of_classes("restore.other", "create"), change_of_classes("restore.kb", "delete")]
+    )[halved.address]
+    assert found == (Effect.STAGE, "it adds before the commit, and drops after it", digest(BETWEEN))
+    restored = effects_of([halved, change_of_classes("restore.kb", "update")])[halved.address]
+    assert (restored.effect, restored.expanded) == (Effect.PIVOT, None)
+
+
+def test_migration_in_halves_is_two_nodes_of_an_atomic_run_and_one_of_another() -> None:
+    changes = [
+        change_of_classes("schema.kb", "update", ADD, DROP, expanded=BETWEEN),
+        change_of_classes("query.kb.find", "update"),
+    ]
+    whole = plain_of_classes(changes, "query.kb.find -> schema.kb")
+    assert sorted(order_of_classes(whole)) == ["query.kb.find", "schema.kb"]
+    graph = atomic_graph(whole)
+    assert order_of_classes(graph) == [
+        "schema.kb",
+        "query.kb.find",
+        "barrier.prepared",
+        "barrier.committed",
+        "barrier.drained",
+        "drops.kb",
+        "barrier.finalized",
+    ]
+    halves = {node.id: node for node in graph.nodes if node.address == "schema.kb"}
+    assert (halves["schema.kb"].effect, halves["schema.kb"].expanded) == (Effect.STAGE, digest(BETWEEN))
+    assert (halves["drops.kb"].effect, halves["drops.kb"].expanded) == (Effect.FINISH, None)
+    assert pivots(graph) == ()
+
+
+def test_migration_that_has_to_wait_for_what_finishes_is_one_step() -> None:
+    changes = [
+        change_of_classes("schema.kb", "update", ADD, DROP, expanded=BETWEEN),
+        change_of_classes("graph.old", "delete"),
+    ]
+    behind = ExecEdge("graph.old", "schema.kb", "explicit_dependency")
+    graph = atomic_graph(replace(plain_of_classes(changes), edges=(behind,)))
+    found = {node.id: node for node in graph.nodes}
+    assert (found["schema.kb"].effect, found["schema.kb"].expanded) == (Effect.FINISH, None)
+    assert "drops.kb" not in found
+
+
+def plain_of_classes(changes: list[Change], *links: str, recorded: tuple[str, ...] = ()) -> ExecutionGraph:
+    desired, before = ([Dependency(*map(Address, each.split(" -> "))) for each in found] for found in (links, recorded))
+    graph, problems = build_graph(changes, desired, before)
+    assert problems == ()
+    return with_effects(graph, effects_of(changes))
+
+
+def order_of_classes(graph: ExecutionGraph) -> list[str]:
+    return [node.id for node in sorted(graph.nodes, key=lambda node: node.position)]
+
+
+def test_every_class_runs_between_its_barriers() -> None:
+    changes = [
+        change_of_classes("graph.new", "create"),
+        change_of_classes("schema.new", "create"),
+        change_of_classes("query.new.find", "create"),
+        change_of_classes("schema.kb", "update", RENAME),
+        change_of_classes("graph.old", "delete"),
+        change_of_classes("schema.old", "delete"),
+        change_of_classes("query.kb.gone", "delete"),
+        change_of_classes("trust.brain", "update"),
+    ]
+    links = ("schema.new -> graph.new", "query.new.find -> schema.new")
+    graph = atomic_graph(plain_of_classes(changes, *links, recorded=("schema.old -> graph.old",)))
+    assert validate(graph) == ()
+    assert order_of_classes(graph) == [
+        "graph.new",
+        "schema.new",
+        "query.new.find",
+        "barrier.prepared",
+        "schema.kb",
+        "barrier.committed",
+        "barrier.drained",
+        "graph.old",
+        "barrier.finalized",
+    ]
+
+
+def test_graph_without_nodes_has_its_four_barriers() -> None:
+    assert tuple(order_of_classes(atomic_graph(ExecutionGraph()))) == BARRIERS
+
+
+def test_text_is_published_before_what_cannot_be_taken_back() -> None:
+    changes = [change_of_classes("schema.kb", "update", RENAME), change_of_classes("query.kb.find", "update")]
+    graph = atomic_graph(plain_of_classes(changes, "query.kb.find -> schema.kb"))
+    assert order_of_classes(graph)[:3] == ["query.kb.find", "barrier.prepared", "schema.kb"]
+    assert not any(node.lifted for node in graph.nodes)
+
+
+def test_text_waits_for_the_graph_that_it_is_for() -> None:
+    changes = [
+        change_of_classes("graph.kb", "create"),
+        change_of_classes("schema.kb", "create"),
+        change_of_classes("query.kb.find", "create"),
+    ]
+    graph = atomic_graph(plain_of_classes(changes, "query.kb.find -> graph.kb", "schema.kb -> graph.kb"))
+    assert ("graph.kb", "query.kb.find") in {(edge.before, edge.after) for edge in graph.edges}
+
+
+def test_policy_lets_go_of_a_deleted_graph_with_the_commit() -> None:
+    changes = [change_of_classes("graph.old", "delete"), change_of_classes("policy.open", "update")]
+    graph = atomic_graph(plain_of_classes(changes, recorded=("policy.open -> graph.old",)))
+    assert order_of_classes(graph)[0] == "policy.open"
+    assert order_of_classes(graph)[-2] == "graph.old"
+
+
+def test_what_is_staged_and_needs_a_pivot_is_lifted_behind_the_first_barrier() -> None:
+    changes = [
+        change_of_classes("schema.kb", "update", RENAME),
+        change_of_classes("graph.new", "create"),
+        change_of_classes("graph.old", "delete"),
+    ]
+    graph = atomic_graph(plain_of_classes(changes, "graph.new -> schema.kb"))
+    lifted = next(node for node in graph.nodes if node.id == "graph.new")
+    assert (lifted.lifted, lifted.effect, lifted.phase) == (True, Effect.STAGE, Effect.PIVOT)
+    assert order_of_classes(graph)[:4] == ["barrier.prepared", "schema.kb", "graph.new", "barrier.committed"]
+
+
+def test_pivots_are_found_in_the_order_of_the_graph() -> None:
+    changes = [
+        change_of_classes(f"schema.{name}", "update", *steps)
+        for name, steps in (("b", [RENAME]), ("a", [RENAME]), ("c", [ADD]))
+    ]
+    assert pivots(plain_of_classes(changes)) == ("schema.a", "schema.b")
+
+
+def nodes(**classes: Effect) -> tuple[ExecNode, ...]:
+    found = enumerate(classes.items())
+    return tuple(ExecNode(name, "graph", Action.UPDATE, index, effect=effect) for index, (name, effect) in found)
+
+
+def test_order_holds_across_what_only_the_commit_does() -> None:
+    """A change without a node does not let the next one slip before the pivot that it needs."""
+    chain = (ExecEdge("a", "b", "x"), ExecEdge("b", "c", "y"))
+    graph = atomic_graph(ExecutionGraph(nodes(a=Effect.PIVOT, b=Effect.COMMIT, c=Effect.STAGE), chain))
+    assert order_of_classes(graph)[:4] == ["barrier.prepared", "a", "c", "barrier.committed"]
+    assert ExecEdge("a", "c", "via_unchanged", "b") in graph.edges
+    assert next(node for node in graph.nodes if node.id == "c").lifted
+
+
+def test_barriers_lock_the_ledger_and_approvals_are_verified_before_the_pivot() -> None:
+    """Also those of a change that only the commit carries out."""
+    stage, pivot, trust, gone = nodes(a=Effect.STAGE, b=Effect.PIVOT, c=Effect.COMMIT, d=Effect.FINISH)
+    claimed = (LockClaim("approval:01A"), LockClaim("graph:d"))
+    gated = (stage, pivot, replace(trust, locks=(LockClaim("approval:01B"),)), replace(gone, locks=claimed))
+    graph = atomic_graph(ExecutionGraph(gated))
+    assert {node.locks for node in graph.nodes if node.id in BARRIERS} == {(LockClaim("ledger"),)}
+    assert [(e.before, e.after, e.detail) for e in graph.edges if e.reason == "approval_gate"] == [
+        ("barrier.prepared", "b", "01A"),
+        ("barrier.prepared", "b", "01B"),
+        ("barrier.prepared", "barrier.committed", "01A"),
+        ("barrier.prepared", "barrier.committed", "01B"),
+    ]
