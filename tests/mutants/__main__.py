@@ -41,7 +41,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "gitops/cluster/plan/draft.py",
             "gitops/cluster/plan/impact.py",
         ),
-        ("tests/unit/cluster/plan", "tests/property/test_impact_laws.py", "tests/scenario/test_control_plane.py"),
+        ("tests/unit/cluster/plan", "tests/property/test_graph_laws.py", "tests/scenario/test_control_plane.py"),
     ),
     "edges": (
         (
@@ -52,8 +52,6 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             "tests/unit/cluster/plan/test_graph.py",
             "tests/property/test_graph_laws.py",
-            "tests/property/test_class_laws.py",
-            "tests/property/test_transpose_laws.py",
             "tests/scenario/test_control_plane.py",
         ),
     ),
@@ -61,8 +59,6 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("gitops/cluster/plan/schedule.py",),
         (
             "tests/unit/cluster/plan/test_schedule.py",
-            "tests/property/test_schedule_line_laws.py",
-            "tests/property/test_schedule_run_laws.py",
             "tests/property/test_scheduler_laws.py",
         ),
     ),
@@ -95,7 +91,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "schema": (
         ("gitops/database/language/schema/migration.py", "gitops/database/language/schema/compile.py"),
-        ("tests/unit/database/language", "tests/property/test_schema_laws.py"),
+        ("tests/unit/database/language", "tests/property/test_language_laws.py"),
     ),
     "query": (
         (

@@ -1,27 +1,33 @@
-"""Laws of the editor service: it reads right text as the compilers do, and no text whatever stops it."""
+"""Laws of texts: the editor, the linter, and the formatter."""
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from contextlib import suppress
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft7Validator
 
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.source import MemoryTree
-from gitops.database.language.format import without_spans
+from gitops.cluster.session.lint import lint_cluster
+from gitops.database.language.format import format_queries, format_schema, read_source_tokens, without_spans
 from gitops.database.language.lexer import Lexer, Token, TokenKind
+from gitops.database.language.lint import LintLevel
 from gitops.database.language.query import check_query, parse_queries
 from gitops.database.language.query.typed import TypedRead
 from gitops.database.language.schema import Schema, compile_schema
-from gitops.database.language.schema.problems import MAX_PROBLEMS
+from gitops.database.language.schema.parser import parse_schema
+from gitops.database.language.schema.problems import MAX_PROBLEMS, ProblemCollector
 from gitops.database.language.schema.types import TypeKind
-from gitops.database.language.text import LanguageError, Span
+from gitops.database.language.text import LanguageError, SourceText, Span
 from gitops.editor.completion import complete
 from gitops.editor.navigate import definitions, hover, references, rename_edits, rename_problem
 from gitops.editor.outline import OutlineItem, file_outline, layout_edit
@@ -31,10 +37,15 @@ from gitops.editor.schema import SchemaView, read_schema_piece
 from gitops.editor.symbols import Encoding, Lines, Occurrence, SymbolKind, replace_range
 from gitops.editor.texts import EditorFile, TextCache, folder_of
 from gitops.editor.tokens import TextPiece, query_pieces, read_tokens, schema_pieces
+from gitops.render.json import to_text
+from gitops.render.lint import lint_form, lint_text
+from gitops.render.sarif import sarif_log
 from tests.fuzz.inputs import mutation, noise, sentence, texts
 from tests.support.cases import read_yaml
 from tests.support.editor import WORLD, world
 from tests.support.effort import cases
+from tests.support.effort import cases as tries
+from tests.support.pages import ROOT
 
 SEEDS = st.integers(0, 2**64 - 1)
 LANGUAGES = ("pg", "gq")
@@ -357,3 +368,317 @@ def test_any_bytes_can_be_asked(data: bytes, offset: int, path: str) -> None:
     find_problems(texts_, file)
     file_outline(texts_, file)
     ask_everything(texts_, file, min(offset, len(data)))
+
+
+LINT_LAWS_DATA = ROOT / "tests" / "data"
+SARIF = Draft7Validator(json.loads((LINT_LAWS_DATA / "sarif" / "sarif-schema-2.1.0.json").read_text("utf-8")))
+LINT_LAWS_RAIL = (LINT_LAWS_DATA / "languages" / "query" / "rail.pg").read_bytes()
+
+
+def cases_of_lint_laws(folder: str, name: str) -> list[dict]:
+    files = sorted((LINT_LAWS_DATA / "languages" / folder).glob(f"{name}*.yaml"))
+    return [case for path in files for case in read_yaml(path)]
+
+
+def texts_of_lint_laws(folder: str, name: str) -> list[str]:
+    """The texts of the cases without the marks of places."""
+    return [re.sub("[«»]", "", case["text"]) for case in cases_of_lint_laws(folder, name)]
+
+
+REFUSED, PROBLEMS = texts_of_lint_laws("query", "refused"), texts_of_lint_laws("schema", "problems")
+# Characters that act on a terminal, a log of a CI runner, a reader, Markdown, or a SARIF viewer; and some that are wide.
+NASTY = [
+    *("\x1b[31m", "\u202e", "\u200b", "##[error]", "::error::", "{0}", "{1}", "[x](http://y)", "\x07", "\r", "\x85"),
+    *("\u2028", "日本", "é", "\u0301", "\\", "<!--", "`", "\t", "🙂", "\x00"),
+]
+HOSTILE = st.lists(st.sampled_from([*NASTY, " ", "\n", "query", "match", "$p", '"', "/*", "{", "}"]), max_size=12)
+
+
+def look(schema: bytes, *queries: bytes):
+    files = {"s.pg": schema, **{f"q{index}.gq": query for index, query in enumerate(queries)}}
+    return lint_cluster(
+        MemoryTree(files), [name for name in files if name != "s.pg"] or ["s.pg"], "s.pg" if queries else None
+    )
+
+
+@given(st.text(alphabet="ab\n\t\ré日🙂\u2028", max_size=60).map(str.encode), st.data())
+def test_a_position_is_the_number_of_characters_before_it_in_its_line(source, data):
+    # Enough for the counts to begin anew in between.
+    source = source + data.draw(st.sampled_from([b"", "é日".encode() * 900, b"x\n" * 2100])) + source
+    text = SourceText(source)
+    boundaries = [at for at in range(len(source) + 1) if at == len(source) or source[at] & 0xC0 != 0x80]
+    for offset in data.draw(st.lists(st.sampled_from(boundaries), max_size=8)):
+        before = source[:offset].decode().split("\n")
+        assert text.position(offset) == (len(before), len(before[-1]) + 1)
+        line = text.line_span(len(before))
+        assert source[line.start : line.end].decode() == source.decode().split("\n")[len(before) - 1]
+
+
+@given(
+    st.binary(max_size=120) | HOSTILE.map(lambda parts: "".join(parts).encode()),
+    st.sampled_from(REFUSED),
+    st.booleans(),
+)
+@settings(max_examples=tries(60))
+def test_any_bytes_give_forms_that_are_inert(noise, query, first):
+    parts = (noise, query.encode()) if first else (query.encode(), noise)
+    outcome = look(LINT_LAWS_RAIL, b"\n".join(parts), noise)
+    for each in (outcome, look(noise)):
+        text, form = lint_text(each), to_text(lint_form(each, config_dir="."))
+        log = sarif_log(each, str)
+        for said in (text, form, to_text(log)):
+            assert all(line.isprintable() for line in said.split("\n"))
+            assert "##[" not in said
+        assert not re.search(r"^::", text, re.MULTILINE)
+        assert json.loads(form)["ok"] == each.ok()
+        assert [error.message for error in SARIF.iter_errors(log)] == []
+        for result in log["runs"][0]["results"]:
+            message = result["message"]["text"]
+            assert not re.search(r"(?<!\\)\[[^\[\]]*\]\(", message)
+            assert not re.search(r"(?<!\{)\{\d+\}(?!\})", message)
+
+
+@given(st.sampled_from(REFUSED), st.text(alphabet="日 é\n🙂x", max_size=12))
+@settings(max_examples=tries(60))
+def test_a_region_is_the_same_part_in_bytes_and_in_lines_and_columns(query, before):
+    source = f"/*{before}*/ {query}"
+    lines = source.split("\n")
+    for problem in look(LINT_LAWS_RAIL, source.encode()).problems:
+        region = problem.region
+        if region.end_line > len(lines):
+            continue
+        starts = [0]
+        for line in lines:
+            starts.append(starts[-1] + len(line) + 1)
+        start = starts[region.line - 1] + region.column - 1
+        end = starts[region.end_line - 1] + region.end_column - 1
+        assert source[start:end].encode() == source.encode()[region.start : region.end]
+
+
+@given(
+    st.sampled_from(REFUSED),
+    st.sampled_from(["\n\n", "// moved\n", "/* a */\n\n"]),
+    st.sampled_from(["", "\n// after"]),
+)
+@settings(max_examples=tries(40))
+def test_fingerprints_stay_when_code_moves_by_lines(query, before, after):
+    def prints(source: str):
+        results = sarif_log(look(LINT_LAWS_RAIL, source.encode()), str)["runs"][0]["results"]
+        return [each["partialFingerprints"] for each in results if each["ruleId"] != "Q000"]
+
+    assert prints(before + query + after) == prints(query)
+
+
+@given(st.sampled_from(REFUSED), st.sampled_from(REFUSED))
+@settings(max_examples=tries(60))
+def test_fingerprints_tell_the_problems_of_a_file_apart(one, other):
+    outcome = look(LINT_LAWS_RAIL, f"{one}\n{other}\n{one}".encode())
+    results = sarif_log(outcome, str)["runs"][0]["results"]
+    prints = [json.dumps(each["partialFingerprints"]) for each in results]
+    assert len(set(prints)) == len(prints) == len(outcome.problems)
+
+
+def test_every_replacement_settles_its_problem():
+    settled = 0
+    for case in [
+        *((look(LINT_LAWS_RAIL, text.encode()), text) for text in REFUSED),
+        *((look(t.encode()), t) for t in PROBLEMS),
+    ]:
+        outcome, text = case
+        for problem in outcome.problems:
+            if problem.replacement is None:
+                continue
+            source, region = text.encode(), problem.region
+            assert problem.fix == f"did you mean `{problem.replacement.strip('$').strip(chr(34))}`?"
+            better = source[: region.start] + problem.replacement.encode() + source[region.end :]
+            again = look(better) if problem.path == "s.pg" else look(LINT_LAWS_RAIL, better)
+            assert (problem.code, problem.message) not in {(each.code, each.message) for each in again.problems}
+            settled += 1
+    assert settled > 10
+
+
+@given(st.lists(st.sampled_from(REFUSED), min_size=1, max_size=3))
+@settings(max_examples=tries(40))
+def test_counts_are_those_of_the_problems_and_decide_alone(queries):
+    outcome = look(LINT_LAWS_RAIL, *(query.encode() for query in queries))
+    errors = sum(each.level is LintLevel.ERROR for each in outcome.problems)
+    warnings = sum(each.level is LintLevel.WARNING for each in outcome.problems)
+    form = lint_form(outcome, config_dir=".")
+    assert (form["errors"], form["warnings"], form["infos"]) == (errors, warnings, 0)
+    assert (form["ok"], outcome.ok(strict=True)) == (not errors, not errors and not warnings)
+    assert errors == sum(each["errors"] for each in form["reports"])
+
+
+@given(st.sampled_from(REFUSED))
+@settings(max_examples=tries(30))
+def test_graphs_that_share_files_have_one_report(query):
+    yaml_text = b"version: 1\ngraphs:\n" + b"".join(
+        b"  g%d: {schema: ./s.pg, queries: [q.gq, ./x/../q.gq]}\n" % n for n in range(3)
+    )
+    tree = MemoryTree({"cluster.yaml": yaml_text, "s.pg": LINT_LAWS_RAIL, "q.gq": query.encode()})
+    outcome = lint_cluster(tree)
+    assume(not outcome.unchecked)
+    assert [(each.schema, each.path, each.graphs) for each in outcome.queries] == [("s.pg", "q.gq", ("g0", "g1", "g2"))]
+    alone = look(LINT_LAWS_RAIL, query.encode())
+    assert [(each.code, each.region) for each in outcome.problems] == [
+        (each.code, each.region) for each in alone.problems
+    ]
+
+
+GAPS = [
+    "\n",
+    "\t",
+    "\r\n",
+    "\n\n\n",
+    " /* a\n   b */ ",
+    " // c\n",
+    "\n// d \t\n",
+    "\n\n/* e */\n\n",
+    " /* f */\n // g\r\n\n",
+]
+
+
+def layout(language: str, data: bytes) -> bytes:
+    return format_schema(data) if language == "pg" else format_queries(data)
+
+
+def tree(language: str, data: bytes):
+    if language == "gq":
+        return without_spans(parse_queries(data))
+    problems = ProblemCollector()
+    found = parse_schema(data, problems)
+    if problems.incomplete:
+        raise LanguageError(*problems.problems())
+    return without_spans(found)
+
+
+def words(language: str, data: bytes) -> list[tuple[TokenKind, str]]:
+    """The words but for commas, some of which the grammar leaves to the author."""
+    return [(p.kind, p.text) for p in read_source_tokens(data, enums=language == "pg") if p.kind is not TokenKind.COMMA]
+
+
+def comments(language: str, data: bytes) -> list[str]:
+    """The comments in order, without blanks at the ends of their lines."""
+    found = [c.text for piece in read_source_tokens(data, enums=language == "pg") for c in piece.comments]
+    return [re.sub(r"[ \t\r]+(?=\n|$)", "", text) for text in found]
+
+
+def sound(language: str, seed: int) -> bytes:
+    """A text that parses, with comments anywhere."""
+    chance = random.Random(seed)  # noqa: S311 - the same text for the same seed
+    make = mutation if chance.random() < 0.3 else sentence
+    text = make(language, chance).encode("utf-8", "replace")
+    try:
+        layout(language, text)
+    except LanguageError:
+        assume(False)
+    return text
+
+
+@cache
+def known(language: str) -> list[bytes]:
+    """The texts of the repository that parse."""
+    found = []
+    for text in texts(language):
+        with suppress(LanguageError):
+            layout(language, text.encode())
+            found.append(text.encode())
+    return found
+
+
+def apart(language: str, data: bytes) -> list[str]:
+    """The words that may be moved apart; in queries an annotation is one word with its `@`."""
+    found: list[str] = []
+    for piece in read_source_tokens(data, enums=language == "pg"):
+        if language == "gq" and found[-1:] == ["@"]:
+            found[-1] += piece.text
+        else:
+            found.append(piece.text)
+    return found
+
+
+def relaid(language: str, data: bytes, chance: random.Random) -> bytes:
+    """The same words in another layout, every gap filled anew, with comments."""
+    return "".join(word + chance.choice([" ", " ", " ", *GAPS]) for word in apart(language, data)).encode()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@settings(max_examples=cases(200))
+@given(SEEDS)
+def test_the_tree_is_that_of_the_text(language, seed):
+    text = sound(language, seed)
+    result = layout(language, text)
+    assert tree(language, result) == tree(language, text)
+    assert words(language, result) == words(language, text)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@settings(max_examples=cases(200))
+@given(SEEDS)
+def test_formatting_again_changes_nothing(language, seed):
+    once = layout(language, sound(language, seed))
+    assert layout(language, once) == once
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@settings(max_examples=cases(200))
+@given(SEEDS)
+def test_comments_keep_their_order_number_and_words(language, seed):
+    text = sound(language, seed)
+    assert comments(language, layout(language, text)) == comments(language, text)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@settings(max_examples=cases(100))
+@given(st.data())
+def test_comments_and_blanks_anywhere_are_taken(language, data):
+    text = data.draw(st.sampled_from(known(language)))
+    chance = random.Random(data.draw(SEEDS))  # noqa: S311 - the same text for the same seed
+    odd = relaid(language, text, chance)
+    once = layout(language, odd)
+    assert layout(language, once) == once
+    assert tree(language, once) == tree(language, text)
+    assert comments(language, once) == comments(language, odd)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@given(SEEDS, st.sampled_from([" ", "\n", "\t", "\r\n"]))
+def test_layout_before_does_not_count(language, seed, gap):
+    """Without comments and blank lines, all layouts of the same words become one."""
+    found = apart(language, sound(language, seed))
+    assert layout(language, gap.join(found).encode()) == layout(language, " ".join(found).encode())
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@settings(max_examples=cases(200))
+@given(SEEDS)
+def test_the_result_is_clean(language, seed):
+    """No line ends in a blank, no two blank lines, one line feed at the end; texts in quotes and comments are the author's."""
+    result = layout(language, sound(language, seed)).decode()
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', "x", result, flags=re.DOTALL)
+    assert not re.search(r"[ \t\r]\n|\n\n\n|\t|\r", bare)
+    assert result == "" or (result.endswith("\n") and not result.endswith("\n\n") and not result.startswith("\n"))
+
+
+@given(st.data(), SEEDS)
+def test_the_canonical_form_of_a_schema_does_not_move(data, seed):
+    text = data.draw(st.sampled_from(known("pg")))
+    try:
+        schema = compile_schema(text)
+    except LanguageError:
+        assume(False)
+    odd = relaid("pg", text, random.Random(seed))  # noqa: S311 - the same text for the same seed
+    assert compile_schema(format_schema(odd)).ir_digest == schema.ir_digest
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@given(st.text(max_size=100))
+def test_what_does_not_parse_is_refused(language, text):
+    data = text.encode("utf-8", "replace")
+    try:
+        result = layout(language, data)
+    except LanguageError:
+        with pytest.raises(LanguageError):
+            tree(language, data)
+        return
+    assert tree(language, result) == tree(language, data)

@@ -1,14 +1,14 @@
 """Laws of the execution graph and its schedule, over random graphs, locks, failures and durations.
 
 The schedule is driven with a virtual clock, so that a thread pool's accidents do not decide what is tested. The real
-runner is held against the same laws at the end.
-"""
+runner is held against the same laws at the end."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -20,13 +20,14 @@ from gitops.cluster.model.change import Action, Change, Effect
 from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
 from gitops.cluster.model.resource import Dependency
 from gitops.cluster.model.strategy import StrategyType
-from gitops.cluster.plan.classes import PREPARED, atomic_graph, effects_of, with_effects
+from gitops.cluster.plan.classes import COMMITTED, DRAINED, PREPARED, atomic_graph, effects_of, with_effects
 from gitops.cluster.plan.graph import BARRIER, build_graph
 from gitops.cluster.plan.layers import cycles, layers, neighbours, serial_order, validate
-from gitops.cluster.plan.schedule import SkipReason
+from gitops.cluster.plan.schedule import LockWait, Schedule, SkipReason
 from gitops.cluster.plan.strategies import with_targets
 from gitops.render.graph import to_json
 from tests.support.clock import FixedClock
+from tests.support.effort import cases as effort
 from tests.support.effort import cases as tries
 from tests.support.simulated_runs import WORKERS, Case, cases, conflict, descendants, graphs, simulate
 
@@ -406,3 +407,207 @@ def test_threads_end_like_the_serial_run_when_nothing_fails(case, workers):
     one = run_graph(case.graph, execute, clock=clock)
     many = run_graph(case.graph, execute, clock=clock, limits=RunLimits(workers))
     assert one == many
+
+
+KEYS = ("x", "y", "z")
+MODES = (LockMode.EXCLUSIVE, LockMode.SHARED)
+
+
+@st.composite
+def _graphs(draw: st.DrawFn) -> ExecutionGraph:
+    """Few keys and many nodes, so that lines are long; some edges, one failure group."""
+    count = draw(st.integers(1, 14))
+    nodes = []
+    for index in range(count):
+        claims = draw(st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(MODES)), max_size=3))
+        locks = tuple(sorted({LockClaim(key, mode) for key, mode in claims}))
+        group = draw(st.sampled_from(["", "", "team"]))
+        nodes.append(ExecNode(f"n{index:02}", "query", Action.UPDATE, index, locks, group))
+    pairs = draw(st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=8))
+    edges = {ExecEdge(f"n{a:02}", f"n{b:02}", "reference") for a, b in pairs if a < b}
+    return ExecutionGraph(tuple(nodes), tuple(sorted(edges)))
+
+
+def in_conflict(one: LockClaim, other: LockClaim) -> bool:
+    return one.key == other.key and LockMode.EXCLUSIVE in (one.mode, other.mode)
+
+
+def _against(node: ExecNode, key: str, taken: list[tuple[str, LockClaim]]) -> list[str]:
+    mine = [claim for claim in node.locks if claim.key == key]
+    return [who for who, other in taken if any(in_conflict(claim, other) for claim in mine)]
+
+
+def scan(graph: ExecutionGraph, schedule: Schedule, workers: int) -> tuple[str | None, tuple[LockWait, ...]]:
+    """Rule 2 by the book: look at every ready node by position, and keep for it what it waits for."""
+    if len(schedule.running) >= workers:
+        return None, ()
+    nodes = {node.id: node for node in graph.nodes}
+    held = [(name, claim) for name in schedule.running for claim in nodes[name].locks]
+    taken = list(held)
+    waits = []
+    for name in schedule.ready:
+        keys = sorted({claim.key for claim in nodes[name].locks})
+        against = partial(_against, nodes[name])
+        hits = {key: against(key, held) or against(key, taken)[:1] for key in keys}
+        if not any(hits.values()):
+            return name, tuple(waits)
+        holders = sorted({who for found in hits.values() for who in found}, key=lambda n: nodes[n].position)
+        waits.append(LockWait(name, tuple(key for key in keys if hits[key]), tuple(holders)))
+        taken += [(name, claim) for claim in nodes[name].locks]
+    return None, tuple(waits)
+
+
+@settings(max_examples=effort(300), deadline=None)
+@given(_graphs(), st.integers(1, 5), st.booleans(), st.data())
+def test_every_start_and_every_wait_is_that_of_a_plain_scan(graph, workers, fail_fast, data) -> None:
+    schedule = Schedule(graph, workers=workers, fail_fast=fail_fast)
+    told: set[str] = set()
+    while not schedule.finished:
+        while True:
+            expected, waits = scan(graph, schedule, workers)
+            node = schedule.next_ready()
+            assert (None if node is None else node.id, schedule.waiting) == (expected, waits)
+            # Each wait is news once, when it begins to be one.
+            fresh = tuple(wait for wait in waits if wait.node_id not in told)
+            assert schedule.fresh_waits() == fresh
+            told |= {wait.node_id for wait in fresh}
+            if node is None:
+                break
+            schedule.start(node.id)
+        ended = data.draw(st.sampled_from(schedule.running))
+        outcome = data.draw(st.sampled_from([NodeOutcome.DONE, NodeOutcome.DONE, NodeOutcome.DONE, NodeOutcome.FAILED]))
+        schedule.finish(ended, NodeResult(ended, outcome))
+        if data.draw(st.integers(0, 30)) == 0:
+            schedule.stop()
+    assert schedule.held == ()
+
+
+HANGS = st.integers(0, 2)
+
+
+@st.composite
+def hanging(draw: st.DrawFn) -> Case:
+    """A case in which some nodes never end, and are given up after their time."""
+    case = draw(cases())
+    ids = [node.id for node in case.graph.nodes]
+    return replace(case, hang=frozenset(draw(st.sets(st.sampled_from(ids), max_size=3)) if ids else ()))
+
+
+@given(hanging(), WORKERS, st.booleans())
+def test_a_run_ends_although_nodes_hang_and_no_lock_is_given_twice(case, workers, fail_fast):
+    trace = simulate(case, workers, fail_fast=fail_fast)
+    nodes = {n.id: n for n in case.graph.nodes}
+    assert [r.node_id for r in trace.results] == [n.id for n in case.graph.nodes]
+    running: list[str] = []
+    for kind, name, _ in trace.events:
+        if kind == "start":
+            # Also those of the nodes that were given up: they may still be at work.
+            assert not any(conflict(a, b) for a in nodes[name].locks for o in running for b in nodes[o].locks)
+            running.append(name)
+        elif kind == "end" and name not in case.hang:
+            running.remove(name)
+    assert trace.held_at_end == tuple(sorted({claim.key for name in running for claim in nodes[name].locks}))
+
+
+@given(hanging(), WORKERS, st.booleans())
+def test_the_causes_of_every_skip_lead_to_the_node_that_failed(case, workers, fail_fast):
+    trace = simulate(case, workers, fail_fast=fail_fast)
+    _, before = neighbours(case.graph)
+    outcomes = trace.outcomes()
+    skipped = {skip.result.node_id: skip for skip in trace.skips}
+    for name, skip in skipped.items():
+        failed = skip.result.blocked_by
+        assert not outcomes[failed].succeeded
+        assert failed not in skipped
+        if skip.reason in (SkipReason.DEPENDENCY_FAILED, SkipReason.DEPENDENCY_SKIPPED):
+            assert skip.cause in before[name]
+            assert (skip.cause == failed) == (skip.reason is SkipReason.DEPENDENCY_FAILED)
+        else:
+            assert skip.cause == failed
+        seen = set()
+        while skip.cause != failed:
+            assert skip.cause not in seen
+            seen.add(skip.cause)
+            skip = skipped[skip.cause]  # noqa: PLW2901
+
+
+def without_groups(graph: ExecutionGraph) -> ExecutionGraph:
+    return replace(graph, nodes=tuple(replace(node, group="") for node in graph.nodes))
+
+
+@given(cases(), WORKERS, st.data())
+def test_p15_how_nodes_end_depends_on_no_lock_worker_or_duration(case, workers, data):
+    """Without failure groups, whose members race."""
+    case = replace(case, graph=without_groups(case.graph))
+    claims = st.builds(LockClaim, st.sampled_from("abcde"), st.sampled_from(LockMode))
+    more = tuple(
+        replace(node, locks=tuple(sorted({*node.locks, *data.draw(st.sets(claims, max_size=2))})))
+        for node in case.graph.nodes
+    )
+    locked = Case(replace(case.graph, nodes=more), dict.fromkeys(case.durations, 1), case.endings)
+    assert simulate(locked, workers).outcomes() == simulate(case, 1).outcomes()
+
+
+@given(graphs(largest=14), WORKERS, st.data())
+def test_p16_what_finishes_starts_behind_the_commit_and_the_drain(graph, workers, data):
+    nodes = tuple(replace(n, effect=data.draw(st.sampled_from(list(Effect))), group="") for n in graph.nodes)
+    atomic = atomic_graph(replace(graph, nodes=nodes))
+    ending = st.sampled_from([NodeOutcome.DONE] * 9 + [NodeOutcome.FAILED])
+    case = Case(
+        atomic,
+        {n.id: data.draw(st.integers(0, 3)) for n in atomic.nodes},
+        {n.id: data.draw(ending) for n in atomic.nodes},
+    )
+    trace = simulate(case, workers)
+    ended, outcomes = trace.times("end"), trace.outcomes()
+    for name, at in trace.times("start").items():
+        if next(n for n in atomic.nodes if n.id == name).phase is Effect.FINISH:
+            assert all(ended[barrier] < at and outcomes[barrier].succeeded for barrier in (COMMITTED, DRAINED))
+
+
+@given(hanging(), WORKERS, st.data())
+def test_p18_cancelled_anywhere_only_what_hangs_keeps_a_lock(case, workers, data):
+    stop_at = data.draw(st.integers(0, 2 * len(case.graph.nodes)))
+    trace = simulate(case, workers, stop_at=stop_at)
+    nodes = {n.id: n for n in case.graph.nodes}
+    assert len(trace.results) == len(nodes)
+    hung = case.hang.intersection(trace.started())
+    assert trace.held_at_end == tuple(sorted({claim.key for name in hung for claim in nodes[name].locks}))
+
+
+@given(cases(failures=False), WORKERS, WORKERS, st.data())
+def test_p19_resumed_after_a_crash_anywhere_it_ends_like_a_run_that_never_crashed(case, first, again, data):
+    events = simulate(case, first).events
+    crash = data.draw(st.integers(0, len(events)))
+    started = [name for kind, name, _ in events[:crash] if kind == "start"]
+    ended = [name for kind, name, _ in events[:crash] if kind == "end"]
+    # What ran when it crashed may have had its effect, or not.
+    effects = {*ended, *(name for name in started if name not in ended and data.draw(st.booleans()))}
+    _, before = neighbours(case.graph)
+    endings = {name: NodeOutcome.UNCHANGED if name in effects else NodeOutcome.DONE for name in case.endings}
+    resumed = simulate(replace(case, endings=endings), again)
+    for kind, name, _ in resumed.events:
+        if kind == "end":
+            assert effects.issuperset(before[name])
+            effects.add(name)
+    assert effects == {node.id for node in case.graph.nodes}
+    assert resumed.outcomes() == endings
+
+
+@given(st.integers(1, 6), WORKERS)
+def test_p20_graphs_share_no_lock_so_each_runs_as_if_it_were_alone(count, workers):
+    """Nodes of different graphs never wait for each other, only for a worker."""
+    locks = [(LockClaim(f"graph:{n}"),) for n in range(count)]
+    nodes = tuple(ExecNode(f"schema.g{n}", "schema", Action.UPDATE, n, lock) for n, lock in enumerate(locks))
+    schedule = Schedule(ExecutionGraph(nodes), workers=workers)
+    while (node := schedule.next_ready()) is not None:
+        schedule.start(node.id)
+    assert len(schedule.running) == min(count, workers)
+    assert schedule.waiting == ()
+
+
+@given(cases(failures=False), WORKERS)
+def test_descendants_start_in_the_order_of_their_dependencies(case, workers):
+    started = simulate(case, workers).times("start")
+    for name in started:
+        assert all(started[name] < started[other] for other in descendants(case.graph, [name]))
