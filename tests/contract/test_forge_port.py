@@ -1,20 +1,42 @@
-"""The forge contract over our own forges and over GitHub, and what our own say when nobody configured them."""
+"""The contract of a forge over the forges that have a port of their own, and one that is made by the page about it."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gitops.core.diagnostics import Severity
-from gitops.forge.port import Annotation, BranchRules, CheckState, CommitCheck, Permission
-from tests.contract.forge_suite import MARKER, ForgeContract, body
+from gitops.core.errors import GitopsError
+from gitops.forge.events import CommentEvent, Event, IgnoredEvent, PushEvent, RequestAction, RequestEvent
+from gitops.forge.port import (
+    Account,
+    Annotation,
+    BranchRules,
+    CheckState,
+    CheckStatus,
+    CommitCheck,
+    Forge,
+    Permission,
+    Reaction,
+    RequestState,
+    ReviewState,
+)
+from tests.contract.forge_suite import AT, MARKER, ForgeContract, body
 from tests.support.clock import FixedClock
 from tests.support.forge_world import BOT, MAIN, ForgeWorld, LocalWorld, MemoryWorld
-from tests.support.forges.people import on_github, over_http
+from tests.support.forges.anvil import anvil_world, page_module
+from tests.support.forges.gitea import HANDLERS, contract
+from tests.support.forges.people import on_gitea, on_github, on_gitlab, over_http
 from tests.support.git_fixture import run
 from tests.support.memory_forge import MemoryForge
+from tests.support.page_edits import edits
+from tests.support.pages import ROOT, read_page
 
 
 class TestMemory(ForgeContract):
@@ -98,3 +120,155 @@ def test_a_check_is_kept_whatever_it_says(tmp_path: Path) -> None:
     assert len(check.annotations) == 1000
     assert len(check.summary) <= 65_536
     assert check.summary.count("```") == 2
+
+
+SECRET = b"planted"
+HEAD = "a" * 40
+
+
+class TestAnvil(ForgeContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> Iterator[ForgeWorld]:
+        with anvil_world(tmp_path) as world:
+            yield world
+
+
+def event(kind: str, **values: Any) -> Event:
+    body = json.dumps({"repository": "octo/brain", **values}).encode()
+    delivery = page_module("events").decode({"x-anvil-event": kind, "x-anvil-delivery": "1"}, body)
+    assert (delivery.id, delivery.repository) == ("1", "octo/brain")
+    found: Event = delivery.event
+    return found
+
+
+def test_its_webhooks_are_events() -> None:
+    assert event("push", ref="refs/heads/main", old=HEAD, new="b" * 40) == PushEvent("refs/heads/main", HEAD, "b" * 40)
+    assert event("request", action="pushed", number=3, head=HEAD) == RequestEvent(3, RequestAction.UPDATED, HEAD)
+    author = {"id": 5, "name": "mira"}
+    said = event("comment", number=3, id=9, author=author, text="/gitops plan", at="2026-07-02T10:00:00Z")
+    assert said == CommentEvent(3, "9", Account("5", "mira"), "/gitops plan", "2026-07-02T10:00:00Z")
+    assert isinstance(event("request", action="renamed"), IgnoredEvent)
+    assert isinstance(event("star"), IgnoredEvent)
+    with pytest.raises(GitopsError) as refused:
+        event("push", ref="refs/heads/main", old="short", new=HEAD)
+    assert refused.value.code == "event_invalid"
+
+
+def test_its_webhooks_are_signed() -> None:
+    check = page_module("events").check_signature
+    good = hmac.new(SECRET, b"body", hashlib.sha256).hexdigest()
+    assert check({"x-anvil-signature": good}, b"body", SECRET)
+    assert not check({"x-anvil-signature": good}, b"other", SECRET)
+    assert not check({"x-anvil-signature": "\u00e4"}, b"body", SECRET)
+    assert not check({}, b"body", SECRET)
+    assert not check({"x-anvil-signature": hmac.new(b"", b"body", hashlib.sha256).hexdigest()}, b"body", b"")
+
+
+def test_it_is_as_short_as_the_page_promises() -> None:
+    added = [
+        content for _, path, content in edits(read_page("extending.md"), "A new forge") if path.startswith("gitops/")
+    ]
+    assert sum(content.count("\n") for content in added) < 300
+
+
+DATA = ROOT / "tests/data/forge/gitea"
+
+
+class TestGitea(ForgeContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> ForgeWorld:
+        return on_gitea(tmp_path)
+
+
+def test_every_described_operation_is_wanted_and_answered() -> None:
+    """What was cut out of the description is what is listed, and the instance in memory answers all of it."""
+    words = (DATA / "wanted.txt").read_text(encoding="utf-8").split()
+    wanted = {f"{method} {path}" for method, path in zip(words[::2], words[1::2], strict=True)}
+    assert {operation.name for operation in contract().operations} == wanted
+    assert {name.replace(" ", " /repos/{owner}/{repo}") for name in HANDLERS if name != "GET /user"} | {
+        "GET /user"
+    } == wanted
+
+
+def test_the_bot_uses_every_operation_of_the_description(tmp_path: Path) -> None:
+    """No more is described, and so asked of a token, than the adapter sends."""
+    world = on_gitea(tmp_path)
+    sender = world.sender()
+    bot = world.forge(sender)
+    number = world.open_request()
+    head = bot.request(number).head
+    world.branch("refs/heads/drift", files=("a",))
+    bot.merged_by((head,))
+    bot.files(number)
+    bot.reviews(number)
+    bot.permission(world.account("ada"))
+    bot.branch_rules("main")
+    for title in ("one", "two"):
+        bot.propose("refs/heads/drift", MAIN, title, "text")
+        bot.upsert_comment(number, MARKER, body(title))
+        bot.upsert_issue(MARKER, title, body(title))
+    comment = world.comment_as("mira", number, "hello")
+    bot.react(number, comment, Reaction.SEEN)
+    bot.reactions(number, comment)
+    world.world.comment("gitops", number, body("left by a race"))
+    bot.upsert_comment(number, MARKER, body("three"))
+    bot.set_labels(number, add=("a",))
+    bot.set_labels(number, remove=("a",))
+    bot.set_status(CheckStatus(head, "gitops/plan/library", CheckState.SUCCESS, "", "2026-07-02T10:00:00Z"))
+    bot.statuses(head)
+    used = {contract().find(request.method, request.path).name for request in sender.sent}
+    assert used == {operation.name for operation in contract().operations}
+
+
+def test_where_the_description_is_from() -> None:
+    origin = json.loads((DATA / "origin.json").read_bytes())
+    assert (origin["module"], origin["license"]) == ("code.gitea.io/gitea", "MIT")
+    assert len(origin["sha256"]) == 64
+
+
+class TestGitLab(ForgeContract):
+    """GitLab keeps no history of reviews and no commit with them: two tests say what it keeps instead."""
+
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> ForgeWorld:
+        return on_gitlab(tmp_path)
+
+    def test_reviews_in_their_order(self, world: ForgeWorld, bot: Forge) -> None:
+        number = world.open_request()
+        for login, state in (
+            ("ada", ReviewState.CHANGES_REQUESTED),
+            ("mira", ReviewState.COMMENTED),
+            ("ada", ReviewState.APPROVED),
+        ):
+            world.review_as(login, number, state)
+        found = bot.reviews(number)
+        assert [(r.account, r.state, r.commit) for r in found] == [
+            (world.account("mira"), ReviewState.COMMENTED, ""),
+            (world.account("ada"), ReviewState.APPROVED, ""),
+        ]
+
+    def test_35_reviews_all_come(self, world: ForgeWorld, bot: Forge) -> None:
+        number = world.open_request()
+        for count in range(35):
+            world.review_as(f"person{count}", number, ReviewState.APPROVED)
+        assert [r.account.login for r in bot.reviews(number)] == [f"person{count}" for count in range(35)]
+
+
+def test_a_plan_over_the_wire(tmp_path: Path) -> None:
+    world = on_gitlab(tmp_path)
+    world.open_many(120)
+    with over_http(world) as wired:
+        for method in ("GET", "POST"):
+            wired.server.fault_next(f"^{method} ", lost=True)
+        forge = wired.bot()
+        requests = forge.requests(state=RequestState.OPEN, target="refs/heads/main")
+        assert [request.number for request in requests] == list(range(1, 121))
+        head = requests[0].head
+        forge.set_status(CheckStatus(head, "gitops/plan/library", CheckState.SUCCESS, "3 changes", AT))
+        assert [(s.context, s.state) for s in forge.statuses(head)] == [("gitops/plan/library", CheckState.SUCCESS)]
+        forge.upsert_comment(1, MARKER, body("the plan"))
+        forge.upsert_comment(1, MARKER, body("the new plan"))
+        assert [(c.author, c.body) for c in forge.comments(1)] == [("gitops", body("the new plan"))]
+        with pytest.raises(GitopsError) as caught:
+            forge.request(999)
+        assert caught.value.code == "request_not_found"
