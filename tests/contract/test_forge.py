@@ -30,7 +30,7 @@ from gitops.forge.refs.records import head_ref, meta_ref
 from gitops.git.port import ZERO, GitRemote, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import GitRepository
-from tests.contract.own_forge_suite import (
+from tests.contract.forge_suite import (
     AT,
     BOT,
     MAIN,

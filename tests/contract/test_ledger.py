@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from ledger_changesets import ChangesetContract, RetentionContract
-from ledger_documents import DocumentContract
 from ledger_samples import CONTENT, QUERY, Files, MakeStore, approval, begun, code_of, intent, lock, state, ulid, write
-from ledger_suite import LedgerContract
+from ledger_suite import DocumentContract, LedgerContract
 
 from gitops.cluster.ledger import layout, served
 from gitops.cluster.ledger.documents import write_lock
