@@ -11,6 +11,7 @@ import pytest
 
 from gitops.cluster.approvals.counting import CountedCommits, Touched
 from gitops.cluster.approvals.origins import MOST_COMMITS, Pushed, person_of_account
+from gitops.cluster.approving.approve import sign_approval
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model.address import Address, Kind, cluster_address, graph_address, trust_address
@@ -19,9 +20,13 @@ from gitops.cluster.model.trust import TrustRoot
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import GitRepository
 from gitops.repository.wiring.git import open_commit_tree
+from tests.reference.trust import Push
+from tests.support.audited import CONFIG, MAIN, Life, person
 from tests.support.authors import FOLDER, RULES, A, B, History, declaring, schema, without
 from tests.support.branch_ledger import Keys, make_keys
 from tests.support.git_fixture import bare, opened, public_key
+from tests.support.governed import WITHOUT_LEGACY, errors, means
+from tests.support.recorded import push
 
 
 @pytest.fixture(scope="module")
@@ -480,3 +485,73 @@ def test_merges_of_a_hostile_history_are_not_computed_without_end(
     assert "?" in history.people(root, head)
     assert computed.count("merge") <= 15
     assert computed.count("only_merge_base") <= 60
+
+
+ACCOUNTS = CONFIG + '  accounts: {"local:dora": dora, "local:ada": ada}\n'
+TOPIC = "refs/heads/topic"
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    made = Life(tmp_path, config=ACCOUNTS)
+    made.begin()
+    return made
+
+
+def written(life: Life, files: dict[str, bytes]) -> str:
+    """A commit of mallory on top of main, without a signature."""
+    tip = life.repository.head_of(MAIN) or ""
+    tree = life.git.write_files(life.git.commit(tip).tree, files)
+    return life.git.write_commit(NewCommit(tree, (tip,), person("mallory"), "change\n"), signing_key=None)
+
+
+def refusals(life: Life, who: str = "ben") -> list[str]:
+    """Why an approval of the delete is refused."""
+    return errors(sign_approval(life.workspace(), Address("graph.legacy"), means(life, who)))
+
+
+@pytest.mark.parametrize("recorder", [None, "mallory"])
+def test_a_record_of_the_bot_does_not_vouch_for_those_before_it(life: Life, recorder: str | None) -> None:
+    """On a shared path the hook runs as the person who pushes, under a name that they choose, and without that key."""
+    push(life, MAIN, written(life, WITHOUT_LEGACY), Push(account="dora", recorder=recorder))
+    assert refusals(life) == ["approval_authors_unknown"]
+    push(life, MAIN, written(life, {"README.md": b"Words.\n"}), Push(account="dora"))
+    assert refusals(life) == ["approval_authors_unknown"]
+
+
+def test_a_record_of_somebody_else_does_not_take_those_before_it_away(life: Life) -> None:
+    push(life, MAIN, written(life, WITHOUT_LEGACY), Push(account="dora"))
+    push(life, MAIN, written(life, {"README.md": b"Words.\n"}), Push(account="dora", recorder="mallory"))
+    assert refusals(life) == []
+
+
+def test_a_certificate_needs_no_key_of_the_ledger(life: Life) -> None:
+    push(life, MAIN, written(life, WITHOUT_LEGACY), Push(certifies="ada", recorder=None))
+    assert refusals(life) == []
+    assert refusals(life, "ada") == ["approval_self"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("dora", "ada", {"ada": ["approval_self"], "ben": []}),
+        ("ada", "dora", {"ada": ["approval_self"], "ben": []}),
+        ("dora", "mallory", {"ben": ["approval_authors_unknown"]}),
+        ("mallory", "dora", {"ben": ["approval_authors_unknown"]}),
+    ],
+)
+def test_all_count_who_pushed_what_was_lost_in_between(
+    life: Life, first: str, second: str, expected: dict[str, list[str]]
+) -> None:
+    head, base = written(life, WITHOUT_LEGACY), life.repository.head_of(MAIN) or ""
+    push(life, TOPIC, head, Push(account=first))
+    push(life, TOPIC, base, Push(account=first))
+    push(life, MAIN, head, Push(account=second))
+    assert {who: refusals(life, who) for who in expected} == expected
+
+
+def test_who_pushes_what_is_there_already_is_not_its_author(life: Life) -> None:
+    head = written(life, WITHOUT_LEGACY)
+    push(life, TOPIC, head, Push(account="dora"))
+    push(life, MAIN, head, Push(account="ada"))
+    assert refusals(life, "ada") == []

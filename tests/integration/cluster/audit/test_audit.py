@@ -1,27 +1,49 @@
-"""The auditor believes a true ledger, and names the first lie of every other one, even if the bot itself signs the lie."""
+"""The audit of a ledger, from its beginning or from an entry on, also of changesets and of atomic runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gitops.cluster.apply.entries import Facts, make_entry
 from gitops.cluster.apply.refresh import refresh
 from gitops.cluster.audit.trail import read_trail
-from gitops.cluster.model.address import Address
-from gitops.cluster.model.ledger import AppliedResource, EntryChange, LedgerEntry, LedgerState, SourceRevision
-from gitops.render.audit import log_form, log_text
-from tests.support.audited import (
-    GRAPHS,
-    MAIN,
-    STATE,
-    WIDER,
-    Lie,
-    Life,
-    saying,
+from gitops.cluster.audit.verb import AuditScope
+from gitops.cluster.config.load import load_desired
+from gitops.cluster.ledger import layout
+from gitops.cluster.ledger.changesets import (
+    read_events,
+    read_index,
+    read_record,
+    write_archive,
+    write_events,
+    write_index,
+    write_record,
 )
+from gitops.cluster.ledger.records import write_run
+from gitops.cluster.ledger.trailers import check_records, check_trailers, commit_message, parse_trailers
+from gitops.cluster.model.address import Address, graph_address, schema_address
+from gitops.cluster.model.changeset import Changeset, ChangesetState, EventDraft, Finalized
+from gitops.cluster.model.ledger import (
+    AppliedResource,
+    EntryChange,
+    EntryKind,
+    LedgerEntry,
+    LedgerState,
+    SourceRevision,
+)
+from gitops.cluster.model.plan import NodeOutcome
+from gitops.cluster.session.session import Session
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import GitopsError
+from gitops.git.port import NewCommit, RefUpdate
+from gitops.render.audit import log_form, log_text
+from tests.support.audited import FILES, GRAPHS, MAIN, SCHEMA, STATE, WIDER, Lie, Life, declared, person, saying
+from tests.support.changeset_samples import PASSING, RESULT, created, drafts, key, ready, run_of, whole, with_run
+from tests.support.git_fixture import run
 
 QUERY = "query.notes.titles"
 
@@ -311,3 +333,293 @@ def test_a_first_entry_has_nothing_before_it(life: Life) -> None:
     finding = life.audit(life.forge(1, Lie(parents=(life.git.resolve(MAIN) or "",)))).finding
     assert finding is not None
     assert (finding.code, finding.number) == ("ledger_entry_invalid", 1)
+
+
+ENTRIES = 14
+
+
+@pytest.mark.parametrize("number", range(1, ENTRIES + 1))
+def test_from_every_entry_on_a_true_ledger_is_good(life: Life, number: int) -> None:
+    # Among them are entries with an announced create or delete that a later one completes.
+    chain = life.chain()
+    report = life.audit(chain[-1], scope=AuditScope(since=chain[number - 1]))
+    assert (report.findings, report.since, report.entries, report.verified) == ((), number, ENTRIES, ENTRIES)
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_behind_it_is_found_where_it_is_told(life: Life, name: str) -> None:
+    number, lie, code, words = LIES[name]
+    forged = life.forge(number, lie)
+    whole = life.audit(forged)
+    report = life.audit(forged, scope=AuditScope(since=life.chain()[number - 2]))
+    assert report.findings == whole.findings
+    assert (report.findings[0].number, report.findings[0].code) == (number, code)
+    assert words in report.findings[0].detail
+
+
+def test_what_lies_before_it_is_not_looked_at(life: Life) -> None:
+    forged = life.forge(5, Lie(message="apply(brain): nothing\n"))
+    above = life.forge(6, Lie(saying(previous=forged)))
+    report = life.audit(above, scope=AuditScope(since=forged))
+    assert (report.findings, report.since, report.verified) == ((), 5, 6)
+
+
+def test_an_entry_of_another_ledger_is_no_beginning(life: Life) -> None:
+    chain = life.chain()
+    for since in (life.forge(6, Lie(saying(operation="other"))), life.git.resolve(MAIN) or "", "ab" * 20):
+        report = life.audit(chain[-1], scope=AuditScope(since=since))
+        (finding,) = report.findings
+        assert (finding.number, finding.code, report.verified) == (0, "ledger_diverged", 0)
+    rewound = life.audit(chain[5], scope=AuditScope(since=chain[9]))
+    assert [f.code for f in rewound.findings] == ["ledger_diverged"]
+
+
+def test_an_announced_delete_whose_approval_does_not_hold_is_not_completed_behind_it(life: Life) -> None:
+    # 13 announces the delete of graph.extra, 14 says that it happened.
+    announced = life.forge(13, Lie(saying(approvals=(), changes=())))
+    forged = life.forge(14, Lie(saying(previous=announced)))
+    (finding,) = life.audit(forged, scope=AuditScope(since=announced)).findings
+    assert (finding.number, finding.code) == (14, "ledger_change_unapproved")
+
+
+def test_every_entry_that_holds_is_told_in_order_and_no_other(life: Life) -> None:
+    told: list[int] = []
+    scope = AuditScope(since=life.chain()[2], verified=lambda found: told.append(found.entry.number))
+    life.audit(life.forge(9, Lie(saying(changes=(), approvals=()))), scope=scope)
+    assert told == [4, 5, 6, 7, 8]
+
+
+FIRST = 4
+"""The number of the entry that creates the first changeset of the tests; the ledger has three before."""
+
+
+def record(life: Life, *events: EventDraft) -> None:
+    """An entry with events alone, as a run writes it."""
+    workspace = life.workspace()
+    ledger = life.ledger(life.rule())
+    view = ledger.view()
+    current = Session(workspace, load_desired(workspace.tree), Diagnostics(), view=view)
+    entry = make_entry(current, EntryKind.CHANGESET, Facts())
+    ledger.begin(view, (), entry, events)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Life:
+    """A ledger with two changesets: one that ended, one that is prepared."""
+    life = Life(tmp_path_factory.mktemp("told"))
+    life.begin()
+    record(life, *created(1, "a"))
+    record(life, *with_run(drafts(1, ready("a"), *PASSING), run_of("a")))
+    record(life, *created(2, "a", "b"), *drafts(2, ready("a")))
+    record(life, *drafts(2, ready("b"), PASSING[0]))
+    return life
+
+
+def test_every_moment_is_good(told: Life) -> None:
+    for number, head in enumerate(told.chain(), start=1):
+        report = told.audit(head)
+        assert (report.finding, report.verified) == (None, number)
+
+
+def test_trailers_say_what_was_recorded(told: Life) -> None:
+    found = [parse_trailers(told.git.commit(commit).message) for commit in told.chain()[FIRST - 1 :]]
+    base = read_index(told.file(FIRST, layout.INDEX)).seq - 1
+    shown = [[(n, v) for n, v in each if n.startswith(("Changeset", "Event"))] for each in found]
+    assert shown[0] == [
+        ("Changeset", key(1)),
+        ("Changeset-State", "preparing"),
+        ("Changeset-Event", "changeset_created"),
+        ("Event-Seq", f"{base + 1}-{base + 1}"),
+    ]
+    assert shown[3] == [
+        ("Changeset", key(2)),
+        ("Changeset-State", "prepared"),
+        ("Changeset-Event", "resource_runtime_updated"),
+        ("Changeset-Event", "changeset_prepared"),
+        ("Event-Seq", f"{base + 9}-{base + 10}"),
+    ]
+    head = told.git.commit(told.chain()[-1])
+    assert head.message.startswith(f"changeset(brain): changeset_prepared {key(2)}\n")
+    log = ("git", "-C", str(told.git.git_dir), "log", "-1", "--format=%(trailers:key=Event-Seq,valueonly)")
+    by_git = run(*log, head.id, home=told.home)
+    assert by_git.strip() == f"{base + 9}-{base + 10}"
+
+
+def _edit(path: str, edit: Callable[[bytes], bytes]) -> Callable[[Life, int], Mapping[str, bytes | None]]:
+    return lambda life, number: {path: edit(life.file(number, path))}
+
+
+def _record(number: int, **members: object) -> Callable[[Life, int], Mapping[str, bytes | None]]:
+    def edit(data: bytes) -> bytes:
+        return write_record(replace(read_record(data), **members))  # type: ignore[arg-type]
+
+    return _edit(layout.record_key(key(number)), edit)
+
+
+def _renumbered(data: bytes) -> bytes:
+    *known, newest = read_events(data)
+    return write_events([*known, replace(newest, seq=newest.seq + 1)])
+
+
+def _rewritten(data: bytes) -> bytes:
+    first, *later = read_events(data)
+    return write_events([replace(first, at="2026-01-01T00:00:00Z"), *later])
+
+
+def _ended_again(data: bytes) -> bytes:
+    *known, newest = read_events(data)
+    return write_events([*known, newest, replace(newest, seq=newest.seq + 9, happening=Finalized(RESULT))])
+
+
+CHANGESET_LIES = {
+    "a forged record": (7, _record(2, error="it never happened")),
+    "a record of one that has ended": (7, _record(1, error="it never happened")),
+    "a gap in the numbers": (7, _edit(layout.events_key(key(2)), _renumbered)),
+    "an event that was rewritten": (7, _edit(layout.events_key(key(2)), _rewritten)),
+    "an event of one that has ended": (7, _edit(layout.events_key(key(1)), _ended_again)),
+    "events that are gone": (7, lambda *_: {layout.events_key(key(1)): None}),
+    "a record that is gone": (7, lambda *_: {layout.record_key(key(1)): None}),
+    "a record without events": (7, lambda *_: {layout.record_key(key(3)): write_record(_first(3))}),
+    "another active changeset": (7, _edit(layout.INDEX, lambda d: write_index(replace(read_index(d), active=None)))),
+    "an archive of what was not archived": (7, lambda *_: {layout.ARCHIVE: write_archive([_first(1)])}),
+    "a run that was rewritten later": (7, lambda *_: {layout.run_key(key(1)): write_run(run_of())}),
+    "a run that is gone": (7, lambda *_: {layout.run_key(key(1)): None}),
+    "a run of a changeset that goes on": (7, lambda *_: {layout.run_key(key(2)): write_run(run_of())}),
+    "a run of a changeset that does not exist": (7, lambda *_: {layout.run_key(key(3)): write_run(run_of())}),
+    "a run of another change": (5, lambda *_: {layout.run_key(key(1)): write_run(run_of("b"))}),
+    "a run that ends twice": (5, lambda *_: {layout.run_key(key(1)): write_run(run_of("a", "a"))}),
+    "a failure of what landed": (
+        5,
+        lambda *_: {layout.run_key(key(1)): write_run(run_of("a", outcome=NodeOutcome.FAILED))},
+    ),
+    "a run that cannot be read": (5, lambda *_: {layout.run_key(key(1)): b"{}"}),
+    "changesets in an entry that has none": (3, lambda *_: {layout.record_key(key(1)): write_record(_first(1))}),
+}
+
+
+def _first(number: int) -> Changeset:
+    (event,) = created(number)
+    return event.happening.record  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("what", CHANGESET_LIES)
+def test_what_events_do_not_give_is_a_finding(told: Life, what: str) -> None:
+    number, files = CHANGESET_LIES[what]
+    report = told.audit(told.forge(number, Lie(files=files(told, number))))
+    assert report.finding is not None
+    assert (report.finding.number, report.finding.code) == (number, "changeset_mismatch")
+
+
+def test_a_trailer_that_lies_is_told_from_the_files(told: Life) -> None:
+    repository, head = told.git, told.chain()[-1]
+    told.ledger(told.rule()).check_trailers(key(2))
+    commit, entry = repository.commit(head), told.entry(7)
+    recorded = check_records(repository, repository.commit(commit.parents[0]).tree, commit.tree)
+    message = commit_message(entry, recorded).replace("Changeset-State: prepared", "Changeset-State: committed")
+    forged = told.forge(7, Lie(message=message))
+    with pytest.raises(GitopsError) as refused:
+        check_trailers(repository, forged)
+    assert refused.value.code == "trailer_mismatch"
+    assert "Changeset-State: committed" in refused.value.detail
+    assert "Changeset-State: prepared" in refused.value.detail
+
+
+def test_an_archive_that_its_store_wrote_is_good(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.begin()
+    record(life, *(event for number in range(1, 551) for event in whole(number)))
+    record(life, *whole(551))
+    assert life.audit(life.chain()[-1]).ok
+    lost = life.forge(5, Lie(files={layout.ARCHIVE: write_archive([_first(1)])}))
+    report = life.audit(lost)
+    assert report.finding is not None
+    assert report.finding.code == "changeset_mismatch"
+
+
+NOTES = graph_address("notes")
+LIMITED = FILES["cluster/notes.gq"].replace(b"{ $n.title }", b"{ $n.title }\n    limit 10")
+
+
+def test_every_moment_of_a_ledger_of_atomic_runs_is_good(tmp_path: Path) -> None:
+    life = Life(tmp_path, atomic=True).live()
+    kinds = [life.entry(number).kind.value for number in range(1, len(life.chain()) + 1)]
+    assert "changeset" in kinds
+    for head in life.chain():
+        report = life.audit(head)
+        assert report.findings == (), (kinds, report.findings[0].number, report.findings[0].detail)
+    assert life.ledger(life.rule()).changesets().open == ()
+
+
+def merge(life: Life, who: str, files: Mapping[str, bytes]) -> None:
+    """A merge of one commit, as a forge makes it: it changes nothing itself."""
+    before = life.repository.head_of(MAIN) or ""
+    topic = life.change(who, files)
+    new = NewCommit(life.git.commit(topic).tree, (before, topic), person("ben"), "merge\n")
+    life.remote.push([RefUpdate(MAIN, topic, life.git.write_commit(new, signing_key=str(life.keys["ben"])))])
+
+
+@pytest.mark.parametrize("merged", [True, False])
+@pytest.mark.parametrize("atomic", [True, False])
+def test_the_ledger_of_a_merge_that_failed_is_good_and_so_is_that_of_its_repair(
+    tmp_path: Path, *, atomic: bool, merged: bool
+) -> None:
+    life = Life(tmp_path, atomic=atomic)
+    life.begin()
+    life.engine.prepare_create("memory/extra", SCHEMA, actor=None).publish()
+    change = merge if merged else Life.change
+    change(
+        life,
+        "dora",
+        {"cluster/cluster.yaml": declared("notes", "legacy", "extra"), "cluster/notes.gq": LIMITED},
+    )
+    failed = life.apply()
+    assert not failed.ok
+    assert (failed.changesets[0].state is ChangesetState.FAILED) is atomic
+    life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy")})
+    assert life.apply().converged
+    for head in life.chain():
+        report = life.audit(head)
+        assert report.findings == (), (report.findings[0].number, report.findings[0].detail)
+
+
+@pytest.fixture(scope="module")
+def dropped(tmp_path_factory: pytest.TempPathFactory) -> Life:
+    """A ledger whose newest entry records the end of a changeset that dropped a property after its commit."""
+    life = Life(tmp_path_factory.mktemp("dropped"), atomic=True)
+    life.begin()
+    life.change("dora", {"cluster/notes.pg": WIDER})
+    life.apply()
+    life.change("dora", {"cluster/notes.pg": SCHEMA})
+    assert life.apply().converged
+    return life
+
+
+def test_the_end_of_a_changeset_records_what_a_graph_is_after_its_drops(dropped: Life) -> None:
+    newest = len(dropped.chain())
+    assert dropped.entry(newest).kind is EntryKind.CHANGESET
+    before, after = dropped.state(newest - 1), dropped.state(newest)
+    assert (after.revision, after.applied_digest) == (before.next_revision, before.applied_digest)
+    reading, seen = dropped.engine.read("memory/notes"), after.observations[NOTES]
+    assert (seen["manifest_version"], seen["rows"]) == (reading.manifest_version, reading.rows)
+    assert seen["schema_digest"] == after.resources[schema_address("notes")].digest
+    assert seen["schema_digest"] != before.observations[NOTES]["schema_digest"]
+    assert dropped.audit(dropped.chain()[-1]).findings == ()
+
+
+def other_resource(state: LedgerState) -> LedgerState:
+    return replace(state, resources={**state.resources, Address("query.notes.titles"): AppliedResource("sha256:0")})
+
+
+def vanished(state: LedgerState) -> LedgerState:
+    return replace(state, observations={**state.observations, NOTES: {**state.observations[NOTES], "vanished": True}})
+
+
+def without_status(state: LedgerState) -> LedgerState:
+    return replace(state, statuses={})
+
+
+@pytest.mark.parametrize("lie", [other_resource, vanished, without_status])
+def test_the_end_of_a_changeset_changes_nothing_else(dropped: Life, lie: Callable[[LedgerState], LedgerState]) -> None:
+    report = dropped.audit(dropped.forge(len(dropped.chain()), Lie(state=lie)))
+    (finding,) = report.findings
+    assert (finding.code, "than what was observed" in finding.detail) == ("ledger_state_mismatch", True)

@@ -1,4 +1,4 @@
-"""`gitops.yaml`: what is accepted as what, what is refused (tests/data/bot-config), and what the trust digest covers."""
+"""Rules of a repository, digests of folders, and limits of what is loaded."""
 
 from __future__ import annotations
 
@@ -13,12 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.cluster.approvals.rule_changes import rule_changes
+from gitops.cluster.config import compiler, reader
+from gitops.cluster.config.cluster_yaml import parse_cluster, promoted_config
+from gitops.cluster.config.declaration import config_form
+from gitops.cluster.config.difference import Differences
 from gitops.cluster.config.gitops_yaml import KEY_ROWS, parse_bot_config
+from gitops.cluster.config.load import Loaded, load_desired
+from gitops.cluster.config.source import MemoryTree, SourceLimits
 from gitops.cluster.config.trust_root import trust_paths, trust_root
 from gitops.cluster.model.address import Address
+from gitops.cluster.model.resource import graph_composite
 from gitops.cluster.model.trust import TrustRoot
+from gitops.core.canonical import compact, digest
 from gitops.core.errors import GitopsError
 from gitops.database.language.yaml import parse_yaml, to_plain
+from tests.bench.clusters import SCHEMA as BENCH_SCHEMA
+from tests.bench.clusters import query_text, widened
 from tests.support.cases import read_yaml
 from tests.support.pages import ROOT
 
@@ -321,3 +331,314 @@ def test_the_order_of_keys_says_nothing(signers: list[str], revoked: list[str]) 
 )
 def test_trust_that_cannot_be_used(changed: dict[str, str | None], code: str) -> None:
     assert code_of(lambda: trust(**changed)) == code
+
+
+SCHEMA = b"node Author {\n  handle: String @key\n  born: I32?\n}\n"
+QUERY = b"query by_handle($h: String) {\n  match { $a: Author { handle: $h } }\n  return { $a.born }\n}\n"
+POLICY = b"version: 1\nrules: []\n"
+LIBRARY = b"""version: 1
+metadata:
+  name: library
+state:
+  backend: cluster
+  lock: true
+graphs:
+  catalogue:
+    schema: catalogue.pg
+    queries:
+      by_handle:
+        file: catalogue.gq
+policies:
+  readers:
+    file: readers.policy.yaml
+    applies_to: [catalogue]
+"""
+LIBRARY_FILES = {"cluster.yaml": LIBRARY, "catalogue.pg": SCHEMA, "catalogue.gq": QUERY, "readers.policy.yaml": POLICY}
+GOLDEN = {
+    "graph.catalogue": "91d4d06ed93caad5321673d174c6c0a05cf273312b7773d18e9ed687ce561f13",
+    "policy.readers": "7f2c43106364d8112fcc3060e4ab8b20f5d1a17d9cbf3c2540529663004adff8",
+    "query.catalogue.by_handle": "c4ac58e6b02d0a322cd45f9b94b8a7cf96a0f99c8a648c21251825d38ebf5236",
+    "schema.catalogue": "8c2b2be35e33705bccc96cbcefb8a3caff2b6649d6dbf0080a0d6768ae62ca1f",
+}
+CONFIG_DIGEST = "aea114e7aeaaa39c418355d52a54db9dc25e2484ee1960d78359ac71fe179e21"
+
+
+def config_digest_of(files: dict[str, bytes]) -> str:
+    result = load_desired(MemoryTree(files))
+    assert result.desired is not None, result.diagnostics.to_json()
+    return result.desired.config_digest
+
+
+def test_the_resources_of_the_library_have_their_digests() -> None:
+    desired = load_desired(MemoryTree(LIBRARY_FILES)).desired
+    assert desired is not None
+    assert desired.digests() == GOLDEN
+    assert desired.config_digest == CONFIG_DIGEST
+
+
+def test_a_graph_without_queries() -> None:
+    files = {**LIBRARY_FILES, "cluster.yaml": b"version: 1\ngraphs: {catalogue: {schema: catalogue.pg}}\n"}
+    desired = load_desired(MemoryTree(files)).desired
+    assert desired is not None
+    expected = "947234dfca9da3f204fb4a911c76b443a389a929a70ead13ece2294d41948fb3"
+    assert desired.digests()["graph.catalogue"] == expected
+    assert graph_composite("catalogue", GOLDEN["schema.catalogue"], {}) == expected
+
+
+def test_the_form_without_storage_is_another_digest() -> None:
+    cluster, _ = parse_cluster(LIBRARY)
+    assert cluster is not None
+    form = config_form(cluster)
+    assert form.pop("storage", "absent") is None
+    parts = [b"cluster-config", compact(form)]
+    for address, value in sorted(GOLDEN.items()):
+        parts += [address.encode(), value.encode()]
+    assert digest(b"\0".join(parts) + b"\0") == "7598ea0a62b08e4781c2a61188e50cb99fc3357c6fb71aad2a334448dea7d5cc"
+
+
+def test_the_digest_of_a_state_document() -> None:
+    state = b'{\n  "version": 1,\n  "applied_revision": { "resources": {} }\n}\n'
+    assert digest(state) == "27f545ef6d142d8a707299ab0dfa64ba684871d8307176fd660f84ad2d51b3ac"
+
+
+def test_the_compact_form_is_in_declaration_order_with_every_key() -> None:
+    cluster, _ = parse_cluster(
+        b"graphs: {b: {queries: [q/, x.gq], schema: ./b.pg}, a: {queries: q, schema: 7}}\nversion: 1\n"
+    )
+    assert cluster is not None
+    assert compact(config_form(cluster)) == (
+        b'{"version":1,"metadata":{"name":null},"storage":null,"state":{"backend":null,"lock":null},'
+        b'"graphs":{"a":{"schema":"7","queries":"q"},"b":{"schema":"./b.pg","queries":["q/","x.gq"]}},"policies":{}}'
+    )
+
+
+def test_json_escapes_are_the_short_ones() -> None:
+    cluster, _ = parse_cluster(b'version: 1\nmetadata: {name: "\\x01\\t\\"\\\\\\u00e9\\x7f/"}\n')
+    assert cluster is not None
+    assert compact(config_form(cluster)["metadata"]) == b'{"name":"\\u0001\\t\\"\\\\\xc3\xa9\x7f/"}'
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"schema: catalogue.pg", b"schema: ./catalogue.pg"),
+        (b"lock: true", b"lock: null"),
+        (b"name: library", b"name: Library"),
+        (b"[catalogue]", b"[graph.catalogue]"),
+        (b"[catalogue]", b"[catalogue, catalogue]"),
+        (b"version: 1\nmeta", b"version: 1\nstorage: data\nmeta"),
+        (b"\n      by_handle:\n        file: catalogue.gq", b" catalogue.gq"),
+    ],
+)
+def test_every_setting_and_every_spelling_moves_the_digest(old: bytes, new: bytes) -> None:
+    changed = LIBRARY.replace(old, new)
+    assert changed != LIBRARY
+    assert config_digest_of({**LIBRARY_FILES, "cluster.yaml": changed}) != CONFIG_DIGEST
+
+
+@pytest.mark.parametrize("path", ["catalogue.pg", "catalogue.gq", "readers.policy.yaml"])
+def test_every_byte_of_every_file_moves_the_digest(path: str) -> None:
+    comment = b"# x\n" if path.endswith("yaml") else b"// x\n"
+    for data in (LIBRARY_FILES[path] + comment, LIBRARY_FILES[path].replace(b"\n", b"\r\n")):
+        assert config_digest_of({**LIBRARY_FILES, path: data}) != CONFIG_DIGEST
+
+
+class _Watched(MemoryTree):
+    """Remembers which files were read."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        super().__init__(files)
+        self.seen: set[str] = set()
+
+    def read(self, path: str) -> bytes:
+        self.seen.add(path)
+        return super().read(path)
+
+
+def _folder(graphs: int) -> dict[str, bytes]:
+    lines, files = ["version: 1", "graphs:"], {}
+    for number in range(graphs):
+        lines += [f"  g{number}:", f"    schema: g{number}/s.pg", f"    queries: g{number}/queries/"]
+        files[f"g{number}/s.pg"] = widened(BENCH_SCHEMA, f"of_{number}").encode()
+        for index in range(2):
+            files[f"g{number}/queries/q{index}.gq"] = query_text(f"q{index}", number + 1).encode()
+    return {**files, "cluster.yaml": "\n".join(lines).encode() + b"\n"}
+
+
+def test_one_changed_query_costs_its_own_graph() -> None:
+    old = _folder(20)
+    new = {**old, "g7/queries/q1.gq": query_text("q1", 999).encode()}
+    trees = _Watched(old), _Watched(new)
+    found = Differences().addresses(*trees, ["g7/queries/q1.gq"])
+    assert found == {"graph.g7", "query.g7.q1"}
+    for tree in trees:
+        assert tree.seen == {"cluster.yaml", "g7/s.pg", "g7/queries/q0.gq", "g7/queries/q1.gq"}
+
+
+def test_a_graph_above_the_others_moves_their_lines_and_changes_none_of_them() -> None:
+    old = _folder(3)
+    text = old["cluster.yaml"].decode().replace("graphs:\n", "graphs:\n  extra:\n    schema: g0/s.pg\n", 1)
+    new = {**old, "cluster.yaml": text.encode()}
+    trees = _Watched(old), _Watched(new)
+    assert Differences().addresses(*trees, ["cluster.yaml"]) == {"graph.extra", "schema.extra"}
+    assert trees[0].seen == {"cluster.yaml"}
+    assert trees[1].seen == {"cluster.yaml", "g0/s.pg"}
+
+
+def test_a_folder_whose_declarations_cannot_be_read_is_compared_with_nothing() -> None:
+    old = _folder(1)
+    for broken in (b"", b"version: 1\nversion: 1\n", None):
+        new = {path: content for path, content in {**old, "cluster.yaml": broken}.items() if content is not None}
+        assert Differences().addresses(MemoryTree(old), MemoryTree(new), ["cluster.yaml"]) == frozenset()
+
+
+PG = b"node Person {\n  name: String @key\n}\n"
+MANY = 3000
+
+
+def gq(*names: str) -> bytes:
+    return "".join(
+        f"query {name}($n: String) {{ match {{ $p: Person {{ name: $n }} }} return {{ $p.name }} }}\n" for name in names
+    ).encode()
+
+
+def load(yaml: str, **files: bytes) -> Loaded:
+    return load_desired(MemoryTree({"cluster.yaml": yaml.encode(), "s": PG, **files}))
+
+
+def listing(*sources: str) -> str:
+    return f"version: 1\ngraphs: {{g: {{schema: s, queries: [{', '.join(sources)}]}}}}\n"
+
+
+def graphs(count: int, schema: str = "s") -> str:
+    entries = "".join(f"  g{i:05}: {{schema: {schema}, queries: q}}\n" for i in range(count))
+    return f"version: 1\ngraphs:\n{entries}"
+
+
+@pytest.mark.parametrize("spellings", [["q"], ["q", "./q", "x/../q"]])
+def test_a_file_listed_very_often_is_reported_once_for_each_declaration(spellings: list[str]) -> None:
+    result = load(listing(*spellings * MANY), q=gq("a", "b"))
+    assert [(d.code, d.path) for d in result.diagnostics] == [
+        ("duplicate_query_name", "graphs.g.queries.a"),
+        ("duplicate_query_name", "graphs.g.queries.b"),
+    ]
+
+
+def test_a_folder_listed_very_often_is_read_twice_at_most() -> None:
+    listed: list[str] = []
+
+    class Counting(MemoryTree):
+        def names(self, path: str) -> tuple[str, ...]:
+            listed.append(path)
+            return super().names(path)
+
+    yaml = listing(*["d", "./d/"] * MANY)
+    result = load_desired(Counting({"cluster.yaml": yaml.encode(), "s": PG, "d/a.gq": gq("a"), "d/b.gq": gq("b")}))
+    assert result.diagnostics.codes() == ("duplicate_query_name",) * 2
+    assert len(listed) == 2
+
+
+def test_only_the_first_wrong_names_get_a_suggestion() -> None:
+    names = [f"name{i}" for i in range(150)]
+    entries = "".join(f"      {name}x: {{file: q}}\n" for name in names)
+    result = load(f"version: 1\ngraphs:\n  g:\n    schema: s\n    queries:\n{entries}", q=gq(*names))
+    assert result.diagnostics.codes() == ("query_key_mismatch",) * 150
+    hinted = ["did you mean" in d.message for d in result.diagnostics]
+    assert hinted == [True] * 100 + [False] * 50
+
+
+def test_bindings_and_queries_share_the_suggestions() -> None:
+    names = [f"graph{i}" for i in range(150)]
+    entries = "".join(f"  {name}: {{schema: s}}\n" for name in names)
+    wrong = ", ".join(f"{name}x" for name in names)
+    result = load(
+        f"version: 1\ngraphs:\n{entries}policies: {{p: {{file: p, applies_to: [{wrong}]}}}}\n", p=b"version: 1"
+    )
+    assert [d.path for d in result.diagnostics] == [f"policies.p.applies_to[{i}]" for i in range(150)]
+    assert sum("did you mean" in d.message for d in result.diagnostics) == 100
+
+
+def test_queries_are_counted_over_all_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MAX_QUERIES", 10)
+    result = load(graphs(6), q=gq("a", "b", "c"))
+    assert [(d.code, d.path) for d in result.diagnostics] == [("source_too_large", "graphs.g00003.queries")]
+    assert result.desired is None
+    assert load(graphs(3), q=gq("a", "b", "c")).desired is not None
+
+
+def test_bytes_of_query_files_are_counted_for_each_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = gq("a") + b"// " + b"x" * 1000
+    monkeypatch.setattr(reader, "MAX_QUERY_BYTES", 3 * len(file))
+    assert load(graphs(3), q=file).desired is not None
+    result = load(graphs(5), q=file)
+    assert [(d.code, d.path) for d in result.diagnostics] == [("source_too_large", "graphs.g00003.queries")]
+
+
+def test_a_shared_query_file_is_parsed_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+    parse = compiler.parse_queries
+
+    def counting(data: bytes) -> object:
+        parsed.append(len(data))
+        return parse(data)
+
+    monkeypatch.setattr(compiler, "parse_queries", counting)
+    assert load(graphs(20), q=gq("a")).desired is not None
+    assert len(parsed) == 2
+
+
+def test_a_broken_schema_is_explained_in_full_only_once() -> None:
+    broken = PG + b"edge A: Person -> Nobody\nedge B: Person -> Nothing\n"
+    found = load(graphs(3, "broken"), broken=broken, q=b"").diagnostics
+    assert [(d.code, d.path) for d in found] == [
+        ("schema_catalog_error", "graphs.g00000.schema"),
+        ("schema_catalog_error", "graphs.g00000.schema"),
+        ("schema_catalog_error", "graphs.g00001.schema"),
+        ("schema_catalog_error", "graphs.g00002.schema"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        (b"version: 1\ngraphs: " + b"[" * 900_000, "yaml_limit_exceeded"),
+        (b"version: 1\n" + b"".join(b" " * i + b"a:\n" for i in range(1200)), "yaml_limit_exceeded"),
+        (b"version: 1\ngraphs: [" + b"a," * 100_001 + b"]", "yaml_limit_exceeded"),
+        (b"version: 1\n" + b"a" * 1_000_000 + b": 1\n", "invalid_cluster_yaml"),
+        (b"version: 1\nmetadata: {name: '" + b"x" * 5_000_000 + b"'}\n", "source_too_large"),
+        (b"version: 1\nmetadata: {name: '" + b"x" * 2_000_000 + b"'}\n", "yaml_limit_exceeded"),
+    ],
+)
+def test_an_enormous_document_is_one_finding(document: bytes, code: str) -> None:
+    found = load_desired(MemoryTree({"cluster.yaml": document})).diagnostics
+    assert [(d.code, d.path) for d in found] == [(code, "cluster.yaml")]
+    assert all(len(d.message) < 500 for d in found)
+
+
+@pytest.mark.parametrize("depth", [100, 1_000, 500_000])
+def test_deeply_nested_schemas_and_queries_are_findings(depth: int) -> None:
+    query = b"query a($n: String) { match { " + b"not { " * depth
+    result = load(graphs(1, "deep"), deep=b"node A { " + b"{" * depth, q=query)
+    assert result.diagnostics.codes() == ("schema_parse_error", "query_parse_error")
+
+
+def test_more_files_than_allowed_are_refused_one_by_one() -> None:
+    files = {f"d/{i}.gq": gq(f"q{i}") for i in range(6)}
+    tree = MemoryTree({"cluster.yaml": listing("d").encode(), "s": PG, **files}, limits=SourceLimits(files=6))
+    found = load_desired(tree).diagnostics
+    assert [(d.code, d.path) for d in found] == [("source_too_large", "graphs.g.queries")] * 2
+
+
+def test_a_folder_of_too_many_names_is_refused_as_a_whole() -> None:
+    files = {f"d/{i}.gq": gq(f"q{i}") for i in range(7)}
+    tree = MemoryTree({"cluster.yaml": listing("d").encode(), "s": PG, **files}, limits=SourceLimits(files=6))
+    assert load_desired(tree).diagnostics.codes() == ("source_too_large",)
+
+
+CASES = read_yaml(ROOT / "tests" / "data/promoted.yaml")
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_what_is_promoted_and_what_stays(case: dict[str, str]) -> None:
+    result = promoted_config(case["source"].encode(), case["target"].encode())
+    assert (None if result is None else result.decode()) == case["result"]
