@@ -1,7 +1,13 @@
 """What every forge promises, as a class to inherit from: the port and nothing else.
 
 A subclass gives the fixture `world`, a forge with people on it (`tests/support/forge_world.py`). What a forge does not offer,
-by its own word, is skipped with the name of the feature."""
+by its own word, is skipped with the name of the feature.
+
+What every forge of our own promises beyond the port, as another class to inherit from.
+
+`OwnForgeContract` needs two fixtures: `make_forge`, which opens another handle of the same, initially empty forge as another
+process would, for a given bot; and `heads`, three commit ids that may be pushed.
+"""
 
 from __future__ import annotations
 

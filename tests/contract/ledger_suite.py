@@ -1,7 +1,13 @@
 """What every ledger store promises, as classes to inherit from.
 
 `LedgerContract` needs one fixture, `make_store`: a function that opens another handle of the same, initially empty ledger,
-as another process would."""
+as another process would.
+
+What holds for ledger stores whose files somebody may edit by hand.
+
+`DocumentContract` needs the fixtures `make_store`, as `LedgerContract` does, and `files`, with `plant(key, bytes or None)`
+and `stored(key)`.
+"""
 
 from __future__ import annotations
 

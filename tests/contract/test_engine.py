@@ -1,4 +1,4 @@
-"""One suite for every GraphEngine."""
+"""One suite for every GraphEngine: its deeds, their requests to a store, and the cases of the query language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Forges behind one port, held to one suite, also when they fail."""
+"""Forges behind one port, held to one suite, also when they fail.
+
+The contract of our own forges in memory and on a repository (itself, by path, over HTTP).
+
+Also what only a repository can show.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GitReader and GitStore against what the git program says about the same repository; trees have a module of their own."""
+"""GitReader and GitStore, and their trees, against what the git program says about the same repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One suite for every ObjectStore."""
+"""One suite for every ObjectStore, also those of real services."""
 
 from __future__ import annotations
 

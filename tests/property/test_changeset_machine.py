@@ -1,4 +1,25 @@
-"""Changesets: laws, and a machine of their histories."""
+"""Changesets: laws, and a machine of their histories.
+
+Any history of changesets in a ledger, with crashes at any write and writers that meet, against a reference model.
+
+The model knows which changesets exist and how far each is. It folds events by the rules of `cluster.changesets.lifecycle`, which
+have laws of their own, and says itself who may create a changeset. After each step a reader that has just come sees:
+
+1. at most one changeset that is preparing, prepared or rolling back, and the index names it;
+2. states that follow each other as the table of states says;
+3. an applied revision that moved only with a commit;
+4. an applied revision that is what it was where a changeset failed;
+5. finish members that begin after the commit;
+6. records that never change after their end;
+7. records that are what all events give, from the first on;
+8. one record for a key, however often it is created;
+9. numbers without gaps;
+10. the text of each query that the state names.
+
+Laws of the life of a changeset, over random sequences of events: what may happen, what never changes, what is stored.
+
+What is allowed is held against a reference that knows the table of states and nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""Machines of a control plane: any order of verbs, also with caches that stay warm."""
+"""Machines of a control plane: any order of verbs, also with caches that stay warm.
+
+Any history of a cluster ends well: edits, damage, crashes and verbs in any order, against a reference model.
+
+Every run is held to the laws and forecasts of `tests.support.control_model`. At the end a person clears away what only a person
+may; then one refresh and one apply converge.
+
+Law: what is remembered changes how long a load takes, and nothing else. Poison is never more than wrong advice.
+
+What a ledger vouches for is a fact where it is about the very files of the folder, and has no effect where it is not.
+"""
 
 from __future__ import annotations
 

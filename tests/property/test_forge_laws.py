@@ -1,4 +1,9 @@
-"""Laws of forges and of their documents."""
+"""Laws of forges and of their documents.
+
+Laws of our own forges under any sequence of what bots and people do.
+
+"The one comment", "labels of others stay", "one open issue while it is open", "one open request per source and target".
+"""
 
 from __future__ import annotations
 

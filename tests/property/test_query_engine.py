@@ -1,4 +1,15 @@
-"""Laws of reading a graph: answers, exports, filters, and expansions."""
+"""Laws of reading a graph: answers, exports, filters, and expansions.
+
+Law: whatever the schema, the graph, the query and the strategy, the engine gives what the reference evaluator gives.
+
+Rows without order are compared as bags, rows with a total order one by one. The same holds after mutations, migrations,
+compaction and index builds, each of which must leave exactly the rows that the reference leaves, and every older version as
+it was.
+
+The law of filters: the driver lets every row through that the exact comparison lets through.
+
+Texts are the hostile part: whatever a text holds, the driver must take it for that text and nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""Laws of writing a graph: loads, mutations, and histories."""
+"""Laws of writing a graph: loads, mutations, and histories.
+
+Laws of writing: the engine does what the reference does, and whatever is refused leaves the graph as it was.
+
+The reference works on dictionaries. Ids of edges and of nodes without key are made anew by each, so rows are compared without
+them where no record gives them.
+
+Any sequence of writes, branches, merges, gc and optimize leaves every version what a plain model says it is.
+
+The model keeps whole images in a graph of commits, and finds merge bases by walking it: it shares nothing with the engine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gitops bot serve` and `gitops bot queue`: what they need, what they refuse, what they list."""
+"""`gitops bot serve` and `gitops bot queue`, and commands that ask a server: what they need, refuse, and list."""
 
 from __future__ import annotations
 

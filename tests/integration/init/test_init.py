@@ -1,4 +1,4 @@
-"""`init` as a function: files of a request, what is there, and which words it takes."""
+"""`init` as a function: files of a request, what is there, and which words it takes; and what the wheel has for it."""
 
 from __future__ import annotations
 

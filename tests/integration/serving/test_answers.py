@@ -1,4 +1,9 @@
-"""What the server answers: statuses, changes, and tools of agents."""
+"""What the server answers: statuses, changes, and tools of agents.
+
+Every route with every status that it has: the table of `statuses.json`, and what holds for all routes alike.
+
+A row is a request that is carried out, for an actor who may do everything; the rows below it change something of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Comments against their goldens, with templates and hostile names."""
+"""Comments against their goldens, with templates and hostile names.
+
+Names that look like syntax, and errors of several lines, in everything that shows a problem.
+
+No output spells out a line end, no code span contains backticks, and problems are in the order of their places.
+"""
 
 from __future__ import annotations
 

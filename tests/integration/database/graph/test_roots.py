@@ -1,4 +1,9 @@
-"""Roots of graphs, in folders and in buckets."""
+"""Roots of graphs, in folders and in buckets.
+
+Graph roots on an object store, request by request: makers and removers in every order, and their deaths.
+
+The store is a dictionary whose every request waits for its turn, so that a schedule decides what happens between two of them.
+"""
 
 from __future__ import annotations
 
