@@ -103,22 +103,6 @@ def test_a_refused_approval_is_a_reason_below_do_next_and_no_warning_as_well():
     assert "- **warning** `approval_stale` at `graph.legacy`: another one\n" in body
 
 
-def test_the_first_list_of_a_comment_needs_no_heading():
-    assert "#" not in FILES["example_one_query.md"] + FILES["example_invalid.md"] + FILES["refusal.md"]
-    assert "### Changes" in FILES["example_gated_delete.md"]
-
-
-def test_an_apply_that_did_not_converge_says_where_the_reason_is():
-    assert ": 1 applied, not converged, 1 warning**" in FILES["example_projection_pending.md"]
-
-
-def test_changes_that_say_the_same_share_a_line_with_all_their_names():
-    lines = [line for line in FILES["example_many.md"].split("\n") if line.startswith("- **`BREAKS`** ")]
-    assert [line.count("`query.") for line in lines] == [20, 11]
-    assert all(line.endswith(": column `p.nick` of type `String?` leaves the result") for line in lines)
-    assert "`graph.alpha`, `graph.beta`, `graph.gamma`: blocked" in FILES["apply_rolled_back.md"]
-
-
 def test_what_is_counted_is_named_by_its_kinds_and_a_new_graph_affects_nothing():
     new = [graph_address("new"), schema_address("new"), *(query_address("new", f"q{n:02}") for n in range(60))]
     changes = tuple(Change(address, Action.CREATE, None, digest("1")) for address in new)
@@ -131,24 +115,6 @@ def test_what_is_counted_is_named_by_its_kinds_and_a_new_graph_affects_nothing()
     assert "- `query.old.q0` is needed by `query.old.q1`\n" in body
     assert "is needed by `query.new" not in body
     assert "`schema.new`" not in body
-
-
-def test_a_migration_says_once_what_becomes_of_the_data_that_it_drops():
-    row = next(line for line in FILES["plan.md"].split("\n") if line.startswith("- **`RETAINED`** "))
-    assert row.count("**drop**") == row.count("stays in earlier versions of the graph") == 1
-    assert row.endswith("; what it drops stays in earlier versions of the graph")
-
-
-def test_an_apply_of_everything_does_not_say_so_of_each_change():
-    landed, partly = FILES["example_applied.md"], FILES["apply.md"]
-    assert "- **`ADDS`** `query.knowledge.find_experts`\n" in landed
-    assert "- **`ADDS`** `query.knowledge.find_experts`: applied\n" in partly
-
-
-def test_the_missing_approval_of_a_change_is_a_check_and_not_repeated_with_the_change():
-    body = FILES["example_gated_delete.md"]
-    assert "| approval of `graph.legacy` | **missing** |" in body
-    assert "an approval is missing" not in body
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
@@ -198,12 +164,6 @@ def test_no_line_is_a_command_to_a_forge(name):
         assert not (outside and line.lstrip("> -").startswith("/"))
         assert not line.startswith("/") or line.startswith("/gitops ")
     assert outside
-
-
-def test_the_summary_is_the_comment_without_its_hidden_lines():
-    comment, summary = FILES["plan_everything.md"], FILES["plan_summary.md"]
-    assert comment.partition("**Plan")[2] == summary.partition("**Plan")[2]
-    assert not summary.startswith("<!--")
 
 
 def test_the_document_of_a_plan_does_not_depend_on_the_moment():
