@@ -35,19 +35,6 @@ from tests.support.histories import SCHEMA, History, knows, lives, person, town,
 from tests.support.s3 import S3Place
 
 
-@pytest.fixture(params=["local", "s3"])
-def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
-    if request.param == "local":
-        return History(str(tmp_path / "g.omni"))
-    s3: S3Place = request.getfixturevalue("s3")
-    return History(f"{s3.root}/graphs/g.omni")
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> History:
-    return History(str(tmp_path / "g.omni"))
-
-
 def code(failure: pytest.ExceptionInfo[GitopsError]) -> str:
     return failure.value.code
 
@@ -277,56 +264,49 @@ CHANGES = {
 _STEPS = st.tuples(st.sampled_from(["main", "dev"]), st.sampled_from("abcdefgh"), st.integers(0, 3) | st.none())
 
 
-@pytest.fixture
-def history_of_diff(tmp_path: Path) -> History:
-    return History(str(tmp_path / "g.omni"))
-
-
 def changes(history: History, before: ReadTarget = MAIN, after: ReadTarget = DEV, *types: str) -> list[tuple[str, ...]]:
     found = diff_versions(history.uri, before, after, types)
     return [(change.table, change.kind.value, change.id, *change.fields) for change in found]
 
 
-def test_rows_that_came_went_and_changed(history_of_diff: History) -> None:
-    history_of_diff.people("main", a=1, b=2, c=3)
-    create_branch(history_of_diff.uri, "dev", history_of_diff.work())
-    history_of_diff.put(
-        "dev", {"node:Person": [person("b", 9, "b@x"), person("d")], "edge:Knows": [knows("e", "a", "b")]}
-    )
-    history_of_diff.put("dev", {}, {"node:Person": ["c"]})
-    assert changes(history_of_diff) == [
+def test_rows_that_came_went_and_changed(local: History) -> None:
+    local.people("main", a=1, b=2, c=3)
+    create_branch(local.uri, "dev", local.work())
+    local.put("dev", {"node:Person": [person("b", 9, "b@x"), person("d")], "edge:Knows": [knows("e", "a", "b")]})
+    local.put("dev", {}, {"node:Person": ["c"]})
+    assert changes(local) == [
         ("edge:Knows", "added", "e"),
         ("node:Person", "changed", "b", "age", "mail"),
         ("node:Person", "removed", "c"),
         ("node:Person", "added", "d"),
     ]
-    assert changes(history_of_diff, DEV, MAIN, "Person") == [
+    assert changes(local, DEV, MAIN, "Person") == [
         ("node:Person", "changed", "b", "age", "mail"),
         ("node:Person", "added", "c"),
         ("node:Person", "removed", "d"),
     ]
-    told = summarize_diff(history_of_diff.uri, MAIN, DEV).to_json()
+    told = summarize_diff(local.uri, MAIN, DEV).to_json()
     assert told["tables"] == {
         "edge:Knows": {"added": 1, "removed": 0, "changed": 0},
         "node:Person": {"added": 1, "removed": 1, "changed": 1},
     }
-    (row,) = [change for change in diff_versions(history_of_diff.uri, MAIN, DEV) if change.id == "b"]
+    (row,) = [change for change in diff_versions(local.uri, MAIN, DEV) if change.id == "b"]
     assert (row.before, row.after) == (person("b", 2), person("b", 9, "b@x"))
 
 
-def test_nothing_differs_from_itself(history_of_diff: History) -> None:
-    history_of_diff.people("main", a=1)
-    create_branch(history_of_diff.uri, "dev", history_of_diff.work())
-    assert changes(history_of_diff) == []
-    history_of_diff.people("dev", a=1)
-    assert changes(history_of_diff) == []
+def test_nothing_differs_from_itself(local: History) -> None:
+    local.people("main", a=1)
+    create_branch(local.uri, "dev", local.work())
+    assert changes(local) == []
+    local.people("dev", a=1)
+    assert changes(local) == []
 
 
-def test_a_row_that_was_changed_back_does_not_differ(history_of_diff: History) -> None:
-    version = history_of_diff.people("main", a=1)
-    history_of_diff.people("main", a=2)
-    history_of_diff.people("main", a=1)
-    assert changes(history_of_diff, ReadTarget(version=version), MAIN) == []
+def test_a_row_that_was_changed_back_does_not_differ(local: History) -> None:
+    version = local.people("main", a=1)
+    local.people("main", a=2)
+    local.people("main", a=1)
+    assert changes(local, ReadTarget(version=version), MAIN) == []
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -342,50 +322,48 @@ def test_a_change_of_every_kind_of_value_is_seen(tmp_path: Path, name: str) -> N
     assert changes(history) == [("node:Thing", "changed", "t", name)]
 
 
-def test_compaction_and_indexes_change_no_row(history_of_diff: History) -> None:
+def test_compaction_and_indexes_change_no_row(local: History) -> None:
     for n in range(4):
-        history_of_diff.people("main", **{f"p{n}": n, f"q{n}": None})
-    history_of_diff.put("main", {}, {"node:Person": ["p2"]})
-    create_branch(history_of_diff.uri, "dev", history_of_diff.work())
-    optimize_tables(history_of_diff.uri, history_of_diff.work(), OptimizeOptions(fragments=1, scalar_rows=1), "dev")
-    assert changes(history_of_diff) == []
-    history_of_diff.people("dev", p1=8)
-    assert changes(history_of_diff) == [("node:Person", "changed", "p1", "age")]
+        local.people("main", **{f"p{n}": n, f"q{n}": None})
+    local.put("main", {}, {"node:Person": ["p2"]})
+    create_branch(local.uri, "dev", local.work())
+    optimize_tables(local.uri, local.work(), OptimizeOptions(fragments=1, scalar_rows=1), "dev")
+    assert changes(local) == []
+    local.people("dev", p1=8)
+    assert changes(local) == [("node:Person", "changed", "p1", "age")]
 
 
-def test_a_migration_shows_as_what_it_did_to_rows(history_of_diff: History) -> None:
-    version = history_of_diff.people("main", a=1, b=None)
+def test_a_migration_shows_as_what_it_did_to_rows(local: History) -> None:
+    version = local.people("main", a=1, b=None)
     grown = SCHEMA.replace(b"mail: String? @unique", b"mail: String? @unique  note: String?").replace(
         b"edge Knows: Person -> Person", b'edge Met: Person -> Person @rename_from("Knows")\nnode Extra {}'
     )
-    LanceEngine(history_of_diff.clock, history_of_diff.ids).prepare_migration(
-        history_of_diff.uri, grown, actor=None
-    ).publish()
+    LanceEngine(local.clock, local.ids).prepare_migration(local.uri, grown, actor=None).publish()
     before = ReadTarget(version=version)
-    assert changes(history_of_diff, before, MAIN) == []
-    history_of_diff.put("main", {"node:Extra": [{"id": "x"}], "edge:Met": [knows("e", "a", "b")]})
-    assert changes(history_of_diff, before, MAIN) == [("edge:Met", "added", "e"), ("node:Extra", "added", "x")]
-    assert not summarize_diff(history_of_diff.uri, before, MAIN).same_schema
+    assert changes(local, before, MAIN) == []
+    local.put("main", {"node:Extra": [{"id": "x"}], "edge:Met": [knows("e", "a", "b")]})
+    assert changes(local, before, MAIN) == [("edge:Met", "added", "e"), ("node:Extra", "added", "x")]
+    assert not summarize_diff(local.uri, before, MAIN).same_schema
 
 
-def test_a_type_that_neither_version_has(history_of_diff: History) -> None:
+def test_a_type_that_neither_version_has(local: History) -> None:
     with pytest.raises(GitopsError) as failure:
-        changes(history_of_diff, MAIN, MAIN, "Persno")
+        changes(local, MAIN, MAIN, "Persno")
     assert failure.value.code == "graph_type_unknown"
     assert failure.value.detail.endswith(
         "has no type 'Persno'; did you mean `Person`? known: Knows, Lives, Person, Town"
     )
 
 
-def test_what_the_versions_share_is_not_read(history_of_diff: History) -> None:
+def test_what_the_versions_share_is_not_read(local: History) -> None:
     """Without the data files of shared fragments a table cannot be read, but compared."""
-    history_of_diff.people("main", **{f"p{n:03}": n for n in range(300)})
-    shared = set(Path(history_of_diff.uri).glob("nodes/*/data/*.lance"))
-    create_branch(history_of_diff.uri, "dev", history_of_diff.work())
-    history_of_diff.people("dev", new=1)
+    local.people("main", **{f"p{n:03}": n for n in range(300)})
+    shared = set(Path(local.uri).glob("nodes/*/data/*.lance"))
+    create_branch(local.uri, "dev", local.work())
+    local.people("dev", new=1)
     for file in shared:
         file.unlink()
-    assert changes(history_of_diff) == [("node:Person", "added", "new")]
+    assert changes(local) == [("node:Person", "added", "new")]
 
 
 @pytest.mark.slow

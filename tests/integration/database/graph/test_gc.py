@@ -30,19 +30,6 @@ from tests.support.s3 import S3Place
 SHARP = Retention(2, timedelta(0), timedelta(0))
 
 
-@pytest.fixture(params=["local", "s3"])
-def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
-    if request.param == "local":
-        return History(str(tmp_path / "g.omni"))
-    s3: S3Place = request.getfixturevalue("s3")
-    return History(f"{s3.root}/graphs/g.omni")
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> History:
-    return History(str(tmp_path / "g.omni"))
-
-
 @pytest.fixture
 def present(tmp_path: Path) -> History:
     """A graph whose clock tells the time of the disk, which is what versions of tables carry."""

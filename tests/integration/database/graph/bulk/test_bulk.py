@@ -46,7 +46,6 @@ from tests.support.clock import FixedClock
 from tests.support.effort import cases
 from tests.support.histories import SCHEMA, History, lives, person, town
 from tests.support.ids import SequentialIds
-from tests.support.s3 import S3Place
 
 EAGER = OptimizeOptions(fragments=1, deleted_share=0.0, scalar_rows=1, text_rows=1)
 
@@ -65,19 +64,6 @@ class DieAt(NoFaults):
         if point == self.point:
             self.point = None
             raise Crash
-
-
-@pytest.fixture(params=["local", "s3"])
-def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
-    if request.param == "local":
-        return History(str(tmp_path / "g.omni"))
-    s3: S3Place = request.getfixturevalue("s3")
-    return History(f"{s3.root}/graphs/g.omni")
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> History:
-    return History(str(tmp_path / "g.omni"))
 
 
 def plan_of(history: History, branch: str = "main") -> BulkPlan:
