@@ -33,7 +33,7 @@ from gitops.cluster.model.strategy import Burst, IdleSuspend, Limits, TargetSize
 from gitops.cluster.plan.planner import make_plan
 from gitops.cluster.plan.probe import GraphProbe
 from gitops.cluster.plan.recovery_rules import sweep
-from gitops.cluster.plan.schedule import LockWait, Progress, Schedule, SkipReason
+from gitops.cluster.plan.schedule import Progress, Schedule, SkipReason
 from gitops.core.canonical import digest
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import BugError, UsageError
@@ -84,114 +84,11 @@ def serial(schedule: Schedule) -> list[str]:
     return started
 
 
-def test_one_worker_takes_the_lowest_position_that_may_start():
-    assert serial(Schedule(free("abcd", "a>b"))) == ["a", "b", "c", "d"]
-    assert serial(Schedule(free("abcd", "c>a d>b"))) == ["c", "a", "d", "b"]
-
-
-def test_workers_bound_what_runs():
-    schedule = Schedule(free("abcde"), workers=4)
-    assert fill(schedule) == ["a", "b", "c", "d"]
-    assert schedule.running == ("a", "b", "c", "d")
-    assert schedule.ready == ("e",)
-    end(schedule, "c")
-    assert fill(schedule) == ["e"]
-
-
-def test_node_waits_for_all_its_dependencies():
-    schedule = Schedule(free("abc", "a>c b>c"), workers=3)
-    assert fill(schedule) == ["a", "b"]
-    assert end(schedule, "b") == Progress()
-    assert fill(schedule) == []
-    assert end(schedule, "a") == Progress(ready=("c",))
-    assert fill(schedule) == ["c"]
-
-
 def test_edge_with_two_reasons_counts_once():
     edges = (ExecEdge("a", "b", "graph_query"), ExecEdge("a", "b", "schema_query"))
     schedule = Schedule(ExecutionGraph((node("a", 0), node("b", 1)), edges))
     fill(schedule)
     assert end(schedule, "a").ready == ("b",)
-
-
-def test_exclusive_lock_keeps_equal_content_apart():
-    schedule = Schedule(graph(node("a", 0, "blob:1"), node("b", 1, "blob:1"), node("c", 2, "blob:2")), workers=4)
-    assert fill(schedule) == ["a", "c"]
-    assert schedule.waiting == (LockWait("b", ("blob:1",), ("a",)),)
-    assert schedule.held == ("blob:1", "blob:2")
-    end(schedule, "a")
-    assert fill(schedule) == ["b"]
-    assert schedule.waiting == ()
-
-
-def test_shared_locks_overlap_and_exclude_the_exclusive():
-    nodes = (node("a", 0, "g shared"), node("b", 1, "g shared"), node("c", 2, "g"), node("d", 3, "g shared"))
-    schedule = Schedule(graph(*nodes), workers=4)
-    assert fill(schedule) == ["a", "b"]
-    # d could share with a and b, but c came first.
-    assert schedule.waiting == (LockWait("c", ("g",), ("a", "b")), LockWait("d", ("g",), ("c",)))
-    end(schedule, "a")
-    assert fill(schedule) == []
-    end(schedule, "b")
-    assert fill(schedule) == ["c"]
-    end(schedule, "c")
-    assert fill(schedule) == ["d"]
-
-
-def test_locks_are_taken_all_at_once():
-    nodes = (node("a", 0, "x"), node("b", 1, "x", "y"), node("c", 2, "y"), node("d", 3, "z"))
-    schedule = Schedule(graph(*nodes), workers=4)
-    # b holds nothing while it waits for x, yet its turn on y comes before that of c.
-    assert fill(schedule) == ["a", "d"]
-    assert schedule.held == ("x", "z")
-    assert schedule.waiting == (LockWait("b", ("x",), ("a",)), LockWait("c", ("y",), ("b",)))
-    end(schedule, "a")
-    assert fill(schedule) == ["b"]
-    end(schedule, "b")
-    assert fill(schedule) == ["c"]
-
-
-def test_node_that_asks_for_both_modes_gets_the_exclusive_one():
-    schedule = Schedule(graph(node("a", 0, "g", "g shared"), node("b", 1, "g shared")), workers=2)
-    assert fill(schedule) == ["a"]
-    end(schedule, "a")
-    assert schedule.held == ()
-    assert fill(schedule) == ["b"]
-
-
-def test_no_lock_waits_are_told_while_no_worker_is_free():
-    schedule = Schedule(graph(node("a", 0, "x"), node("b", 1, "x")))
-    assert schedule.waiting == ()
-    assert fill(schedule) == ["a"]
-    assert schedule.next_ready() is None
-    assert schedule.waiting == ()
-
-
-def test_diamond_with_a_failed_arm():
-    schedule = Schedule(free("abcd", "a>b a>c b>d c>d"), workers=2)
-    fill(schedule)
-    end(schedule, "a")
-    fill(schedule)
-    progress = end(schedule, "c", NodeOutcome.FAILED)
-    assert skips(progress) == [("d", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "c")]
-    assert end(schedule, "b") == Progress()
-    assert [(r.node_id, r.outcome) for r in schedule.results()] == [
-        ("a", NodeOutcome.DONE),
-        ("b", NodeOutcome.DONE),
-        ("c", NodeOutcome.FAILED),
-        ("d", NodeOutcome.BLOCKED),
-    ]
-
-
-@pytest.mark.parametrize("outcome", [NodeOutcome.FAILED, NodeOutcome.INDETERMINATE])
-def test_failure_blocks_all_that_follows_and_nothing_else(outcome):
-    schedule = Schedule(free("abcde", "a>b b>c d>e"))
-    fill(schedule)
-    assert skips(end(schedule, "a", outcome)) == [
-        ("b", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "a"),
-        ("c", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_SKIPPED, "a"),
-    ]
-    assert serial(schedule) == ["d", "e"]
 
 
 def test_fail_fast_starts_nothing_more_and_lets_the_running_finish():
@@ -234,13 +131,6 @@ def test_failure_group_stops_with_its_first_failure():
     assert schedule.finished
 
 
-def test_failure_outside_of_a_group_does_not_stop_it():
-    schedule = Schedule(graph(node("q", 0), node("graph.a", 1, group="graph-moving")))
-    fill(schedule)
-    assert end(schedule, "q", NodeOutcome.FAILED) == Progress()
-    assert fill(schedule) == ["graph.a"]
-
-
 def test_the_cause_of_a_skip_is_what_stands_right_before_it():
     nodes = (node("a", 0), node("b", 1), node("barrier.done", 2), node("c", 3), node("d", 4), node("e", 5))
     nodes = tuple(replace(n, kind="barrier") if n.id == "barrier.done" else n for n in nodes)
@@ -253,12 +143,6 @@ def test_the_cause_of_a_skip_is_what_stands_right_before_it():
         ("d", SkipReason.DEPENDENCY_SKIPPED, "c"),
         ("e", SkipReason.DEPENDENCY_FAILED, "a"),
     ]
-
-
-def test_what_was_already_as_it_should_be_lets_the_next_start():
-    schedule = Schedule(free("ab", "a>b"))
-    fill(schedule)
-    assert end(schedule, "a", NodeOutcome.UNCHANGED).ready == ("b",)
 
 
 def test_what_is_given_up_keeps_its_locks_and_ends_what_needs_them():
@@ -285,20 +169,6 @@ def test_only_what_runs_is_given_up_and_its_effect_is_not_known():
     fill(schedule)
     with pytest.raises(BugError):
         schedule.give_up("a", NodeResult("a", NodeOutcome.DONE))
-
-
-def test_stop_skips_what_has_not_started():
-    schedule = Schedule(free("abc", "a>b"), workers=1)
-    fill(schedule)
-    assert skips(schedule.stop()) == [
-        ("b", NodeOutcome.SKIPPED, SkipReason.CANCELLED, None),
-        ("c", NodeOutcome.SKIPPED, SkipReason.CANCELLED, None),
-    ]
-    assert schedule.stop() == Progress()
-    assert not schedule.finished
-    assert end(schedule, "a") == Progress()
-    assert schedule.finished
-    assert schedule.held == ()
 
 
 def atomic() -> ExecutionGraph:
@@ -353,13 +223,6 @@ def test_results_keep_what_the_node_reported():
     result = NodeResult("a", NodeOutcome.DONE, facts={"version": 3})
     schedule.finish("a", result)
     assert schedule.results() == (result,)
-
-
-def test_empty_graph_is_finished():
-    schedule = Schedule(ExecutionGraph())
-    assert schedule.finished
-    assert schedule.next_ready() is None
-    assert schedule.results() == ()
 
 
 def test_invalid_graphs_are_never_scheduled():
