@@ -197,11 +197,6 @@ def test_failure_blocks_dependants_and_the_rest_goes_on():
     }
 
 
-def test_fail_fast():
-    results = run(graph("a b"), lambda n: NodeResult(n.id, NodeOutcome.INDETERMINATE), fail_fast=True)
-    assert outcomes(results) == {"a": NodeOutcome.INDETERMINATE, "b": NodeOutcome.SKIPPED}
-
-
 def test_raised_exception_fails_the_node_and_keeps_its_text_to_itself():
     def execute(node: ExecNode) -> NodeResult:
         if node.id == "a":

@@ -394,60 +394,6 @@ def test_warnings_never_fail_a_file_and_errors_always_do():
         assert (report.ok, report.errors) == (not failed, len(failed))
 
 
-def test_json_form():
-    text = b"""
-        query add() { update Operator set { tag: "x" } where tag = "y" }
-        query get() { match { $o: Operator } return { $o.tag } }
-        query bad() { match { $o: Operator } return { $o.nope } }
-    """
-    form = lint_queries(RAIL, text).to_json(schema_source={"kind": "file", "path": "rail.pg"}, query_path="q.gq")
-    operator = [{"kind": "node", "type_name": "Operator"}]
-    assert form == {
-        "status": "error",
-        "schema_source": {"kind": "file", "path": "rail.pg"},
-        "query_path": "q.gq",
-        "queries_processed": 3,
-        "errors": 1,
-        "warnings": 2,
-        "infos": 0,
-        "results": [
-            {
-                "name": "add",
-                "kind": "mutation",
-                "status": "ok",
-                "warnings": ["mutation declares no params: it does the same every time"],
-                "operation": {"result": [], "reads": operator, "writes": operator},
-            },
-            {
-                "name": "get",
-                "kind": "read",
-                "status": "ok",
-                "operation": {
-                    "result": [{"name": "tag", "kind": "string", "nullable": False}],
-                    "reads": operator,
-                    "writes": [],
-                },
-            },
-            {
-                "name": "bad",
-                "kind": "read",
-                "status": "error",
-                "error": "type error: T6: node type `Operator` has no property `nope`",
-            },
-        ],
-        "findings": [
-            {
-                "severity": "warning",
-                "code": "L201",
-                "message": "`Operator.rating` is nullable, but no update query sets it",
-                "type_name": "Operator",
-                "property": "rating",
-                "query_names": ["add"],
-            }
-        ],
-    }
-
-
 @given(st.binary(max_size=80) | st.sampled_from([case["text"].encode() for case in LINT_CASES]))
 def test_any_bytes_have_a_report(source):
     report = lint_queries(RAIL, source)
