@@ -351,46 +351,6 @@ def test_the_way_back_leaves_out_what_cannot_go_back():
     assert transposed(ExecutionGraph()) == restricted(graph, ()) == ExecutionGraph()
 
 
-def test_json_form():
-    locks = {Address("graph.kb"): (LockClaim("graph:kb"),)}
-    changes = [change("graph.kb", "create"), change("schema.kb", "create")]
-    graph, _ = build_graph(changes, catalog("kb"), (), locks=locks)
-    assert to_json(graph, "5" * 64) == {
-        "version": 1,
-        "plan_digest": "5" * 64,
-        "direction": "up",
-        "nodes": [
-            {
-                "id": "graph.kb",
-                "change": "graph.kb",
-                "action": "create",
-                "kind": "graph",
-                "class": "stage",
-                "lifted": False,
-                "position": 0,
-                "group": "graph-moving",
-                "locks": [{"key": "graph:kb", "mode": "exclusive"}],
-            },
-            {
-                "id": "schema.kb",
-                "change": "schema.kb",
-                "action": "create",
-                "kind": "schema",
-                "class": "stage",
-                "lifted": False,
-                "position": 1,
-                "group": "",
-                "locks": [],
-            },
-        ],
-        "edges": [{"from": "graph.kb", "to": "schema.kb", "reason": "graph_schema", "detail": "kb"}],
-        "layers": [["graph.kb"], ["schema.kb"]],
-        "cycles": [],
-        "cycle_edges": [],
-        "stats": {"nodes": 2, "edges": 1, "layers": 2, "cycles": 0},
-    }
-
-
 def test_json_form_shows_cycles():
     form = to_json(plain(("a", "b"), ("b", "a"), ("b", "c")))
     assert form["cycles"] == [["a", "b"]]
