@@ -81,12 +81,6 @@ def test_the_template_of_the_page_is_used_as_it_is():
     assert "<summary>Warnings</summary>\n\n- `cluster_recovery_pending`: an apply was interrupted" in body
 
 
-def test_a_template_that_breaks_a_rule_is_warned_of():
-    body = plan_comment(PlanComment(subject=SUBJECT, outcome=planned("plan_ok"), templates={"plan.md.j2": "{{ x }}"}))
-    found = re.findall(r"\*\*warning\*\* `([a-z_]+)` at `plan.md.j2` line 1", body)
-    assert found == ["template_invalid"]
-
-
 def test_the_setting_of_the_page_is_one():
     config = parse_bot_config(f"version: 1\nclusters: []\n{_fence('yaml')}".encode())
     assert config.forge.templates == ".gitops/templates"
