@@ -578,11 +578,6 @@ def test_reading_a_protected_branch_is_a_gain_of_copying_it_too() -> None:
     }
 
 
-def test_rules_that_are_reordered_or_renamed_are_no_difference() -> None:
-    renamed = with_rules(replace(EDITING, id="writing"), STORED, READING)
-    assert access_diff(state(), state(renamed)).rows == ()
-
-
 def test_last_policy_of_a_graph_removed_lets_every_token_read_and_takes_the_rest() -> None:
     diff = access_diff(state(), state(bound=False))
 
@@ -590,11 +585,6 @@ def test_last_policy_of_a_graph_removed_lets_every_token_read_and_takes_the_rest
     assert [told(row) for row in gains] == [("+read", "read", "graph.knowledge", 0, None, CauseKind.BINDING)]
     assert gains[0].actors.others
     assert {row.action for row in diff.rows if not row.gain} == {"change", "invoke_query", "run"}
-
-
-def test_one_of_two_rules_that_permit_the_same_is_lost_without_a_row() -> None:
-    twice = with_rules(READING, replace(READING, id="also-reading"))
-    assert access_diff(state(twice), state(with_rules(READING))).rows == ()
 
 
 def test_new_query_is_run_by_those_who_may_invoke_it_and_is_not_gated() -> None:
