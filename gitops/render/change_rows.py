@@ -61,16 +61,6 @@ PLANNED: Mapping[Disposition, str] = {
 DONE: Mapping[Disposition, str] = {**PLANNED, Disposition.APPLIED: "applied"}
 """What an apply did with a change."""
 
-_BECAUSE: Mapping[Reason, str] = {
-    Reason.APPROVAL_REQUIRED: "an approval is missing",
-    Reason.RECOVERY_PENDING: "an interrupted operation is not recovered",
-    Reason.DEPENDENCY_NOT_APPLIED: "a resource that it needs is not applied",
-    Reason.UNSUPPORTED_KIND: "apply does not support this kind",
-    Reason.GRAPH_CREATE_FAILED: "the graph could not be created",
-    Reason.SCHEMA_APPLY_FAILED: "the schema change failed",
-    Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
-    Reason.CHANGESET_FAILED: "nothing of its changeset is applied",
-}
 # What these badges say needs no words.
 _PLAIN = frozenset({Badge.WIDENS, Badge.BREAKS, Badge.DELETES, Badge.CHANGES, Badge.ADDS})
 _WORDS = {Action.CREATE: "created", Action.UPDATE: "changed", Action.DELETE: "deleted", Action.ADOPT: "adopted"}
@@ -259,7 +249,7 @@ def action_of(change: Change) -> str:
 def effect_of(change: Change, words: Mapping[Disposition, str]) -> str:
     """What apply does with a change, and why if it is not applied."""
     known = words[change.disposition]
-    return known if change.reason is None else f"{known}, {_BECAUSE[change.reason]}"
+    return known if change.reason is None else f"{known}, {change.reason.words}"
 
 
 def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Address]) -> Badge:

@@ -14,7 +14,7 @@ from gitops.cluster.model.ledger import AppliedResource, LedgerState, Status, St
 from gitops.cluster.model.plan import ApprovalRequirement, NodeOutcome, NodeResult, Plan
 from gitops.cluster.model.resource import DesiredState, edges_near
 from gitops.cluster.plan.draft import StateDraft
-from gitops.cluster.plan.landing import BLOCKED_MESSAGES, PENDING, left_out
+from gitops.cluster.plan.landing import PENDING, left_out
 from gitops.cluster.plan.planner import diff
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
@@ -178,8 +178,7 @@ def _next_state(
             and change.reason not in (None, Reason.RECOVERY_PENDING)
             and address.kind not in PENDING
         ):
-            message = BLOCKED_MESSAGES[change.reason]
-            draft.mark(address, StatusRecord(Status.BLOCKED, (change.reason.value,), message))
+            draft.mark(address, StatusRecord(Status.BLOCKED, (change.reason.value,), change.reason.words))
     changed = {change.address for change in changes}
     for address, record in state.statuses.items():
         waits = Reason.RECOVERY_PENDING.value in record.conditions

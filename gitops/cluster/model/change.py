@@ -40,6 +40,23 @@ class Reason(StrEnum):
     GRAPH_DELETE_FAILED = "graph_delete_failed"
     CHANGESET_FAILED = "changeset_failed"
 
+    @property
+    def words(self) -> str:
+        """The same for people, behind what becomes of the change."""
+        return _REASONS[self]
+
+
+_REASONS = {
+    Reason.APPROVAL_REQUIRED: "waits for an approval",
+    Reason.RECOVERY_PENDING: "an interrupted operation is not settled",
+    Reason.DEPENDENCY_NOT_APPLIED: "something that it needs was not applied",
+    Reason.UNSUPPORTED_KIND: "apply does not carry out this change",
+    Reason.GRAPH_CREATE_FAILED: "the graph could not be created",
+    Reason.SCHEMA_APPLY_FAILED: "the schema could not be applied",
+    Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
+    Reason.CHANGESET_FAILED: "nothing of its changeset is applied",
+}
+
 
 class Effect(StrEnum):
     """When a change has its effect, and whether it can be taken back; each is later than the one before it.

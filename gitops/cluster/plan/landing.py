@@ -25,17 +25,6 @@ from gitops.core.errors import GitopsError
 from gitops.database.graph.port import DeleteOrder, Existence, GraphReader, MigrationPreview
 from gitops.database.storage.parallel import in_parallel
 
-BLOCKED_MESSAGES = {
-    Reason.APPROVAL_REQUIRED: "waits for an approval",
-    Reason.DEPENDENCY_NOT_APPLIED: "something that it needs was not applied",
-    Reason.GRAPH_CREATE_FAILED: "the graph could not be created",
-    Reason.SCHEMA_APPLY_FAILED: "the schema could not be applied",
-    Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
-    Reason.RECOVERY_PENDING: "an interrupted operation is not settled",
-    Reason.UNSUPPORTED_KIND: "apply does not carry out this change",
-}
-"""Why a change is blocked, in words."""
-
 _BLOCKED_REMEDIES = {
     Reason.APPROVAL_REQUIRED: "ask another person to run: gitops approve {address}",
     Reason.DEPENDENCY_NOT_APPLIED: "correct the change that it needs, then apply again: gitops apply",
@@ -62,7 +51,7 @@ def left_out(change: Change) -> GitopsError | None:
         code, detail = PENDING[address.kind]
         return GitopsError(code, detail, path=address)
     if blocked and change.reason is not None:
-        why = f"{change.reason}: {BLOCKED_MESSAGES[change.reason]}"
+        why = f"{change.reason}: {change.reason.words}"
         # What has a gate of its own is approved itself; anything else goes with what it belongs to.
         gated = address if change.tier is not None else rules_of(address).gated_at(change)
         graph = address.graph_address or "its graphs"

@@ -86,7 +86,7 @@ def test_a_real_blocked_apply_has_no_results_of_what_waits_and_says_no_more():
         BLOCKED, results=(), changes=(*BLOCKED.changes, Change(Address("graph.new"), Action.CREATE, None, "1"))
     )
     body = apply_comment(ApplyComment(subject=SUBJECT, outcome=outcome, approvals=(MISSING,)))
-    assert "**`DELETES`** 247 queries, blocked, an approval is missing; **`ADDS`** 1 graph, applied\n" in body
+    assert "**`DELETES`** 247 queries, blocked, waits for an approval; **`ADDS`** 1 graph, applied\n" in body
     assert "query.legacy.q0" not in body
     assert "query.legacy.q0" in apply_comment(ApplyComment(subject=SUBJECT, outcome=outcome))
 
@@ -120,7 +120,7 @@ def test_what_is_counted_is_named_by_its_kinds_and_a_new_graph_affects_nothing()
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_no_comment_says_of_one_resource_that_its_approval_is_good_and_missing(name):
     good = re.findall(r"\| approval of `(\S+)` \| good \|", FILES[name])
-    missing = re.findall(r"^- \*\*\S+ `(\S+)`: .*an approval is missing", FILES[name], re.MULTILINE)
+    missing = re.findall(r"^- \*\*\S+ `(\S+)`: .*waits for an approval", FILES[name], re.MULTILINE)
     assert not set(good) & set(missing)
 
 
