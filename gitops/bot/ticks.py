@@ -14,8 +14,6 @@ from gitops.core.errors import BugError, GitopsError
 from gitops.forge.events import ManualEvent, TickEvent, TimerEvent
 from gitops.repository.results import LogLine, diagnostic_lines, error_line, result_of
 
-__all__ = ["tick_clusters"]
-
 
 def tick_clusters(
     context: EventContext, event: TickEvent | TimerEvent | ManualEvent, cluster: str | None = None

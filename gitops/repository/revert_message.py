@@ -10,8 +10,6 @@ from gitops.cluster.ledger.trailers import parse_trailers
 from gitops.cluster.model.ledger import LedgerEntry
 from gitops.git.port import GitReader
 
-__all__ = ["revert_message", "takes_back"]
-
 _ENTRY = "Reverts-Entry"
 # As `git revert` and the buttons of forges write it.
 _GIT = "This reverts commit "

@@ -26,8 +26,6 @@ from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.database.graph.port import Existence
 
-__all__ = ["adopt_former", "found_former", "waiting_adoption"]
-
 
 def _find_former(current: Session) -> FormerLedger | None:
     """What is left of an earlier ledger of the cluster; None for a fresh start. Raises GitopsError if that is not known."""

@@ -46,8 +46,6 @@ from gitops.core.codes import remedy
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 
-__all__ = ["dry_run"]
-
 
 def dry_run(workspace: Workspace) -> ApplyOutcome:
     """Say what `apply` would do on this workspace, by the steps of this module. Nothing is written."""

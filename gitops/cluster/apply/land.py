@@ -17,8 +17,6 @@ from gitops.cluster.model.plan import NodeResult
 from gitops.cluster.session.workspace import DISARMED, Governance
 from gitops.core.dataclass import dataclass
 
-__all__ = ["StateWrite", "prepare_write", "settle_run", "settled_intents"]
-
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:

@@ -30,8 +30,6 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError, UsageError
 from gitops.core.faults import around
 
-__all__ = ["check_target", "project", "reconcile"]
-
 
 def project(current: Session, outcome: ApplyOutcome) -> ApplyOutcome:
     """The outcome of an apply with the rows of all targets brought in line; what could not be done is a warning of it."""

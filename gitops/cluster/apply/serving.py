@@ -16,9 +16,6 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostics
 
-__all__ = ["await_served", "drain"]
-
-
 _LOOK_S = 1.0
 
 

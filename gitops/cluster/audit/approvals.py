@@ -54,17 +54,6 @@ from gitops.core.errors import GitopsError, IntegrityError
 from gitops.database.graph.port import MigrationPreview
 from gitops.git.port import GitReader
 
-__all__ = [
-    "approved_addresses",
-    "asked",
-    "check_approvals",
-    "check_debt_records",
-    "check_gates",
-    "check_revocation_records",
-    "check_revocations",
-    "revocation_notes",
-]
-
 
 def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
     """Parts 1 to 5: the addresses whose change is approved. Raises IntegrityError for the first part that fails."""

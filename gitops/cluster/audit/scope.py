@@ -24,9 +24,6 @@ from gitops.cluster.plan.planner import adoption_change
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 
-__all__ = ["check_adoption", "check_place", "check_scope"]
-
-
 _WORKING = frozenset({EntryKind.APPLY, EntryKind.INTENT, EntryKind.REFRESH})
 
 

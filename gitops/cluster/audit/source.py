@@ -39,8 +39,6 @@ from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.git.port import Commit, GitReader
 
-__all__ = ["check_source"]
-
 
 def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState, recorded: Recording | None) -> None:
     """Raise IntegrityError `ledger_source_mismatch` or `ledger_entry_invalid` for the first difference."""

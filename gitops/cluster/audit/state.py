@@ -33,8 +33,6 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
 
-__all__ = ["AnnouncedOperation", "StateTransition", "check_transition"]
-
 _RECORDING = (EntryKind.IMPORT, EntryKind.REFRESH)
 _CHANGES_NOTHING = {
     EntryKind.INTENT: "an announcement",

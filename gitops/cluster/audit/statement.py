@@ -34,25 +34,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
 from gitops.git.port import CommitSignature, GitReader
 
-__all__ = [
-    "NAMESPACE",
-    "PAYLOAD_TYPE",
-    "PREDICATE_TYPE",
-    "STATEMENT_TYPE",
-    "Envelope",
-    "EnvelopeSignature",
-    "VerifiedEnvelope",
-    "armored",
-    "check_envelope",
-    "pae",
-    "read_envelope",
-    "signature_of",
-    "statement",
-    "statement_of",
-    "write_envelope",
-]
-
-
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:cluster-gitops:ledger-entry:v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"

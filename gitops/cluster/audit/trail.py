@@ -38,16 +38,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
 
-__all__ = [
-    "AuditedPosition",
-    "change_of",
-    "entry_time",
-    "read_trail",
-    "settlement_problem",
-    "state_of",
-    "verify_used_approval",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class AuditedPosition:

@@ -26,17 +26,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
 from gitops.git.port import GitReader
 
-__all__ = [
-    "ConsumedApproval",
-    "SourceRules",
-    "TreeOpener",
-    "Walk",
-    "announced_operations",
-    "entry_ids",
-    "is_settled_after",
-    "start_after",
-]
-
 TreeOpener = Callable[[GitReader, str], SourceTree]
 
 

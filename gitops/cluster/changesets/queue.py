@@ -20,8 +20,6 @@ from collections.abc import Callable, Collection, Sequence
 from gitops.cluster.model.address import Address
 from gitops.core.dataclass import dataclass
 
-__all__ = ["QueuedStep", "WaitingCommit", "next_step", "whole_line"]
-
 
 @dataclass(frozen=True, slots=True)
 class WaitingCommit:

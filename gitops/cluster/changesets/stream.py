@@ -26,18 +26,6 @@ from gitops.cluster.model.changeset import (
 )
 from gitops.core.dataclass import dataclass
 
-__all__ = [
-    "ChangesetAnswer",
-    "FullState",
-    "StreamItem",
-    "StreamReading",
-    "Until",
-    "answer",
-    "answer_of_merge",
-    "newest_attempt",
-    "pull",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class FullState:

@@ -18,8 +18,6 @@ from gitops.cluster.config.source import (
 from gitops.core.codes import Code
 from gitops.git.port import EntryType, GitReader, TreeEntry
 
-__all__ = ["CommitTree"]
-
 _REFUSED = {EntryType.SYMLINK: Code.SOURCE_SYMLINK, EntryType.SUBMODULE: Code.SOURCE_SUBMODULE}
 
 

@@ -46,24 +46,6 @@ from gitops.core.documents.forms import is_line
 from gitops.database.language.suggest import did_you_mean
 from gitops.database.language.yaml import YamlNode, shown
 
-__all__ = [
-    "AMOUNT",
-    "RESERVED_REPLICAS",
-    "SIZE",
-    "STRATEGIES",
-    "TIME",
-    "ComputeSection",
-    "DeclaredStrategies",
-    "check_compute",
-    "check_strategies",
-    "compute_form",
-    "compute_resources",
-    "place_of",
-    "read_compute",
-    "strategy_warnings",
-]
-
-
 # -- strategies --------------------------------------------------------------------------------------------------------
 # The strategies of one compute cluster, as `cluster.yaml` and scenarios of simulations declare them.
 

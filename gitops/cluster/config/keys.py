@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["CLUSTER_KEYS", "LISTS", "documentation_path", "keys_below", "read_table"]
-
 
 def read_table(text: str) -> Mapping[str, str]:
     """A table of lines `name | words`."""

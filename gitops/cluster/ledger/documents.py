@@ -76,19 +76,6 @@ from gitops.core.documents.forms import (
 from gitops.core.documents.json_bytes import MalformedError
 from gitops.database.graph.port import RestoreOrder
 
-__all__ = [
-    "read_entry",
-    "read_intent",
-    "read_lock",
-    "read_sound",
-    "read_state",
-    "write_entry",
-    "write_intent",
-    "write_lock",
-    "write_sound",
-    "write_state",
-]
-
 # -- state.json --------------------------------------------------------------------------------------------------------
 
 _RESOURCE = record(AppliedResource, {"digest": TEXT, "applies_to": optional(nullable(list_of(TEXT)), written=False)})

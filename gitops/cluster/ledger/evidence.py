@@ -34,21 +34,6 @@ from gitops.core.documents.codec import SignedMessage
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import CommitSignature, GitReader
 
-__all__ = [
-    "Anchor",
-    "EntryWitness",
-    "LedgerEntries",
-    "WitnessKind",
-    "WitnessedLedger",
-    "announced_evidence",
-    "document_problem",
-    "named_entry",
-    "read_decision_evidence",
-    "read_evidence",
-    "read_signed_document",
-    "verify_witness",
-]
-
 _APPROVALS = f"{layout.APPROVALS}/"
 _MAX_PATHS = 100
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"

@@ -38,33 +38,6 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError
 from gitops.git.port import GitReader
 
-__all__ = [
-    "MISSING_BLOB",
-    "FoundDocument",
-    "approval_documents",
-    "approval_key",
-    "approval_listing",
-    "blob_reading",
-    "check_write",
-    "conflict_error",
-    "consumed_approval",
-    "following",
-    "intent_key",
-    "intent_keys",
-    "intent_listing",
-    "is_same_state",
-    "lock_held_message",
-    "lock_observation",
-    "next_entry",
-    "replacement_files",
-    "require_entry",
-    "restore_commands",
-    "sidecar_error",
-    "state_cas",
-    "unreadable_view",
-    "view_of",
-]
-
 T = TypeVar("T")
 
 

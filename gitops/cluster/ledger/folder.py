@@ -58,12 +58,6 @@ from gitops.core.faults import Faults, around
 from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import ObjectStore
 
-__all__ = [
-    "FolderChangesets",
-    "FolderLedger",
-]
-
-
 # -- changesets --------------------------------------------------------------------------------------------------------
 # The changesets of a ledger folder, whose files are written one by one.
 # Rules:

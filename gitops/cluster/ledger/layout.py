@@ -14,30 +14,6 @@ from gitops.cluster.model.ledger import is_changeset_key
 from gitops.cluster.model.served import is_replica_name
 from gitops.core.documents.forms import is_digest
 
-__all__ = [
-    "APPROVALS",
-    "ARCHIVE",
-    "CHANGESETS",
-    "DOCUMENT_SUFFIX",
-    "ENDED",
-    "EVENTS",
-    "INDEX",
-    "LOCK",
-    "RECOVERIES",
-    "SERVING",
-    "STATE",
-    "approval_key",
-    "batch_key",
-    "blob_key",
-    "document_id",
-    "events_key",
-    "graph_root",
-    "intent_key",
-    "record_key",
-    "run_key",
-    "serving_key",
-]
-
 STATE = "__cluster/state.json"
 LOCK = "__cluster/lock.json"
 RECOVERIES = "__cluster/recoveries"

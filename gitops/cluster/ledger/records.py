@@ -57,8 +57,6 @@ from gitops.core.documents.codec import Document
 from gitops.core.documents.forms import LINE, enum, integer, list_of, nullable, record
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 
-__all__ = ["ChangesetReader", "ChangesetRecords", "Recording"]
-
 ReadFile = Callable[[str], bytes | None]
 Leaving = Callable[[Sequence[EndedChangeset], str], Sequence[str]]
 

@@ -26,8 +26,6 @@ from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import around
 from gitops.git.port import ZERO, RefUpdate
 
-__all__ = ["Damage", "RepairLedger"]
-
 _MOST_NAMED = 20
 
 

@@ -14,8 +14,6 @@ from gitops.cluster.model.change import Disposition
 from gitops.core.errors import GitopsError
 from gitops.git.port import GitReader
 
-__all__ = ["recorded_schema"]
-
 
 def recorded_schema(
     reader: GitReader, head: str | None, graph: str, digest: str, open_tree: Callable[[GitReader, str, str], SourceTree]

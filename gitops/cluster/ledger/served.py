@@ -32,15 +32,6 @@ from gitops.git.port import GitReader
 if TYPE_CHECKING:
     pass
 
-__all__ = [
-    "MAX_CODES",
-    "MAX_REPORTS",
-    "SERVER_REPORT",
-    "ReportListing",
-    "ServingReports",
-    "UnreadReport",
-    "past_ledger",
-]
 
 MAX_REPORTS = 256
 """How many reports are read at most."""

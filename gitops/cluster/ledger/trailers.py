@@ -29,14 +29,6 @@ from gitops.core.documents.forms import is_line
 from gitops.core.errors import ConflictError, IntegrityError
 from gitops.git.port import GitReader
 
-__all__ = [
-    "check_records",
-    "check_trailers",
-    "commit_message",
-    "parse_trailers",
-    "trailers",
-]
-
 _TRAILER = re.compile(r"([A-Z][A-Za-z]*(?:-[A-Z][A-Za-z]*)*): (.+)\Z")
 _MAX_LISTED = 50
 _MAX_MESSAGE = 1024 * 1024

@@ -8,19 +8,6 @@ from enum import StrEnum
 from gitops.cluster.model.address import CLUSTER_SCOPE, Address
 from gitops.core.dataclass import dataclass
 
-__all__ = [
-    "FROM",
-    "RUN",
-    "AccessCause",
-    "AccessClass",
-    "AccessDiff",
-    "AccessRow",
-    "Actors",
-    "CauseKind",
-    "place_of",
-    "widening_words",
-]
-
 RUN = "run"
 """To run a stored query, among the actions of rows."""
 

@@ -45,31 +45,6 @@ from gitops.core.documents.forms import (
 from gitops.core.documents.json_bytes import MalformedError
 from gitops.core.errors import IntegrityError
 
-__all__ = [
-    "APPLICATION_NAME",
-    "STRATEGY",
-    "ComputeRules",
-    "ComputeTarget",
-    "OwnedRow",
-    "StrategyChanges",
-    "StrategyText",
-    "TargetKind",
-    "Usage",
-    "WhatIf",
-    "WhatIfAction",
-    "credits_text",
-    "drops_first",
-    "intended_rows",
-    "new_sizes",
-    "observed_rows",
-    "owned_rows",
-    "read_strategies",
-    "read_strategy",
-    "rule_config",
-    "strategy_resources",
-]
-
-
 APPLICATION_NAME = "cluster-gitops"
 """What a target sees as the name of this program, where nothing else is declared."""
 

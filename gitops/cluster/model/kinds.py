@@ -31,19 +31,6 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.port import MigrationPreview
 
-__all__ = [
-    "KINDS",
-    "LOSES_DATA",
-    "SECTIONS",
-    "Classified",
-    "Gate",
-    "Operation",
-    "ResourceKind",
-    "Ruling",
-    "Situation",
-    "rules_of",
-]
-
 Ruling = tuple[Disposition, Reason | None]
 
 

@@ -15,16 +15,6 @@ from enum import StrEnum
 from gitops.core.clock import parse_timestamp
 from gitops.core.dataclass import dataclass
 
-__all__ = [
-    "Follows",
-    "Replica",
-    "RevisionIdentity",
-    "ServerReport",
-    "ServingState",
-    "is_replica_name",
-    "live_replicas",
-]
-
 _SKEW = timedelta(minutes=2)
 """How far the clock of a server may be ahead: a report from the future would never expire."""
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}\Z", re.ASCII)

@@ -8,18 +8,6 @@ from typing import TypeAlias
 
 from gitops.core.dataclass import dataclass
 
-__all__ = [
-    "Burst",
-    "IdleSuspend",
-    "Limits",
-    "ShrinkToFit",
-    "StrategyRule",
-    "StrategyType",
-    "TargetSize",
-    "sizes_of",
-    "type_of",
-]
-
 
 class StrategyType(StrEnum):
     """The strategies, in the order in which they decide: a later one sees what the earlier ones want, and may override it."""

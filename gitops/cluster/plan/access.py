@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from gitops.cluster.policy.access import PolicyText
     from gitops.cluster.policy.bundle import Bundle
 
-__all__ = ["AccessSource", "access_between", "access_of_plan", "declared_access", "recorded_access"]
-
 
 class _Recorded(Protocol):
     """A resource of either side."""

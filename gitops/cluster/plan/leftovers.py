@@ -52,25 +52,6 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.graph.port import DeleteOrder, Existence, GraphReading
 
-__all__ = [
-    "DeleteGraph",
-    "Foreseen",
-    "Interrupted",
-    "MigrateGraph",
-    "course_of",
-    "facts_of",
-    "foresee",
-    "graphs_of_changesets",
-    "live_members",
-    "look_at",
-    "out_of_cluster",
-    "read_now",
-    "step_of",
-    "steps_left",
-    "warn_of_changesets",
-    "with_used",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:

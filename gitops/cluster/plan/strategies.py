@@ -18,16 +18,6 @@ from gitops.cluster.targets.projection import owner_name
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 
-__all__ = [
-    "applied_rules",
-    "changed_strategies",
-    "declared_rules",
-    "folder_owner",
-    "own_names",
-    "strategy_targets",
-    "with_targets",
-]
-
 
 def applied_rules(current: Session) -> tuple[ComputeRules, ...]:
     """The strategies that the ledger has applied, from the texts of its catalog. Raises IntegrityError, RemoteError."""

@@ -20,8 +20,6 @@ from gitops.cluster.plan.graph import build_graph
 from gitops.cluster.plan.layers import restricted, transposed
 from gitops.database.graph.port import KeptData, MigrationPreview
 
-__all__ = ["data_names", "undo_graph", "undoings"]
-
 _INVERSE = {Action.CREATE: Action.DELETE, Action.DELETE: Action.CREATE}
 
 

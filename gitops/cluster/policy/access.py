@@ -20,8 +20,6 @@ from gitops.cluster.policy.bundle import Bundle, PolicyAction
 from gitops.core.canonical import canonical_digest
 from gitops.core.dataclass import dataclass
 
-__all__ = ["AccessState", "PolicyText", "class_of"]
-
 _WRITES = frozenset(
     {PolicyAction.CHANGE, PolicyAction.BRANCH_CREATE, PolicyAction.BRANCH_DELETE, PolicyAction.BRANCH_MERGE}
 )

@@ -33,8 +33,6 @@ from gitops.cluster.policy.bundle import (
 )
 from gitops.cluster.policy.decide import MAIN
 
-__all__ = ["ActorSets", "Cell", "Cells", "Derived", "PolicyScopeChange", "Side", "View", "access_diff", "bits_of"]
-
 
 def access_diff(before: AccessState, after: AccessState) -> AccessDiff:
     """Who gains and who loses what by going from one state to another."""

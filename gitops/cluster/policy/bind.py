@@ -15,8 +15,6 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, SourceRef
 
-__all__ = ["BoundBundle", "Enforced", "bind", "check_kinds", "conflicts", "kind_of", "normalized"]
-
 
 @dataclass(frozen=True, slots=True)
 class BoundBundle:

@@ -13,19 +13,6 @@ from types import MappingProxyType
 
 from gitops.core.dataclass import dataclass
 
-__all__ = [
-    "BRANCH_SCOPED",
-    "GRAPH_ACTIONS",
-    "READS",
-    "SERVER_ACTIONS",
-    "TARGET_SCOPED",
-    "BranchScope",
-    "Bundle",
-    "EngineKind",
-    "PolicyAction",
-    "Rule",
-]
-
 
 class PolicyAction(StrEnum):
     """What an actor may be permitted to do."""

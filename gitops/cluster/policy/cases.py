@@ -21,8 +21,6 @@ from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.database.language.suggest import choices
 from gitops.database.language.yaml import YamlMap, YamlNode, shown
 
-__all__ = ["Case", "Guarded", "failures", "read_cases", "scopes_of"]
-
 # The other keys are about queries and data.
 _KEYS = ("version", "graph", "cases", "now", "fixtures", "tests", "samples", "audits")
 _ASKED = ("action", "graph", "branch", "target_branch", "query")

@@ -15,8 +15,6 @@ from gitops.cluster.policy.decide import AccessDecision, AccessRequest, denial, 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 
-__all__ = ["CedarEngine"]
-
 _NAMESPACE = "Omnigraph"
 _KEPT, _KEPT_LENGTH = 4096, 512
 _FLAGS = ("has_branch", "has_target_branch", "branch_is_protected", "target_branch_is_protected")

@@ -18,23 +18,6 @@ from typing import Protocol
 from gitops.cluster.policy.bundle import BRANCH_SCOPED, READS, TARGET_SCOPED, BranchScope, Bundle, PolicyAction, Rule
 from gitops.core.dataclass import dataclass
 
-__all__ = [
-    "MAIN",
-    "AccessDecision",
-    "AccessRequest",
-    "PolicyEngine",
-    "decide",
-    "decide_all",
-    "denial",
-    "is_mentioned",
-    "permission",
-    "permits",
-    "stranger",
-    "who_may",
-    "without_policy",
-]
-
-
 MAIN = "main"
 """The branch of a request that names none."""
 

@@ -40,9 +40,6 @@ from gitops.database.language.yaml import (
     shown,
 )
 
-__all__ = ["NodeReader", "read_bundle", "what"]
-
-
 # The only special character is the one that the policy engine knows as well.
 _QUERIES = re.compile(r"[A-Za-z0-9_*-]+\Z", re.ASCII)
 _SCOPES = {"branch_scope": BRANCH_SCOPED, "target_branch_scope": TARGET_SCOPED}

@@ -44,19 +44,6 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 
-__all__ = [
-    "BringsNothing",
-    "Pacing",
-    "Steering",
-    "WatchRules",
-    "WatchedChangeset",
-    "answer_now",
-    "find_changesets",
-    "list_changesets",
-    "read_stream",
-    "watch_changeset",
-]
-
 BringsNothing = Callable[[str], bool]
 """Whether a merge commit without a changeset has nothing for one to bring in. Raises GitopsError."""
 

@@ -18,20 +18,6 @@ from typing import Any, Protocol, Self
 from gitops.cluster.targets.signals import ComputeCluster, Signals, SizeTable, StrategyState
 from gitops.core.dataclass import dataclass
 
-__all__ = [
-    "CRASHES_COUNT_FOR",
-    "TARGET_LOCK",
-    "AuditRow",
-    "ReplicaOutcome",
-    "ReplicaResult",
-    "StateRow",
-    "StrategyRow",
-    "StrategyTarget",
-    "TargetReader",
-    "newest_states",
-    "newest_strategies",
-]
-
 CRASHES_COUNT_FOR = timedelta(hours=1)
 """How far back crashes are read."""
 

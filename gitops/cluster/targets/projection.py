@@ -24,19 +24,6 @@ from gitops.cluster.targets.port import StrategyRow
 from gitops.cluster.targets.signals import ComputeCluster
 from gitops.core.dataclass import dataclass
 
-__all__ = [
-    "DECLARED_BY",
-    "RowChanges",
-    "claimed_message",
-    "claims",
-    "foreign_owners",
-    "owner_name",
-    "pending_rows",
-    "place_of",
-    "row_changes",
-]
-
-
 Pair = tuple[str, str]
 """The id of a compute cluster, and the type of a strategy."""
 

@@ -12,19 +12,6 @@ from typing import Any
 from gitops.cluster.model.strategy import StrategyType
 from gitops.core.dataclass import dataclass
 
-__all__ = [
-    "NO_CRASHES",
-    "STATE_VERSION",
-    "ComputeCluster",
-    "Crashes",
-    "PendingReplica",
-    "ReplicaSpec",
-    "Signals",
-    "SizeTable",
-    "StrategyState",
-    "read_payload",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:

@@ -24,8 +24,6 @@ from gitops.forge.web import WebSender
 from gitops.repository.wiring.stores import graph_engine, graph_uri, open_store, storage_root, workers_at
 from gitops.repository.wiring.system import SystemClock
 
-__all__ = ["ServedSource", "open_query_server", "open_served"]
-
 _MANIFEST = "cluster.yaml"
 
 
