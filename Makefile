@@ -6,7 +6,7 @@
 # make engine-faults  kill writers of a graph at every fault point and at any moment, look at everything, print a table
 # make fuzz   compare the parsers with a second grammar on 100,000 inputs
 # make fuzz-crash  ten minutes of inputs that must raise nothing; guided by coverage where atheris is installed
-# make mutants  change one operator of the pure core at a time, and list what no test notices
+# make mutants  plant changes in every room of the program, and list what no test notices
 # make lint   format, lint, types, import contracts, workflows
 # make figures  count lines, functions, callers and the files that a run enters, and print them
 # make bench  measure, print a table, write bench.json

@@ -1,9 +1,9 @@
-"""Mutants of a Python module: the module again with one operator, constant or statement changed."""
+"""Mutants of a Python module: one operator, constant or condition of a function changed, behind a switch."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _SWAPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -22,13 +22,14 @@ _SWAPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 @dataclass(frozen=True, order=True)
 class Mutant:
-    """One change of a module: at `line`, from 1, the source `before` becomes `after`. `text` is the whole module with it."""
+    """One change of a module: at `line`, from 1, the source `before`, from offset `start` to `end`, becomes `after`."""
 
     module: str
     line: int
+    start: int
+    end: int
     before: str
     after: str
-    text: str
 
     @property
     def title(self) -> str:
@@ -37,27 +38,48 @@ class Mutant:
 
 
 def mutants(module: str, text: str) -> Iterator[Mutant]:
-    """Every mutant of a module, in source order. Docstrings, annotations and messages of exceptions are left alone."""
-    tree = ast.parse(text)
-    for node in _changeable(tree):
-        changed = _changed(node)
-        before = ast.get_source_segment(text, node)
-        if changed is None or before is None or "\n" in before:
+    """Every mutant of the bodies of a module's functions. Docstrings, annotations and messages of exceptions are left alone."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for node in _changeable(ast.parse(text), inside=False):
+        if node.end_lineno != node.lineno or (changed := _changed(node)) is None:
             continue
-        after = ast.unparse(changed)
-        start, end = _offset(text, node.lineno, node.col_offset), _offset(text, node.lineno, node.end_col_offset or 0)
-        yield Mutant(module, node.lineno, before, after, f"{text[:start]}({after}){text[end:]}")
+        here = text[starts[node.lineno - 1] : starts[node.lineno]].encode()
+        start = starts[node.lineno - 1] + len(here[: node.col_offset].decode())
+        before = here[node.col_offset : node.end_col_offset].decode()
+        yield Mutant(module, node.lineno, start, start + len(before), before, ast.unparse(changed))
 
 
-def _changeable(node: ast.AST) -> Iterator[ast.expr]:
+def apart(chosen: Iterable[Mutant]) -> list[Mutant]:
+    """The mutants of one module that do not lie inside one another, in source order."""
+    found: list[Mutant] = []
+    for mutant in sorted(chosen, key=lambda m: m.start):
+        if not found or mutant.start >= found[-1].end:
+            found.append(mutant)
+    return found
+
+
+def planted(text: str, numbered: Iterable[tuple[int, Mutant]]) -> str:
+    """The text of a module with these mutants, none of which lies inside another, each behind its number."""
+    for number, mutant in sorted(numbered, key=lambda pair: -pair[1].start):
+        switch = f"(({mutant.after}) if _mutant_on({number}) else ({mutant.before}))"
+        text = text[: mutant.start] + switch + text[mutant.end :]
+    head = "from __future__ import annotations\n"
+    return text.replace(head, f"{head}from gitops._mutant import on as _mutant_on\n", 1)
+
+
+def _changeable(node: ast.AST, *, inside: bool) -> Iterator[ast.expr]:
     for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "decorator_list"):
+        if name in ("annotation", "returns", "decorator_list", "args") and not isinstance(node, ast.Call):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.expr):
+            if inside and isinstance(child, ast.expr):
                 yield child
-            if isinstance(child, ast.AST) and not isinstance(child, ast.Raise | ast.JoinedStr):
-                yield from _changeable(child)
+            # The parts of a pattern are no expressions that can be asked for.
+            if isinstance(child, ast.AST) and not isinstance(child, ast.Raise | ast.JoinedStr | ast.pattern):
+                body = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and name == "body"
+                yield from _changeable(child, inside=inside or body)
 
 
 def _changed(node: ast.expr) -> ast.expr | None:
@@ -89,8 +111,3 @@ def _is_text(node: ast.BinOp) -> bool:
     return any(
         isinstance(s, ast.JoinedStr) or (isinstance(s, ast.Constant) and isinstance(s.value, str)) for s in sides
     )
-
-
-def _offset(text: str, line: int, column: int) -> int:
-    lines = text.splitlines(keepends=True)
-    return sum(map(len, lines[: line - 1])) + len(lines[line - 1].encode()[:column].decode())
