@@ -242,7 +242,7 @@ def test_what_keeps_a_tick_from_working_is_said(ticking: Stage, world: TargetWor
     assert "does not handle a PushEvent" in said(lines)
     assert _ticked(ticking, world, TimerEvent(), "another") == []
     # Nor does a machine that does not know the target.
-    findings = examine(ticking.local, {}, forge="local", cluster=None, remote="origin", probe=False)
+    findings = examine(ticking.local, {}, forge="local", cluster=None, probe=False)
     found = {each.check: each for each in findings if each.check in ("targets.url", "jobs.ticks")}
     assert {each.health for each in found.values()} == {Health.UNKNOWN}
     assert "MZ_URL" in found["targets.url"].detail

@@ -217,14 +217,16 @@ def _attack_without(loop: Loop, monkeypatch: pytest.MonkeyPatch, case: _Case) ->
     if case.setup in ("forge", "unguarded"):
         remove_hooks(str(loop.server), "server")
 
+    sound = copy.build_states
+
     def build(*given: Any, **named: Any) -> Any:
-        made = copy.build_states(*given, **named)
+        made = sound(*given, **named)
         _take_away(monkeypatch, case)
         return made
 
     if hosted:
         # A sound program builds the copy: some of its steps need what is taken away.
-        monkeypatch.setattr(run, "build_states", build)
+        monkeypatch.setattr(copy, "build_states", build)
     else:
         _take_away(monkeypatch, case)
     local = LocalRepository(str(loop.server), environ=loop.environment("bot"))

@@ -285,7 +285,7 @@ def _chosen(loop: Loop, settings: dict[str, str], declared: str, cluster: str = 
     local = loop.local()
     try:
         rule = local.config().cluster(cluster)
-        stores = local._stores(rule, declared, rule.name)
+        stores = local.stores(rule, declared, rule.name)
     except GitopsError as error:
         return error.code
     if stores.data_problem is not None:

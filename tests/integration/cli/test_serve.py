@@ -282,6 +282,8 @@ def server(tmp_path_factory):
 def ask(server, monkeypatch, capsys):
     """Run the command as an actor; gives the exit code, the output and the complaints."""
     monkeypatch.setenv("GITOPS_SERVER", f"http://127.0.0.1:{server.port}")
+    # What an earlier server in this process logs to is closed.
+    monkeypatch.setattr(logging.getLogger("gitops.serve"), "handlers", [])
 
     def run(actor, *words):
         if actor is None:

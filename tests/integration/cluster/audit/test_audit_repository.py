@@ -438,7 +438,7 @@ def rows(world: TargetWorld) -> dict[str, dict[str, object]]:
 def plan_back(life: Life, found: Proposal) -> PlanOutcome:
     """The plan of `gitops down --to`."""
     back = Candidate(found.base, tree=found.new, undoes=True)
-    return plan(life.git.at(life.rule(), life.git.position(life.rule()), back).workspace(None))
+    return plan(life.repository.at(life.rule(), life.repository.position(life.rule()), back).workspace(None))
 
 
 def test_strategies_go_back_with_their_rows(tmp_path):
@@ -452,13 +452,15 @@ def test_strategies_go_back_with_their_rows(tmp_path):
     life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy") + larger})
     applied(life, world)
     assert rows(world).keys() == {"target_size", "burst"}
-    outcome = plan_back(life, way_back(life.git, life.rule(), earlier_folder(life.git, life.rule(), str(first))))
+    outcome = plan_back(
+        life, way_back(life.repository, life.rule(), earlier_folder(life.repository, life.rule(), str(first)))
+    )
     assert outcome.plan is not None
     changed = {each.address.name: each.action.value for each in outcome.plan.changes}
     assert changed == {"target_size": "update", "burst": "delete"}
     assert [each.undo for each in outcome.plan.undoings] == [Undo.COMPLETE] * 2
     assert (codes(outcome), outcome.plan.approvals_required) == ([], ())
-    found, _ = reversal(life.git, life.rule(), str(first + 1), person("dora"))
+    found, _ = reversal(life.repository, life.rule(), str(first + 1), person("dora"))
     new = NewCommit(found.new, (found.base,), person("dora"), found.message)
     commit = life.git.write_commit(new, signing_key=str(life.keys["dora"]))
     life.remote.push([RefUpdate(MAIN, found.base or ZERO, commit)])
