@@ -52,7 +52,7 @@ def left_out(change: Change) -> GitopsError | None:
         return GitopsError(code, detail, path=address)
     if blocked and change.reason is not None:
         why = f"{change.reason}: {change.reason.words}"
-        # What has a gate of its own is approved itself; anything else goes with what it belongs to.
+        # A change with a gate of its own is approved at its own address, any other at the one that its kind names.
         gated = address if change.tier is not None else rules_of(address).gated_at(change)
         graph = address.graph_address or "its graphs"
         fix = _BLOCKED_REMEDIES.get(change.reason, "").format(address=gated, graph=graph) or None
