@@ -102,7 +102,7 @@ class Answer:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rail(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cluster with one loaded graph, built once and never changed."""
     folder = tmp_path_factory.mktemp("rail")
     (folder / "rail.pg").write_text(SCHEMA)
@@ -117,10 +117,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(rail: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs `gitops graph VERB rail ...` on a copy of the cluster."""
     folder = tmp_path / "rail"
-    shutil.copytree(built, folder)
+    shutil.copytree(rail, folder)
     capsys.readouterr()
 
     def command(verb: str, *arguments: str) -> Answer:
@@ -219,9 +219,9 @@ def test_what_cannot_be_asked_is_told(run: Run, arguments: tuple[str, ...], said
     assert [each for each in said if each not in answer.err] == []
 
 
-def test_a_graph_that_is_not_declared_is_reported_as_that(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_graph_that_is_not_declared_is_reported_as_that(rail: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for verb in (["query", "rial", "by_name"], ["log", "rial"], ["export", "rial"]):
-        assert main(["graph", *verb, "--config", str(built)]) == 1
+        assert main(["graph", *verb, "--config", str(rail)]) == 1
         err = capsys.readouterr().err
         assert "graph_unknown" in err
         assert "cluster.yaml does not declare a graph 'rial'; did you mean `rail`? known: rail" in err
