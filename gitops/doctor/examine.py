@@ -145,7 +145,7 @@ def _merging(
     else:
         yield good("forge.target.check", "a failed plan blocks the merge", branch)
     if rules.queue and not queue:
-        fix = "run gitops bot verify on merge_group (docs/bot.md)"
+        fix = "run gitops bot verify on merge_group (docs/merge-queues.md)"
         yield error("forge.target.queue", f"{branch} has a merge queue, and no workflow answers it", fix, branch)
     elif rules.queue:
         yield good("forge.target.queue", "a workflow answers the merge queue", branch)

@@ -449,7 +449,7 @@ def _compared(version: str, digest: str, own: Callable[[], Wheel]) -> DoctorFind
 
 
 _CHECK = "jobs.ticks"
-_SCHEDULES = "docs/strategies.md#schedules"
+_SCHEDULES = "docs/strategy-ticks.md#schedules"
 _MINUTES = re.compile(r"(\*|\d{1,2})(?:-(\d{1,2}))?(?:/(\d{1,2}))?", re.ASCII)
 
 

@@ -29,7 +29,7 @@ from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 Rules = Mapping[str, Sequence[ComputeRules]]
 """The strategies that each cluster of the repository declares, by its name."""
 
-_PLACE = "docs/strategies.md"
+_PLACE = "docs/strategy-ticks.md"
 _LOCK = "cluster-gitops:doctor"
 _PROBE_ID = "cluster-gitops doctor"
 _CHECKS = {

@@ -496,7 +496,7 @@ def _join_strategies(forge: ForgeKind) -> SetupStep:
 
 def _strategies(forge: ForgeKind, server: str) -> list[SetupStep]:
     """How the first tick comes about."""
-    target = "the address of the Materialize target, of an account with the grants of docs/strategies.md"
+    target = "the address of the Materialize target, of an account with the grants of docs/strategy-ticks.md"
     match forge:
         case ForgeKind.GITHUB:
             return [
@@ -514,7 +514,9 @@ def _strategies(forge: ForgeKind, server: str) -> list[SetupStep]:
             return [SetupStep(f"Add the secret MZ_URL: {target}")]
         case ForgeKind.HOOKS:
             tick = shlex.join(("gitops", "bot", "tick", "--scheduled", "--repo", server))
-            return [SetupStep("On the server, run this every five minutes (docs/strategies.md has a timer)", (tick,))]
+            return [
+                SetupStep("On the server, run this every five minutes (docs/strategy-ticks.md has a timer)", (tick,))
+            ]
 
 
 def _git(*words: str) -> str:

@@ -156,7 +156,7 @@ def test_the_configurations_shown_are_valid():
 
 
 def test_the_approval_page_explains_every_bound_value_and_the_steps_with_their_codes():
-    page = read_page("approvals.md")
+    page = read_page("approval-verification.md")
     assert [f.name for f in dataclasses.fields(ApprovalStatement) if f"`{f.name}`" not in page] == []
     rows = re.findall(r"^\| (\d+)\. .+ \| (.+) \|$", page.partition("## How it is verified\n")[2], re.MULTILINE)
     listed = [(int(number), set(re.findall(r"`(\w+)`", codes))) for number, codes in rows]

@@ -1,4 +1,4 @@
-"""docs/engine.md says what the code does: its documents are read, its numbers are the constants, its tests exist."""
+"""docs/engine.md and docs/engine-format.md say what the code does: documents are read, numbers are the constants, tests exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gitops.database.language.schema import PropType, Scalar
 from tests.support.memory_store import MemoryStore
 from tests.support.pages import ROOT, read_page
 
-PAGE = "engine.md"
+PAGE = read_page("engine-format.md") + read_page("engine.md")
 _FORMATS = "| document | format written | formats read |"
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _TIMES = {"min": timedelta(minutes=1), "d": timedelta(days=1)}
@@ -33,14 +33,14 @@ _TIMES = {"min": timedelta(minutes=1), "d": timedelta(days=1)}
 
 def _examples() -> dict[str, dict[str, Any]]:
     """The documents of the page by their keys."""
-    fences = [token for token in MarkdownIt().parse(read_page(PAGE)) if token.type == "fence"]
+    fences = [token for token in MarkdownIt().parse(PAGE) if token.type == "fence"]
     named = [(token.info.split(), token.content) for token in fences if token.info.startswith("json ")]
     return {key: parse(content.encode()) for (_, key), content in named}
 
 
 def _rows(header: str) -> list[list[str]]:
     """The cells of the table under this header line."""
-    lines = read_page(PAGE).splitlines()
+    lines = PAGE.splitlines()
     found = []
     for line in lines[lines.index(header) + 2 :]:
         if not line.startswith("|"):
@@ -121,7 +121,7 @@ def test_every_file_of_a_root_is_on_the_page():
     )
     listed = re.findall(r"^ {4}(\S+/|\S+\.(?:json|pg))(?= )", docstring, re.MULTILINE)
     assert len(listed) == 10
-    on_page = re.findall(r"^ {4}(\S+)(?= )", read_page(PAGE), re.MULTILINE)
+    on_page = re.findall(r"^ {4}(\S+)(?= )", PAGE, re.MULTILINE)
     assert [name for name in listed if not any(_alike(name, each) for each in on_page)] == []
 
 
@@ -147,7 +147,7 @@ def test_a_limit_of_the_page_is_the_constant(value, constant):
 
 
 def test_every_operator_strategy_and_finding_is_on_the_page():
-    page = read_page(PAGE)
+    page = PAGE
     operators = {name for name in vars(plan) if name.endswith("Op")}
     assert {row[0].strip("`") for row in _rows("| operator | does |")} == operators
     assert {row[0].strip("`") for row in _rows("| strategy | reads | cost |")} == set(Strategy) - {Strategy.AUTO}
@@ -160,7 +160,7 @@ def test_numbers_of_the_prose_are_those_of_the_code():
     from gitops.database.graph.history.optimize import OptimizeOptions
     from gitops.database.graph.query import expand, searching
 
-    options, page = OptimizeOptions(), " ".join(read_page(PAGE).split())
+    options, page = OptimizeOptions(), " ".join(PAGE.split())
     told = [
         (options.fragments, "beyond 20 small fragments"),
         (options.deleted_share, "a fifth of deleted rows"),
@@ -190,7 +190,7 @@ def test_numbers_of_the_prose_are_those_of_the_code():
 
 
 def test_the_tests_that_the_page_names_exist():
-    named = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", read_page(PAGE)))
+    named = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE))
     assert len(named) > 40
     missing = []
     for path, name in sorted(named):
@@ -202,11 +202,7 @@ def test_the_tests_that_the_page_names_exist():
 
 
 def test_the_code_of_the_page_compiles_and_its_names_exist():
-    fences = [
-        token.content
-        for token in MarkdownIt().parse(read_page(PAGE))
-        if token.type == "fence" and token.info == "python"
-    ]
+    fences = [token.content for token in MarkdownIt().parse(PAGE) if token.type == "fence" and token.info == "python"]
     for fence in fences:
         for node in ast.walk(ast.parse(fence)):
             if isinstance(node, ast.ImportFrom):

@@ -57,6 +57,6 @@ def test_a_name_is_an_area_and_a_moment_and_is_explained():
 
 def test_the_page_of_recovery_has_every_row_of_the_sweep():
     rows = re.findall(_ROW, (ROOT / "gitops/cluster/plan/recovery_rules.py").read_text(encoding="utf-8"))
-    assert re.findall(rf"^\| ({_ROW}) \|", read_page("recovery.md"), re.MULTILINE) == sorted(
+    assert re.findall(rf"^\| ({_ROW}) \|", read_page("recovery-cases.md"), re.MULTILINE) == sorted(
         set(rows), key=lambda row: ("CSRD".index(row[0]), row)
     )

@@ -326,9 +326,9 @@ class ApprovalRule:
         more=(
             "`lossy`: a migration that removes types or properties of a graph that holds rows, or may hold some: "
             "a plan without access to the graph cannot know; or a strategy with "
-            "[`drop_first`](strategies.md#a-compute-cluster-that-may-have-one-replica). A "
+            "[`drop_first`](strategy-reference.md#a-compute-cluster-that-may-have-one-replica). A "
             "[review](approvals.md#reviews-on-a-forge) counts for it. A mapping names "
-            "[gates](approvals.md#gates), such as `{irreversible: 2, lossy: 1}`; what it does not name asks for "
+            "[gates](gates.md), such as `{irreversible: 2, lossy: 1}`; what it does not name asks for "
             "`required`."
         ),
         unset="none; `[lossy]` in new repositories",
@@ -347,7 +347,7 @@ class ApprovalRule:
         default=(),
         trusted=Trusted("a policy that widens access needs an approval for", less),
         more=(
-            "The [classes](approvals.md#policies-that-widen-access) are `control`, `protected`, `write`, "
+            "The [classes](access-changes.md) are `control`, `protected`, `write`, "
             "`export`, `read` and `run`. A [review](approvals.md#reviews-on-a-forge) counts for it."
         ),
         unset="none; `[control, protected]` in new repositories",
@@ -372,7 +372,7 @@ class ApprovalRule:
         default=DataGrowth(),
         trusted=Trusted("an approval covers growth of", _grows),
         more=(
-            "[Whichever of the two is more](approvals.md#data) counts. A graph that was seen empty has to stay empty."
+            "[Whichever of the two is more](approval-verification.md#data) counts. A graph that was seen empty has to stay empty."
         ),
     )
 
@@ -417,7 +417,7 @@ class ApplyRule:
         "Whether a merge lands whole or not at all (`atomic`), or what can land (`best_effort`).",
         default="atomic",
         more=(
-            "[Whole or not at all](changesets.md#whole-or-not-at-all) means that the bot takes back what was "
+            "[Whole or not at all](atomic-merges.md) means that the bot takes back what was "
             "prepared when a change of the merge fails. `gitops apply` applies what can land, unless it is called "
             "with `--atomic`."
         ),
@@ -436,7 +436,7 @@ class ApplyRule:
         "What becomes of what an atomic apply staged when it fails: `rollback` or `keep`.",
         default="rollback",
         more=(
-            "`rollback` takes it back, `keep` leaves it [to be looked at](changesets.md#what-stays-after-a-failure)."
+            "`rollback` takes it back, `keep` leaves it [to be looked at](atomic-merges.md#what-stays-after-a-failure)."
         ),
     )
     drain_grace: timedelta = rule(

@@ -266,7 +266,7 @@ def _moved(copy: ClusterCopy) -> str:
     return join_reasons(*(copy.expect_push_refused(ref, new) for new in (copy.head(copy.target), ZERO)))
 
 
-_PAGE, _KEYS = "docs/approvals.md", "docs/gitops-yaml.md: keys of people"
+_PAGE, _KEYS = "docs/approval-verification.md", "docs/gitops-yaml.md: keys of people"
 APPROVAL_ATTACKS = (
     Attack("honest-approval", "a valid approval, as a control", f"{_PAGE}: an approved change is applied", _honest),
     Attack("no-approval", "delete a graph without an approval", f"{_PAGE}: irreversible changes wait", _no_approval),
@@ -298,7 +298,10 @@ APPROVAL_ATTACKS = (
     Attack("edited-approval", "edit a signed approval", f"{_PAGE}: step 2", _edited),
     Attack("drafted-approval", "have an approver sign a drafted approval", f"{_PAGE}: step 2", _drafted),
     Attack(
-        "pushed-after-plan", "push after the plan was read", f"{_PAGE}: you sign what you saw", _pushed_after_the_plan
+        "pushed-after-plan",
+        "push after the plan was read",
+        "docs/approvals.md: you sign what you saw",
+        _pushed_after_the_plan,
     ),
     Attack("duplicate-headers", "a commit with two meanings", f"{_PAGE}: step 2", _two_headers),
     Attack("replaced-object", "refs/replace over an unsigned approval", f"{_PAGE}: step 2", _replaced),

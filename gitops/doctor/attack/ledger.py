@@ -351,7 +351,10 @@ EVIDENCE_ATTACKS = (
     ),
     Attack("ledger-imported", "delete the ledger, and import again", f"{_LEDGER}: the anchor", _imported_again),
     Attack(
-        "foreign-document", "a commit on an entry of another copy", "docs/audit.md: the approvals", _foreign_document
+        "foreign-document",
+        "a commit on an entry of another copy",
+        "docs/rewound-ledgers.md: the approvals",
+        _foreign_document,
     ),
     Attack("entry-unsigned", "an unsigned commit on the ledger", "docs/recovery.md: repair", _unsigned_entry),
 )

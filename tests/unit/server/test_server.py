@@ -132,7 +132,7 @@ def test_what_a_program_need_not_know_has_a_default() -> None:
 
 
 def test_numbers_of_the_page_are_those_of_the_code() -> None:
-    page = " ".join(read_page("serve.md").split())
+    page = " ".join((read_page("serve.md") + read_page("server-reference.md")).split())
     address, retry = ListenAddress("h", 1), RetryPolicy()
     told = (
         f"A connection lasts {address.connection_s:.0f} seconds at most",

@@ -89,5 +89,5 @@ def test_the_forms_for_programs_have_changes_locks_and_frames() -> None:
 
 def test_the_page_shows_the_graph_of_a_resize() -> None:
     resized = action("serving", DROP, "old", 1, "target_size: main of size 50cc is hydrated")
-    page = ROOT / "docs" / "strategies.md"
+    page = ROOT / "docs" / "strategy-ticks.md"
     assert f"```text\n{to_text(tick_graph([resized]))}```" in page.read_text(encoding="utf-8")
