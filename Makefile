@@ -11,6 +11,8 @@
 # make figures  count lines, functions, callers and the files that a run enters, and print them
 # make bench  measure, print a table, write bench.json
 # make docs   write the generated pages again
+# make docs-site  build the documentation site into build/site; a broken link fails. make docs-serve shows it while you write
+# make docs-publish VERSION=0.9.0 ALIAS=latest  commit that version of the site to the branch gh-pages
 # make lock   resolve the dependencies again
 
 PYTHON ?= python3
@@ -19,12 +21,13 @@ DIST := dist
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 RIVALS := $(VENV)/.rivals
+SITE := .venv-docs
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The tests start thousands of interpreters: without bytecode each of them would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-crash mutants lint figures bench docs lock clean
+.PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-crash mutants lint figures bench docs docs-site docs-serve docs-publish lock clean
 .DEFAULT_GOAL := test
 
 # The version is in gitops/__init__.py, and an installation remembers it.
@@ -95,12 +98,31 @@ docs: $(READY)
 	$(PY) -m tests.support.keys_page
 	$(PY) -m tests.support.openapi_page
 
+$(SITE)/.ready: requirements-docs.lock
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --require-hashes --requirement requirements-docs.lock
+	@touch $@
+
+docs-site docs-serve docs-publish: export NO_MKDOCS_2_WARNING := 1
+
+docs-site: $(SITE)/.ready
+	$(SITE)/bin/mkdocs build
+
+docs-serve: $(SITE)/.ready
+	$(SITE)/bin/mkdocs serve
+
+docs-publish: $(SITE)/.ready
+	$(SITE)/bin/mike deploy --update-aliases $(VERSION) $(ALIAS)
+	$(if $(ALIAS),$(SITE)/bin/mike set-default $(ALIAS))
+
 lock:
 	uv pip compile pyproject.toml --extra s3 --group build --group test --group lint --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
 	$(PY) -m tests.support.runtime_lock
 	uv pip compile --group bench --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements-bench.lock
+	uv pip compile --group docs --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements-docs.lock
 
 clean:
-	rm -rf $(VENV) build dist demo bench.json .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(SITE) build dist demo bench.json .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
