@@ -87,11 +87,13 @@ def _run(options: argparse.Namespace, cancel: Cancellation) -> int:
                 log(line)
     except UsageError as error:
         complain(visible(redact(f"gitops: {error.code}: {error.detail}")))
-        complain(visible(redact(f"gitops: fix: {error.fix or remedy(error.code, error.path)}")))
+        if fix := error.fix or remedy(error.code, error.path):
+            complain(visible(redact(f"gitops: fix: {fix}")))
         return USAGE
     except GitopsError as error:
         log(LogLine(f"{error.code}: {error.detail}", result_of(diagnostics_of(error)) or RunResult.PROBLEMS))
-        log(LogLine(f"fix: {error.fix or remedy(error.code, error.path)}"))
+        if fix := error.fix or remedy(error.code, error.path):
+            log(LogLine(f"fix: {fix}"))
     result = combined_result(line.result for line in lines)
     if traffic is not None and shows_progress(options):
         say_now(f"gitops: {traffic.requests} calls, {-(-traffic.received // 1024)} KiB from the forge")

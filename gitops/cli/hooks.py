@@ -196,7 +196,8 @@ def _post_receive(_: list[str]) -> int:
             write(f"gitops: {line.text}")
     except GitopsError as error:
         write(f"gitops: {error.code}: {error.detail}")
-        write(f"gitops: fix: {error.fix or remedy(error.code, error.path)}")
+        if fix := error.fix or remedy(error.code, error.path):
+            write(f"gitops: fix: {fix}")
         return FAILED
     return OK
 

@@ -208,7 +208,7 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
     problems = Diagnostics()
     fix, graph = error.fix, getattr(options, "graph", None)
     if fix is None and error.code == Code.USAGE_ERROR:
-        fix = remedy(error.code, "").replace("gitops COMMAND", getattr(options, "prog", "gitops COMMAND"))
+        fix = (remedy(error.code, "") or "").replace("gitops COMMAND", getattr(options, "prog", "gitops COMMAND"))
     root = getattr(options, "root", None)
     if fix is None and error.code == Code.GRAPH_MISSING and root is not None:
         fix = f"correct --root {root}: it takes the root of one graph, such as FOLDER/graphs/GRAPH.omni"

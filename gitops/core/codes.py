@@ -382,17 +382,20 @@ class Code(StrEnum):
 
 
 class CodeEntry(NamedTuple):
-    """One registered code: a short fixed summary without names, what usually is behind it, and what to do about it."""
+    """One registered code: a short fixed summary without names, its usual cause, and its remedy.
+
+    `fix` is None if there is nothing more useful to do than to correct the reported place.
+    """
 
     code: Code
     severity: Severity
     summary: str
     cause: str
-    fix: str
+    fix: str | None
 
 
-ENTRY = re.compile(r"^(\w+) \| ([EW]) \| (.+)\n  (\S.+)\n  -> (.+(?:\n     .+)*)", re.MULTILINE)
-"""An entry of the table: code, E or W, summary, cause, and what to do about it, which may go on in further lines."""
+ENTRY = re.compile(r"^(\w+) \| ([EW]) \| (.+)\n  (\S.+)(?:\n  -> (.+(?:\n     .+)*))?", re.MULTILINE)
+"""An entry of the table: code, E or W, summary, cause, and the remedy, if any, which can continue on further lines."""
 
 
 def table() -> str:
@@ -404,13 +407,13 @@ def table() -> str:
 
 
 class _Registry(Mapping[Code, CodeEntry]):
-    """What the table says of each code, read when the first problem is reported."""
+    """The entries of `codes.txt`, read when the first problem is reported."""
 
     @cached_property
     def _entries(self) -> dict[Code, CodeEntry]:
         severities = {"E": Severity.ERROR, "W": Severity.WARNING}
         entries = (
-            CodeEntry(Code(name), severities[level], summary, cause, " ".join(fix.split()))
+            CodeEntry(Code(name), severities[level], summary, cause, " ".join(fix.split()) or None)
             for name, level, summary, cause, fix in ENTRY.findall(table())
         )
         return {entry.code: entry for entry in entries}
@@ -435,12 +438,14 @@ _ADDRESS = re.compile(
 _CHANGESET = re.compile(r"chs-[a-z2-7]{16}\Z")
 
 
-def remedy(code: Code, path: str) -> str:
-    """What to do about a problem at `path`; if that is an address or the key of a changeset, the commands name it.
+def remedy(code: Code, path: str) -> str | None:
+    """The registered remedy of a code, with `path` filled into its commands if it is an address or a changeset key.
 
-    Raises KeyError for a code that is not registered.
+    Returns None if the code has no remedy. Raises KeyError for a code that is not registered.
     """
     fix = REGISTRY[code].fix
+    if fix is None:
+        return None
     if _CHANGESET.match(path):
         return re.sub(r"\bKEY\b", path, fix)
     at = _ADDRESS.match(path)

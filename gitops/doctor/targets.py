@@ -99,7 +99,7 @@ def _target(
     except GitopsError as problem:
         check = _CHECKS.get(problem.code, "targets.reachable")
         yield error(
-            check, f"{problem.code}: {problem.detail}", problem.fix or remedy(problem.code, problem.path), place
+            check, f"{problem.code}: {problem.detail}", problem.fix or remedy(problem.code, problem.path) or "", place
         )
 
 
@@ -194,7 +194,7 @@ def _claims(
     claimed = claims(rules, {owner}, target.clusters(), target.strategies().values())
     for each in rules:
         if (other := claimed.get(each.key)) is not None:
-            fix = remedy(Code.COMPUTE_CLUSTER_CLAIMED, each.key)
+            fix = remedy(Code.COMPUTE_CLUSTER_CLAIMED, each.key) or ""
             yield error("targets.clusters", claimed_message(each, other), fix, f"{place}: {each.key}")
 
 

@@ -205,7 +205,9 @@ def _rules_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProble
         keys = {".".join(each.path): each.key.span for each in entries if each.key is not None}
         # A message about a rule begins with its key.
         span = keys.get(error.detail.partition(" ")[0], next(iter(keys.values()), _NOWHERE))
-        yield EditorProblem(span, error.code, REGISTRY[error.code].severity, f"{error.detail}\n{fix}")
+        yield EditorProblem(
+            span, error.code, REGISTRY[error.code].severity, f"{error.detail}\n{fix}" if fix else error.detail
+        )
 
 
 def _setting_problem(

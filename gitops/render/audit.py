@@ -42,7 +42,7 @@ def audit_text(report: AuditReport) -> str:
     for finding in report.findings:
         place = f"entry {finding.number}" if finding.number else "chain"
         lines.append(f"ERROR {finding.code} {place} ({finding.commit[:_SHORT]}): {finding.detail}")
-        if (fix := REGISTRY[finding.code].fix) not in fixes:
+        if (fix := REGISTRY[finding.code].fix) is not None and fix not in fixes:
             fixes.add(fix)
             lines.append(f"      fix: {fix}")
     lines += [f"NOTE  {note}" for note in report.notes]

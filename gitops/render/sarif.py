@@ -146,11 +146,12 @@ def _rule(rule: LanguageRule) -> Form:
 def _code_rule(name: Code) -> Form:
     """The rule that stands for a code of the registry."""
     code = REGISTRY[name]
+    about = f"Cause: {code.cause}." if code.fix is None else f"To fix: {code.fix}."
     return {
         "id": code.code,
         "shortDescription": {"text": f"{code.summary[:1].upper()}{code.summary[1:]}"},
         "fullDescription": {"text": f"{code.summary[:1].upper()}{code.summary[1:]}: {code.cause}."},
-        "help": {"text": f"To fix: {code.fix}.", "markdown": f"To fix: {code.fix}."},
+        "help": {"text": about, "markdown": about},
         "defaultConfiguration": {"level": code.severity.value},
         "properties": {"tags": ["gitops", "configuration"]},
     }

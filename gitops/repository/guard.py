@@ -87,8 +87,8 @@ class PushGuard:
             except GitopsError as error:
                 yield f"{update.ref}: {error.code}: {error.detail}"
                 # A rule of the hook itself says in its text what to do.
-                if error.code != Code.PUSH_REFUSED:
-                    yield f"{update.ref}: fix: {error.fix or remedy(error.code, error.path)}"
+                if error.code != Code.PUSH_REFUSED and (fix := error.fix or remedy(error.code, error.path)):
+                    yield f"{update.ref}: fix: {fix}"
 
     def _check(self, update: RefUpdate) -> Iterator[str]:
         """Reasons to refuse one update; a rule with a single reason raises it."""

@@ -120,7 +120,7 @@ def test_broken_cluster_does_not_reach_the_target_branch(loop: Loop) -> None:
     before = loop.tip()
     pushed = loop.push("alice", f"{loop.commit('alice', files, away=True)}:main", check=False)
     found = (
-        "fix: correct the schema at this place",
+        "fix: use only letters, digits, _ and -",
         "schema_parse_error",
         "query_typecheck_error",
         "invalid_resource_id",

@@ -166,7 +166,7 @@ def test_without_its_url_an_apply_says_only_what_waits(cluster):
     assert (said.code, "MZ_URL" in said.message, said.fix) == (
         "projection_pending",
         True,
-        "set the variable, in a CI job from a secret, and repeat the command",
+        "set the variable, in a CI job from a secret, then run the command again",
     )
     cluster.variables = {"MZ_URL"}
     assert codes(cluster.apply()) == []

@@ -93,24 +93,24 @@ CONFIG = Argument("--config", "DIR", "cluster folder (default: the current folde
 GRAPH_FORMAT = Argument(
     "--graph-format",
     ("text", "json", "mermaid"),
-    "print the execution graph; json and mermaid print it alone (default: text)",
+    "print the execution graph; json and mermaid print only the graph (default: text)",
 )
 PROJECT = Group(
     Argument("--repo", "PATH", "repository (default: the repository of the cluster folder)"),
     Argument("--cluster", "NAME", "cluster in gitops.yaml (default: the only one)"),
-    Argument("--remote", "NAME", "remote with the ledger (default: origin; none for a bare repository)"),
+    Argument("--remote", "NAME", "remote with the ledger (default: origin; no remote for a bare repository)"),
     title="branch ledger",
-    description="work from commits and the ledger branch, without a checkout",
+    description="read commits and the ledger branch instead of a checkout",
 )
 # The names of `gitops.forge.registry`, which would make every command slower.
 HOSTED = ("github", "gitlab", "gitea")
 FORGE = Argument(
     "--forge",
     (*HOSTED, "local"),
-    "kind of forge (default: from gitops.yaml, else from the CI job, else the repository itself)",
+    "kind of forge (default: from gitops.yaml, or from the CI job, or the repository itself)",
 )
-PATHS = Argument("paths", "PATH", "files and folders (default: all files that cluster.yaml declares)", nargs="*")
-STRICT = flag("--strict", "exit 1 for warnings too")
+PATHS = Argument("paths", "PATH", "files and folders (default: all files declared in cluster.yaml)", nargs="*")
+STRICT = flag("--strict", "also exit 1 if there are warnings")
 
 # -- readers of values: each raises ValueError or ArgumentTypeError for a value that it does not take --------------------
 
@@ -196,51 +196,51 @@ def replica(text: str) -> str:
     return text
 
 
-REQUEST = Argument("--request", "N", "use change request N, as it would be merged", type=count)
+REQUEST = Argument("--request", "N", "use change request N as it would be merged", type=count)
 APPLYING = (
     # A thread each; on a disk more would only compete for it, and a bucket keeps its callers waiting.
     Argument(
         "--parallel",
         "N",
-        "changes to apply at the same time, or auto: one for each processor, at most 8 (default: apply.parallel of "
-        "gitops.yaml, else 1, and 16 if their data is in a bucket)",
+        "number of changes to apply at the same time, or auto for one per processor, at most 8 (default: apply.parallel "
+        "in gitops.yaml, or 16 for data in a bucket, or 1)",
         type=workers,
         default=None,
     ),
     Argument(
         "--timeout",
         "DURATION",
-        "how long to wait for one change, such as 90s, 10m or 1h; never a limit for migrations and deletes of graphs "
-        "(default: apply.node_timeout of gitops.yaml, else 10m)",
+        "how long to wait for one change, such as 90s, 10m or 1h; does not apply to migrations and graph deletes "
+        "(default: apply.node_timeout in gitops.yaml, or 10m)",
         type=duration,
         default=None,
     ),
     Group(
-        flag("--fail-fast", "start nothing more after a failure"),
+        flag("--fail-fast", "after a failure, start no more changes"),
         flag(
             "--keep-going",
-            "after a failure, apply whatever does not depend on it (default, unless gitops.yaml says fail_fast)",
+            "after a failure, apply the changes that do not depend on it (default, unless gitops.yaml sets fail_fast)",
         ),
     ),
-    flag("--atomic", "apply everything or nothing: after a failure, take back what was prepared"),
+    flag("--atomic", "apply everything or nothing; after a failure, roll back the prepared changes"),
     Argument(
         "--on-failure",
         ("rollback", "keep"),
-        "with --atomic: take back what was prepared, or keep it for inspection (default: apply.on_failure of gitops.yaml, else "
-        "rollback)",
+        "with --atomic: roll back the prepared changes, or keep them for inspection (default: apply.on_failure in "
+        "gitops.yaml, or rollback)",
         default=None,
     ),
     Argument(
         "--wait-serving",
         "DURATION",
-        "afterwards, wait up to this long until every query server that reports serves what is applied (without a duration: 2m)",
+        "afterwards, wait up to this long until all reporting query servers serve the applied revision (without a duration: 2m)",
         type=duration,
         nargs="?",
         const="2m",
     ),
     flag("--keep-data-here", "allow graph data in a CI checkout"),
-    Argument("--events", "FILE", "write each event of the run to FILE, as a line of JSON"),
-    Argument("--run", "FILE", "write to FILE, as JSON, when each change began and ended and what it waited for"),
-    Argument("--gantt", "FILE", "write the same to FILE as a Mermaid Gantt chart"),
+    Argument("--events", "FILE", "write the events of the run to FILE, one JSON object per line"),
+    Argument("--run", "FILE", "write the start, end and waiting times of each change to FILE as JSON"),
+    Argument("--gantt", "FILE", "write the same times to FILE as a Mermaid Gantt chart"),
 )
 """The options of a command that applies."""

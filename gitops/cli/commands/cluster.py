@@ -22,62 +22,62 @@ from gitops.cli.commands.arguments import (
 _CLUSTER, _APPROVING, _TEXTS = "gitops.cli.cluster", "gitops.cli.approving", "gitops.cli.texts"
 _POLICY, _STRATEGIES = "gitops.cli.policy", "gitops.cli.strategies"
 _READ, _WRITE, _UNLOCK = (f"{_CLUSTER}:to_{what}" for what in ("read", "write", "unlock"))
-_NO_CACHE = flag("--no-cache", "compile everything, and keep nothing for the next run")
-_APPROVAL_ID = Argument("approval", "APPROVAL_ID", "id of the approval, which is the last part of its branch")
-_COMMIT = Argument("--commit", "COMMIT", "the commit of the approval that you have seen; needed without a terminal")
-_YES = flag("--yes", "do not ask on a terminal, because the command names what you have seen")
+_NO_CACHE = flag("--no-cache", "compile everything, without reading or writing the cache")
+_APPROVAL_ID = Argument("approval", "APPROVAL_ID", "id of the approval: the last part of its branch name")
+_COMMIT = Argument("--commit", "COMMIT", "commit of the approval that you reviewed; required without a terminal")
+_YES = flag("--yes", "do not ask for confirmation; the command must specify what you reviewed")
 
 SETUP_COMMANDS = (
     Command(
         "init",
-        "write the files that a repository needs: a cluster, rules, keys and CI jobs; existing files are not changed",
+        "create the files that a repository needs: a cluster, rules, keys and CI jobs; existing files are not changed",
         "gitops.cli.init:init",
-        Argument("folder", "DIR", "root of the repository (default: here)", nargs="?", default="."),
+        Argument("folder", "DIR", "root of the repository (default: the current folder)", nargs="?", default="."),
         Argument(
             "--forge",
             ("github", "gitlab", "gitea", "hooks"),
-            "where change requests live; hooks means a bare repository (default: from the address of origin)",
+            "forge that hosts the change requests; hooks means a bare repository (default: from the URL of origin)",
         ),
         Argument("--cluster", "NAME", "name of the cluster (default: the name of the repository)"),
-        Argument("--path", "PATH", "cluster folder (default: the one that is there, else cluster)"),
+        Argument("--path", "PATH", "cluster folder (default: the existing one, or cluster)"),
         Argument("--branch", "NAME", "branch that the cluster follows (default: the current branch)"),
         Argument("--storage", "ROOT", "where graphs are stored, such as s3://bucket/prefix"),
         Argument("--key", "FILE", "your public key (default: the key of user.signingKey)"),
         Argument(
             "--approver",
             "PRINCIPAL=FILE",
-            "another approver and the file with their public key; repeatable",
+            "another approver and their public key file; repeatable",
             action="append",
         ),
         Argument(
             "--account",
             "ACCOUNT",
-            "your account on the forge by its number, such as github:583231; PRINCIPAL=ACCOUNT for another approver; repeatable",
+            "number of your account on the forge, such as github:583231; PRINCIPAL=ACCOUNT for another approver; repeatable",
             action="append",
         ),
-        flag("--no-signing", "do not set up this clone so that your commits are signed"),
+        flag("--no-signing", "do not configure this clone to sign your commits"),
         Argument("--bot", "PRINCIPAL", "name of the bot that signs the ledger (default: bot@...)"),
-        Argument("--bot-key", "FILE", "public key of the bot"),
-        Argument("--new-bot-key", "FILE", "create the key of the bot here, outside the repository"),
-        Argument("--action", "ACTION", "pinned action that jobs use (default: a copy in the repository)"),
+        Argument("--bot-key", "FILE", "public key file of the bot"),
+        Argument("--new-bot-key", "FILE", "create the bot key in this file, which must be outside the repository"),
+        Argument("--action", "ACTION", "pinned action for the CI jobs (default: a copy in the repository)"),
         flag(
             "--strategies",
-            "add the jobs that carry out ticks of replica strategies; with --upgrade, to a repository that has the other jobs",
+            "add the CI jobs for replica strategies; with --upgrade, add them to a repository that already has the other jobs",
         ),
-        flag("--upgrade", "renew what the jobs install, to the version of this program; nothing else is changed"),
+        flag("--upgrade", "make the CI jobs install this version of gitops; nothing else is changed"),
         flag("--yes", "do not ask questions"),
         flag("--diff", "write nothing; print the differences"),
         flag("--dry-run", "write nothing; list what would be written"),
     ),
     Command(
         "doctor",
-        "check the setup, and print the setting that fixes each problem",
+        "check the setup and print the setting that fixes each problem",
         "gitops.cli.doctor:doctor",
         FORGE,
         STRICT,
-        flag("--no-probe", "only read: push no test lock, sign nothing, write no test object"),
-        flag("--attack", "replay known attacks against a copy of the setup, and report each"),
-        Argument("--only", "NAME", "with --attack: only this attack; repeatable", action="append", default=[]),
+        flag("--no-probe", "only read: skip the test lock, the test signature and the test object"),
+        flag("--attack", "replay known attacks on a copy of the setup and report the result of each"),
+        Argument("--only", "NAME", "with --attack: run only this attack; repeatable", action="append", default=[]),
         PROJECT,
     ),
 )
@@ -101,34 +101,37 @@ CLUSTER_COMMANDS = (
     ),
     Command(
         "plan",
-        "show what apply would do; changes nothing",
+        "show what apply would do, without changing anything",
         f"{_CLUSTER}:plan",
         CONFIG,
-        flag("--diff", "print how schemas, queries and policies differ"),
+        flag("--diff", "print the differences in schemas, queries and policies"),
         flag("--show-graph", "print the execution graph below the plan"),
         GRAPH_FORMAT,
         flag(
             "--atomic",
-            "plan a run that lands whole or not at all: say how it lands, and print its execution graph with its barriers",
+            "plan an atomic run, show how it would be applied, and print its execution graph with its barriers",
         ),
-        flag("--detailed-exitcode", "exit 0 for nothing to do, 1 for a problem or wrong usage, 2 for changes"),
+        flag(
+            "--detailed-exitcode",
+            "exit 0 if there is nothing to do, 1 for a problem or wrong usage, 2 if there are changes",
+        ),
         _NO_CACHE,
         PROJECT,
         REQUEST,
     ),
     _with_ledger(
         "apply",
-        "apply what the cluster folder declares",
+        "apply the cluster folder",
         f"{_CLUSTER}:apply",
         "",
-        flag("--dry-run", "say what would be applied, and in which order; nothing is written, and no lock is taken"),
+        flag("--dry-run", "show what would be applied and in which order, without writing anything or taking the lock"),
         *APPLYING,
-        epilog="exit codes: 0 applied, and served if that was waited for; 1 failed; 3 applied, and not served in time; "
-        "4 applied, and a server refuses it",
+        epilog="exit codes: 0 applied, and served if you asked to wait; 1 failed; 3 applied, but not served in time; "
+        "4 applied, but a server refuses it",
     ),
     Command(
         "approve",
-        "show changes that need an approval, and approve them",
+        "show the changes that need approval, and approve them",
         f"{_APPROVING}:approve",
         CONFIG,
         Group(
@@ -136,45 +139,45 @@ CLUSTER_COMMANDS = (
                 "resources",
                 "RESOURCE",
                 "address of the resource, such as graph.legacy, "
-                "or of a cluster that --cluster does not name: staging/graph.legacy",
+                "or staging/graph.legacy for a cluster other than that of --cluster",
                 nargs="*",
                 # argparse takes the default for an argument that was not given.
                 default=[],
             ),
             flag(
                 "--all",
-                "all changes whose approval is missing and that you may approve, of all clusters; needs a terminal",
+                "approve all pending changes that you are allowed to approve, in all clusters; needs a terminal",
             ),
             required=True,
         ),
         Argument(
             "--plan",
             "DIGEST",
-            "the plan that you have seen, by its whole digest; needed without a terminal; "
-            "for several clusters one each: CLUSTER=DIGEST",
+            "full digest of the plan that you reviewed; required without a terminal; "
+            "for several clusters, one each: CLUSTER=DIGEST",
             action="append",
         ),
         Argument(
             "--rows",
             "N",
-            "the rows of the graph that you have seen; growth above approvals.data_growth is refused; "
-            "for several changes one each: RESOURCE=N",
+            "number of rows when you reviewed the graph; growth above approvals.data_growth is refused; "
+            "for several changes, one each: RESOURCE=N",
             action="append",
         ),
         _YES,
-        flag("--break-glass", "approve alone in an emergency; needs --reason"),
+        flag("--break-glass", "approve alone in an emergency; requires --reason"),
         Argument("--reason", "TEXT", "why no second person could approve, in one line"),
         PROJECT,
         REQUEST,
     ),
     Command(
         "status",
-        "show whether a cluster is in sync, what waits for whom, and who applied last; several clusters get one line each",
+        "show whether a cluster is in sync, pending changes and approvals, and the last apply; one line each for several clusters",
         f"{_CLUSTER}:status",
         CONFIG,
         flag(
             "--serving",
-            "show who serves what also where the reports of servers are in a bucket, which needs credentials",
+            "also read server reports in a bucket, which needs credentials, to show the revision that each server serves",
         ),
         _NO_CACHE,
         PROJECT,
@@ -185,14 +188,20 @@ CLUSTER_COMMANDS = (
         "gitops.serving.boot:ready",
         _READ,
     ),
-    _with_ledger("refresh", "record the observed state of the graphs", "gitops.cluster.apply.refresh:refresh", _WRITE),
+    _with_ledger(
+        "refresh",
+        "record the observed state of the graphs in the ledger",
+        "gitops.cluster.apply.refresh:refresh",
+        _WRITE,
+    ),
     Command(
         "import",
         "start a ledger from existing graphs",
         f"{_CLUSTER}:import_cluster",
         CONFIG,
         flag(
-            "--adopt", "start a ledger although an earlier one existed; nothing is applied until approvers approve this"
+            "--adopt",
+            "start a new ledger even though an earlier one existed; nothing is applied until this is approved",
         ),
         PROJECT,
     ),
@@ -201,11 +210,13 @@ CLUSTER_COMMANDS = (
         "remove a lock whose process has ended",
         "gitops.cluster.session.status:force_unlock",
         _UNLOCK,
-        Argument("lock_id", "LOCK_ID", "exact id, as status shows it; the commit of the lock if it cannot be read"),
+        Argument(
+            "lock_id", "LOCK_ID", "exact id from gitops status, or the commit of the lock if its id cannot be read"
+        ),
     ),
     Command(
         "revoke",
-        "revoke an approval that is not consumed yet",
+        "revoke an approval that has not been consumed yet",
         f"{_APPROVING}:revoke",
         _APPROVAL_ID,
         _COMMIT,
@@ -213,12 +224,12 @@ CLUSTER_COMMANDS = (
         Argument("--reason", "TEXT", "why, in one line", default="no reason given"),
         CONFIG,
         PROJECT,
-        epilog="exit codes: 0 revoked, and the ledger records it; 1 a problem; 2 not confirmed, or wrong usage; "
-        "3 revoked, and not recorded yet: run it again after the next run of the bot",
+        epilog="exit codes: 0 revoked and recorded in the ledger; 1 a problem; 2 not confirmed, or wrong usage; "
+        "3 revoked but not recorded yet: run the command again after the bot has run",
     ),
     Command(
         "countersign",
-        "countersign an approval that one person gave alone in an emergency",
+        "countersign an emergency approval that one person gave alone",
         f"{_APPROVING}:countersign",
         _APPROVAL_ID,
         _COMMIT,
@@ -229,17 +240,17 @@ CLUSTER_COMMANDS = (
     ),
     Command(
         "fmt",
-        "write schemas, queries and cluster.yaml in the canonical layout",
+        "format schemas, queries and cluster.yaml",
         f"{_TEXTS}:fmt",
         PATHS,
         CONFIG,
-        flag("--check", "write nothing; exit 1 if a file has another layout"),
+        flag("--check", "write nothing; exit 1 if a file would be reformatted"),
         flag("--diff", "write nothing; print the differences"),
         flag("--dry-run", "write nothing; list what would be written"),
     ),
     Command(
         "lint",
-        "check schemas and queries, and report each problem with its line",
+        "check schemas and queries and report each problem with its line",
         f"{_TEXTS}:lint",
         PATHS,
         CONFIG,
@@ -250,19 +261,19 @@ CLUSTER_COMMANDS = (
     ),
     Command(
         "down",
-        "show how to undo a schema change, or how to go back to what was applied, and what cannot be restored",
+        "show how to undo a schema change or return to an earlier ledger entry, and what cannot be restored",
         f"{_TEXTS}:down",
-        Argument("graph", "GRAPH", "undo the change from the applied to the declared schema", nargs="?"),
+        Argument("graph", "GRAPH", "graph whose change from the applied to the declared schema to undo", nargs="?"),
         CONFIG,
-        Argument("--from", "FILE", "the earlier schema, instead of a graph", dest="old"),
+        Argument("--from", "FILE", "earlier schema, instead of a graph", dest="old"),
         Argument(
             "--to",
             "PLACE",
-            "with --from the later schema; alone the ledger entry (its number or commit) or the commit to go back to",
+            "with --from: the later schema; otherwise: the ledger entry (number or commit) or commit to return to",
             dest="new",
         ),
-        flag("--show-graph", "with --to alone: print the order in which changes are undone"),
-        Argument("--write", "FILE", "write a schema file that undoes the change; - prints only the schema"),
+        flag("--show-graph", "with --to but not --from: print the order in which changes are undone"),
+        Argument("--write", "FILE", "write a schema file that undoes the change; - prints it instead"),
         PROJECT,
         REQUEST,
         usage_code=2,
@@ -271,32 +282,32 @@ CLUSTER_COMMANDS = (
 
 COMPLETION = Command(
     "completion",
-    'print a script that completes commands in a shell: eval "$(gitops completion bash)", gitops completion fish | source',
+    'print a shell completion script: eval "$(gitops completion bash)", gitops completion fish | source',
     "gitops.cli.completion:completion",
-    Argument("shell", ("bash", "zsh", "fish"), "the shell"),
+    Argument("shell", ("bash", "zsh", "fish"), "shell to complete commands in"),
     json=False,
 )
 
 MANUAL = Command(
     "manual",
-    "print the manual page of all commands: gitops manual | man -l -",
+    "print a manual page of all commands: gitops manual | man -l -",
     "gitops.cli.completion:manual",
     json=False,
 )
 
 HELP = Command(
     "help",
-    "print the help of a command",
+    "print help for a command",
     "gitops.cli.main:show_help",
-    Argument("words", "COMMAND", "the command, such as graph query (default: all commands)", nargs="*"),
+    Argument("words", "COMMAND", "command, such as graph query (default: all commands)", nargs="*"),
     json=False,
 )
 
 EDITOR = Command(
     "lsp",
-    "run the language server for editors: problems, hover, definitions and completion",
+    "run the language server for editors, with problems, hover, definitions and completion",
     "gitops.cli.lsp:lsp",
-    flag("--stdio", "use standard input and output, which is the only transport"),
+    flag("--stdio", "use standard input and output, the only supported transport"),
     json=False,
 )
 
@@ -305,72 +316,76 @@ EDITOR = Command(
 
 _FOLDER = Argument("--cluster", "DIR", "cluster folder (default: the current folder)")
 _SELECTED = (
-    Argument("--file", "FILE", "a policy file, instead of the policies of a cluster"),
-    Argument("--kind", ("graph", "server"), "what the policy of --file is enforced on"),
-    Argument("--graph", "ID", "graph that the policy of --file is enforced on (default: any)"),
+    Argument("--file", "FILE", "policy file to use instead of a cluster's policies"),
+    Argument("--kind", ("graph", "server"), "whether the policy in --file is for a graph or for the server"),
+    Argument("--graph", "ID", "graph that the policy in --file applies to (default: any)"),
     _FOLDER,
-    Argument("--scope", "SCOPE", "only what is enforced on cluster or graph.<id> (default: all)"),
-    flag("--desired", "the policies that the folder declares, not those that the ledger records"),
+    Argument("--scope", "SCOPE", "only policies of this scope: cluster or graph.<id> (default: all)"),
+    flag("--desired", "use the policies in the folder instead of those in the ledger"),
 )
 
 CHECKS = (
-    Command("validate", "check policies, and count their actors", f"{_POLICY}:validate", *_SELECTED),
+    Command("validate", "check policies and count their actors", f"{_POLICY}:validate", *_SELECTED),
     Command(
         "test",
-        "decide the cases of policies, and say which fail",
+        "run the policy test cases and show which fail",
         f"{_POLICY}:test",
         *_SELECTED,
-        Argument("--tests", "FILE", "cases of the policy of --file (default: policy.tests.yaml next to it)"),
+        Argument("--tests", "FILE", "test cases for the policy in --file (default: policy.tests.yaml next to it)"),
     ),
     Command(
         "explain",
-        "say whether an actor may do something, and which rule permits it",
+        "show whether an actor is allowed to do something, and which rule permits it",
         f"{_POLICY}:explain",
         *_SELECTED,
-        Argument("--actor", "ACTOR", "who wants to do it", required=True),
-        Argument("--action", "ACTION", "what they want to do, such as change or schema_apply", required=True),
-        Argument("--branch", "BRANCH", "branch that the action is about (default: main)"),
-        Argument("--target-branch", "BRANCH", "branch that is merged into, created or deleted (default: main)"),
-        Argument("--query", "QUERY", "the stored query that is invoked"),
+        Argument("--actor", "ACTOR", "actor who performs the action", required=True),
+        Argument("--action", "ACTION", "action, such as change or schema_apply", required=True),
+        Argument("--branch", "BRANCH", "branch on which the action is performed (default: main)"),
+        Argument("--target-branch", "BRANCH", "branch to merge into, create or delete (default: main)"),
+        Argument("--query", "QUERY", "stored query to invoke"),
     ),
     Command(
-        "check", "check all that a cluster folder declares about access, with its cases", f"{_POLICY}:check", _FOLDER
+        "check", "check all policies, bindings and policy test cases of a cluster folder", f"{_POLICY}:check", _FOLDER
     ),
 )
 
 
 POLICY = Command(
     "policy",
-    "check access policies, say who may do what, and who gains and loses what",
+    "check access policies, and show who has, gains or loses access",
     commands=(
         *CHECKS,
         Command(
             "diff",
-            "say who gains and loses what between two states of the policies",
+            "show who gains or loses access between two states of the policies",
             f"{_POLICY}:diff",
             Argument(
-                "--from", "REF", "state before: a branch, tag or commit (default: what the ledger records)", dest="old"
+                "--from", "REF", "earlier state: a branch, tag or commit (default: the applied policies)", dest="old"
             ),
-            Argument("--to", "REF|DIR", "state after: a branch, tag or commit, or a cluster folder", dest="new"),
+            Argument("--to", "REF|DIR", "later state: a branch, tag, commit or cluster folder", dest="new"),
             CONFIG,
-            Argument("--request", "N", "state after: change request N as it would merge", type=count),
-            Argument("--actor", "ACTOR", "only what this actor gains or loses"),
-            Argument("--action", "ACTION", "only this action, such as change, or run for stored queries"),
-            Argument("--format", ("text", "json", "md"), "form of the output (default: text)", default="text"),
-            Argument("--fail-on", "CLASS,...", "exit 1 if one of these classes is gained, such as control,protected"),
+            Argument("--request", "N", "later state: change request N as it would be merged", type=count),
+            Argument("--actor", "ACTOR", "show only this actor"),
+            Argument("--action", "ACTION", "show only this action, such as change, or run for stored queries"),
+            Argument("--format", ("text", "json", "md"), "output format (default: text)", default="text"),
+            Argument(
+                "--fail-on",
+                "CLASS,...",
+                "exit 1 if someone gains access of one of these classes, such as control,protected",
+            ),
             PROJECT,
             json=False,
             usage_code=2,
         ),
         Command(
             "who",
-            "list who may do something",
+            "list the actors who are allowed to do something",
             f"{_POLICY}:who",
-            Argument("--action", "ACTION", "what they may do, such as change or graph_list", required=True),
-            Argument("--graph", "GRAPH", "graph (default: the server)"),
+            Argument("--action", "ACTION", "action, such as change or graph_list", required=True),
+            Argument("--graph", "GRAPH", "graph on which the action is performed (default: the server)"),
             Argument("--branch", "BRANCH", "branch of the graph (default: main)", default="main"),
-            Argument("--query", "QUERY", "the stored query that is invoked"),
-            flag("--applied", "by what the ledger records, not by the folder"),
+            Argument("--query", "QUERY", "stored query to invoke"),
+            flag("--applied", "use the applied policies instead of those in the folder"),
             CONFIG,
             PROJECT,
             usage_code=2,
@@ -384,35 +399,35 @@ POLICY = Command(
 _PATTERN = Argument(
     "--cluster",
     "REGEX",
-    "only compute clusters in whose name this regular expression is found",
+    "only compute clusters whose name matches this regular expression",
     short="--filter-clusters",
     dest="pattern",
 )
 _CODES = (
-    "exit codes: 0 done, or nothing to do; 1 a problem; 2 wrong usage or an invalid folder; 3 a target does not answer"
+    "exit codes: 0 done, or nothing to do; 1 a problem; 2 wrong usage or an invalid folder; 3 a target does not respond"
 )
 
 
 _TARGETS = (
-    Argument("--target", "NAME", "only this target of cluster.yaml"),
+    Argument("--target", "NAME", "only this target from cluster.yaml"),
     Argument(
         "--postgres-url",
         "URL",
-        "URL of the target (default: DATABASE_URL, else the variable that cluster.yaml names; from the environment, or from "
+        "URL of the target (default: DATABASE_URL, or the variable in cluster.yaml; read from the environment, or from "
         "the file .env next to cluster.yaml)",
     ),
     Argument(
         "--query-cluster",
         "NAME",
-        "compute cluster on which the tables of strategies are read (default: that of the role of the URL)",
+        "compute cluster for reading the strategy tables (default: that of the role in the URL)",
     ),
     CONFIG,
     Group(
         Argument("--repo", "PATH", "repository (default: the repository of the cluster folder)"),
         Argument("--of", "NAME", "cluster in gitops.yaml (default: the only one)", dest="cluster"),
-        Argument("--remote", "NAME", "remote with the ledger (default: origin; none for a bare repository)"),
+        Argument("--remote", "NAME", "remote with the ledger (default: origin; no remote for a bare repository)"),
         title="branch ledger",
-        description="work from commits and the ledger branch, without a checkout",
+        description="read commits and the ledger branch instead of a checkout",
     ),
 )
 """Which targets a command is about, and how it reaches them."""
@@ -425,26 +440,26 @@ def _on_targets(name: str, summary: str, handler: str, *arguments: Argument | Gr
 
 STRATEGIES = Command(
     "strategies",
-    "what the declared strategies of compute clusters do with their replicas",
+    "simulate and run replica strategies of compute clusters",
     commands=(
         Command(
             "simulate",
-            "play strategies against a described world, or against what a target recorded, and say what that costs",
+            "simulate strategies on a scenario or on the recorded history of a target, and show the cost",
             f"{_STRATEGIES}:play",
             Group(
-                Argument("--scenario", "FILE", "the scenario, in YAML"),
+                Argument("--scenario", "FILE", "YAML file with the scenario"),
                 Argument(
                     "--from-audit",
                     "COMPUTE_CLUSTER",
-                    "what the target recorded of a compute cluster (default: of all that have strategies): compares the "
-                    "declared strategies with the applied ones",
+                    "compare the declared with the applied strategies on the recorded history of this compute cluster "
+                    "(default: all with strategies)",
                     nargs="?",
                     const="",
                 ),
                 required=True,
             ),
-            Argument("--against", "FILE", "another scenario, to compare with"),
-            Argument("--last", "DURATION", "how long before now what was recorded begins (default 7d)", type=duration),
+            Argument("--against", "FILE", "another scenario to compare with"),
+            Argument("--last", "DURATION", "how much of the recorded history to use (default 7d)", type=duration),
             Argument("--svg", "FILE", "also write a plot of replicas, hydration, activity and credits"),
             *_TARGETS,
             epilog=_CODES,
@@ -452,7 +467,7 @@ STRATEGIES = Command(
         ),
         _on_targets(
             "dry-run",
-            "print the statements that the applied strategies would give now, with their reasons; changes nothing",
+            "print the statements that the applied strategies would run now, with reasons, without changing anything",
             "dry_run",
             _PATTERN,
             flag("--show-graph", "print the execution graph below the statements"),
@@ -460,26 +475,26 @@ STRATEGIES = Command(
         ),
         _on_targets(
             "apply",
-            "let the applied strategies decide now, and carry out what they decide",
+            "run the applied strategies now and carry out their decisions",
             "apply",
             _PATTERN,
-            flag("--scheduled", "a schedule runs this: exit 0 while another run is at work"),
+            flag("--scheduled", "for scheduled runs: exit 0 if another run is in progress"),
         ),
         _on_targets(
             "wipe-state",
-            "delete what strategies remember, so that they begin again; suspends nothing",
+            "delete the stored state of strategies so that they start over; does not suspend anything",
             "wipe_state",
             _PATTERN,
             Group(
-                flag("--orphans", "delete what is left of compute clusters that the target no longer has instead"),
-                flag("--recreate", "drop the whole table of the target instead, and create it again"),
+                flag("--orphans", "instead, delete the state of compute clusters that no longer exist on the target"),
+                flag("--recreate", "instead, drop the whole state table of the target and recreate it"),
             ),
         ),
         _on_targets(
             "wake",
-            "bring a suspended compute cluster back with the next tick",
+            "resume a suspended compute cluster at the next tick",
             "wake",
-            Argument("name", "COMPUTE_CLUSTER", "its name in cluster.yaml, or on the target"),
+            Argument("name", "COMPUTE_CLUSTER", "its name in cluster.yaml or on the target"),
         ),
     ),
 )

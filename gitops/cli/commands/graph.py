@@ -8,22 +8,22 @@ _WHEN = "a version number, a commit id or a time (2026-01-31T12:00:00Z)"
 _REVISION = f"BRANCH, BRANCH@WHEN or WHEN, where WHEN is {_WHEN}"
 
 _GRAPH = (
-    Argument("graph", "GRAPH", "graph id; with --root it is only a label"),
+    Argument("graph", "GRAPH", "graph id; with --root, only a label"),
     Argument("--config", "DIR", "cluster folder (default: the current folder)", default="."),
-    Argument("--root", "PATH", "graph root, instead of the one in the cluster folder"),
+    Argument("--root", "PATH", "graph root to use instead of the one from the cluster folder"),
 )
 _BRANCH = Argument("--branch", "BRANCH", "branch (default: main)", default="main")
-_AT = Argument("--at", "WHEN", f"as of {_WHEN}")
+_AT = Argument("--at", "WHEN", f"read the data as of {_WHEN}")
 _TYPES = Argument("--type", "NAME", "only this type; repeatable", action="append", default=[])
-_DRY_RUN = flag("--dry-run", "remove nothing; print what would be removed")
+_DRY_RUN = flag("--dry-run", "print what would be removed, without removing it")
 _BRANCH_NAME = Argument("name", "BRANCH", "name of the branch")
 _FORMAT = Argument("--format", ("table", "json", "ndjson", "csv", "kv"), "format of the rows (default: table)")
-_EMBEDDINGS = Argument("--embeddings", "MODEL", "model that turns texts into vectors: hash, or MODEL@https://HOST/v1")
+_EMBEDDINGS = Argument("--embeddings", "MODEL", "embedding model: hash, or MODEL@https://HOST/v1")
 _QUERY_TEXTS = (
     Argument("query", "QUERY", "name of a stored query, or of a query in --file", nargs="?"),
     Group(
         Argument("--file", "FILE", "query file, or - for standard input"),
-        Argument("--text", "TEXT", "text of the query"),
+        Argument("--text", "TEXT", "query to run, as text"),
     ),
     Argument("--param", "NAME=VALUE", "value of a parameter; repeatable", action="append", default=[]),
     Argument("--params", "FILE", "JSON object of parameters, or - for standard input"),
@@ -43,13 +43,13 @@ _BRANCHES = Command(
         _on_graph("list", "list the branches", "data:branch_list"),
         _on_graph(
             "create",
-            "create a branch; no rows are copied",
+            "create a branch without copying rows",
             "data:branch_create",
             _BRANCH_NAME,
             Argument(
                 "--from",
                 "REVISION",
-                "where it starts: BRANCH, BRANCH@WHEN or WHEN (default: main)",
+                "starting point: BRANCH, BRANCH@WHEN or WHEN (default: main)",
                 dest="base",
                 default="main",
             ),
@@ -57,26 +57,31 @@ _BRANCHES = Command(
         _on_graph("delete", "delete a branch", "data:branch_delete", _BRANCH_NAME),
         _on_graph(
             "merge",
-            "merge the changes of a branch into another branch",
+            "merge a branch into another branch",
             "data:branch_merge",
             _BRANCH_NAME,
             Argument("--into", "BRANCH", "branch to merge into (default: main)", default="main"),
-            flag("--delete-branch", "delete the branch afterwards, unless it has got further changes"),
+            flag("--delete-branch", "delete the branch afterwards, unless it has new changes"),
         ),
     ),
 )
 
 _CHANGES = Command(
     "changes",
-    "follow what changes on a branch",
+    "follow the changes on a branch",
     commands=(
         _on_graph(
             "poll",
             "print a page of the changes since a cursor, and the cursor of the next page",
             "data:poll",
             Group(
-                Argument("--cursor", "CURSOR", "where an earlier page, or a baseline, ended"),
-                Argument("--start", "START", "now, beginning or after:COMMIT", default="beginning"),
+                Argument("--cursor", "CURSOR", "cursor from an earlier page or a baseline"),
+                Argument(
+                    "--start",
+                    "START",
+                    "starting point: now, beginning or after:COMMIT (default: beginning)",
+                    default="beginning",
+                ),
             ),
             _BRANCH,
             _TYPES,
@@ -84,9 +89,9 @@ _CHANGES = Command(
         ),
         _on_graph(
             "baseline",
-            "write all records of a branch to a file, and print the cursor of what changes afterwards",
+            "write all records of a branch to a file, and print the cursor for later changes",
             "data:baseline",
-            Argument("--output", "FILE", "the file, written completely or not at all", required=True),
+            Argument("--output", "FILE", "file to write, completely or not at all", required=True),
             _BRANCH,
             _TYPES,
         ),
@@ -105,13 +110,13 @@ _BLOBS = Command(
     commands=(
         _on_graph(
             "get",
-            "write the bytes of a cell, or of a part of it",
+            "write all or some bytes of a cell",
             "data:blob_get",
             *_CELL,
-            Argument("--range", "RANGE", "only these bytes: 0-1023, 1024- or -512"),
-            Argument("--output", "FILE", "write a file, completely or not at all (default: standard output)"),
+            Argument("--range", "RANGE", "only this byte range, such as 0-1023, 1024- or -512"),
+            Argument("--output", "FILE", "file to write, completely or not at all (default: standard output)"),
         ),
-        _on_graph("stat", "print the size and the tag of a cell", "data:blob_stat", *_CELL),
+        _on_graph("stat", "print the size and tag of a cell", "data:blob_stat", *_CELL),
     ),
 )
 
@@ -121,20 +126,20 @@ GRAPH = Command(
     commands=(
         _on_graph(
             "load",
-            "load NDJSON records in one publish",
+            "load NDJSON records as one new version",
             "data:load",
-            Argument("file", "FILE", "records, or - for standard input", nargs="?"),
+            Argument("file", "FILE", "file with the records, or - for standard input", nargs="?"),
             Argument(
                 "--parquet",
                 "TYPE=FILE",
-                "rows of a type, instead of FILE; columns have the names of properties, and from and to; repeatable",
+                "rows of a type, instead of FILE; columns are named after properties, plus from and to for edges; repeatable",
                 action="append",
                 default=[],
             ),
             Argument(
                 "--mode",
                 ("merge", "append", "overwrite"),
-                "what to do with an existing id: replace its row, refuse, or replace whole tables (default: merge)",
+                "merge replaces rows with an existing id, append refuses them, overwrite replaces whole tables (default: merge)",
                 default="merge",
             ),
             _BRANCH,
@@ -143,10 +148,10 @@ GRAPH = Command(
         ),
         _on_graph(
             "export",
-            "print the records of a graph, in the format that load reads",
+            "print the records of a graph in the format of graph load",
             "data:export",
             _TYPES,
-            Argument("--output", "FILE", "write a file, completely or not at all (default: standard output)"),
+            Argument("--output", "FILE", "file to write, completely or not at all (default: standard output)"),
             _BRANCH,
             _AT,
         ),
@@ -166,25 +171,30 @@ GRAPH = Command(
             _BRANCH,
             _AT,
             _FORMAT,
-            flag("--explain", "print the operators with estimated and actual rows"),
+            flag("--explain", "print the operators with their estimated and actual row counts"),
             Argument("--timeout", "SECONDS", "stop after this time", type=seconds),
             Argument("--memory", "MIB", "memory limit (default 1024)", type=count, default=1024),
-            flag("--approximate", "allow a vector index, which may miss near rows"),
-            Argument("--strategy", ("auto", "index", "csr", "scan"), "how hops find neighbours", default="auto"),
+            flag("--approximate", "allow a vector index, which can miss some nearest rows"),
+            Argument(
+                "--strategy",
+                ("auto", "index", "csr", "scan"),
+                "how hops find neighbours (default: auto)",
+                default="auto",
+            ),
         ),
         Command(
             "queries",
-            "list the stored queries with their parameters and results, as declared or as applied",
+            "list the declared or applied stored queries with their parameters and results",
             "gitops.cli.graph.query:queries",
-            Argument("graph", "GRAPH", "only those of this graph (default: all graphs)", nargs="?"),
+            Argument("graph", "GRAPH", "only queries of this graph (default: all graphs)", nargs="?"),
             CONFIG,
-            flag("--applied", "list those of the applied revision, which a server offers"),
+            flag("--applied", "list the queries of the applied revision, which servers offer"),
             PROJECT,
             REQUEST,
         ),
         _on_graph(
             "mutate",
-            "run a mutation in one publish",
+            "run a mutation as one new version",
             "query:mutate",
             *_QUERY_ARGUMENTS,
             _BRANCH,
@@ -212,16 +222,16 @@ GRAPH = Command(
         _BLOBS,
         _on_graph(
             "preview",
-            "try a schema on a copy, and count the affected rows",
+            "try a schema on a copy of the graph and count the affected rows",
             "data:preview",
-            Argument("schema", "FILE", "schema to try"),
+            Argument("schema", "FILE", "schema file to try"),
         ),
         _on_graph(
             "optimize",
-            "compact the tables and build their indexes",
+            "compact tables and build indexes",
             "data:optimize",
             _BRANCH,
-            flag("--vectors", "build vector indexes too, which takes long"),
+            flag("--vectors", "also build vector indexes, which takes a long time"),
         ),
         _on_graph(
             "gc",
@@ -231,41 +241,41 @@ GRAPH = Command(
             Argument(
                 "--older-than",
                 "AGE",
-                "keep also all versions younger than this: 7d, 12h or 30m (default 7d)",
+                "also keep all versions younger than this, such as 7d, 12h or 30m (default 7d)",
                 default="7d",
             ),
             _DRY_RUN,
         ),
         _on_graph(
             "purge",
-            "remove the data of dropped types and properties permanently",
+            "permanently remove the data of dropped types and properties",
             "data:purge",
-            flag("--allow-data-loss", "confirm; older versions lose these tables"),
+            flag("--allow-data-loss", "confirm the purge, which removes these tables from older versions"),
             _DRY_RUN,
         ),
         _on_graph(
             "verify",
             "check every document, table and reference of a graph",
             "data:verify",
-            flag("--deep", "read all rows: ids, ends of edges, constraints"),
+            flag("--deep", "read all rows to check ids, edge endpoints and constraints"),
         ),
     ),
 )
 
 QUERY = Command(
     "query",
-    "run a query on a query server, which `gitops serve` is, and print its rows",
+    "run a query on a query server (`gitops serve`) and print its rows",
     "gitops.cli.query:query",
     Argument("graph", "GRAPH", "graph id"),
     *_QUERY_TEXTS,
-    Argument("--server", "URL", "address of the server (default: the variable GITOPS_SERVER)"),
-    Argument("--token-file", "FILE", "file with the token (default: the variable GITOPS_SERVER_TOKEN)"),
-    flag("--plain-http", "send the token without TLS to another host, too"),
+    Argument("--server", "URL", "address of the server (default: the environment variable GITOPS_SERVER)"),
+    Argument("--token-file", "FILE", "file with the token (default: the environment variable GITOPS_SERVER_TOKEN)"),
+    flag("--plain-http", "allow sending the token to another host without TLS"),
     Group(
         Argument("--branch", "BRANCH", "branch (default: main)"),
-        Argument("--snapshot", "COMMIT", "read at this commit"),
+        Argument("--snapshot", "COMMIT", "read the data as of this commit"),
     ),
-    flag("--mutate", "run a mutation"),
+    flag("--mutate", "allow a mutation"),
     _FORMAT,
     usage_code=2,
 )

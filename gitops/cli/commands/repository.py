@@ -23,8 +23,8 @@ from gitops.cli.commands.arguments import (
 
 _BOT, _SERVE, _AUDIT = "gitops.cli.bot", "gitops.cli.serve", "gitops.cli.audit"
 _HOOKS, _REQUESTS = "gitops.cli.hooks", "gitops.cli.requests"
-_EXITS = "exit codes: 0 done, 1 a problem, 2 wrong usage, 3 waits for a person, 4 conflict with a newer entry"
-_EVENT = Argument("--event", "FILE", "event of the forge (default: the event of the CI job)")
+_EXITS = "exit codes: 0 done, 1 a problem, 2 wrong usage, 3 waiting for a person, 4 conflict with a newer entry"
+_EVENT = Argument("--event", "FILE", "forge event (default: the event of the CI job)")
 
 
 def _event_command(name: str, summary: str, *arguments: Argument | Group) -> Command:
@@ -33,34 +33,34 @@ def _event_command(name: str, summary: str, *arguments: Argument | Group) -> Com
 
 BOT = Command(
     "bot",
-    f"answer events of a forge; {_EXITS}",
+    f"respond to forge events; {_EXITS}",
     commands=(
         _event_command(
             "plan",
-            "plan the change requests of an event, and report on them",
-            Argument("--request", "N", "change request N, instead of an event", type=count),
+            "plan the change requests of an event and report on them",
+            Argument("--request", "N", "plan change request N instead of an event", type=count),
         ),
-        _event_command("command", "carry out the command in a comment"),
+        _event_command("command", "run the command in a comment"),
         _event_command("apply", "apply the newest merged revision of each cluster's branch"),
-        _event_command("verify", "check that a merge group does what was reviewed"),
+        _event_command("verify", "check that the plan of a merge group is the one that was reviewed"),
         _event_command("drift", "report differences between the ledger and the live graphs"),
-        _event_command("sweep", "find merged changes that were never applied, and apply them"),
+        _event_command("sweep", "find merged changes that were never applied and apply them"),
         _event_command(
             "tick",
-            "let the applied strategies of all clusters decide: a schedule carries it out, any other run only reports it",
+            "run the applied strategies of all clusters; only scheduled runs carry out the decisions, others report them",
             Group(
                 flag(
-                    "--scheduled", "a timer runs this: carry out what is decided; exit 0 while another tick is at work"
+                    "--scheduled", "for scheduled runs: carry out the decisions; exit 0 if another tick is in progress"
                 ),
-                Argument("--mode", ("dry-run", "apply"), "what a run by hand does (default: dry-run)"),
+                Argument("--mode", ("dry-run", "apply"), "mode of a manual run (default: dry-run)"),
             ),
         ),
         Command(
             "serve",
-            "receive webhooks of forges, and handle them like CI jobs",
+            "receive webhooks from forges and process them as CI jobs would",
             f"{_SERVE}:serve",
             Argument("--repo", "PATH", "clone of a served repository; repeatable", action="append", required=True),
-            Argument("--queue", "FILE", "file with received events, created if it does not exist", required=True),
+            Argument("--queue", "FILE", "file for received events, created if it does not exist", required=True),
             Argument(
                 "--listen",
                 "HOST:PORT",
@@ -69,50 +69,52 @@ BOT = Command(
                 default="127.0.0.1:8080",
             ),
             Argument("--remote", "NAME", "remote of the clones (default: origin)", default="origin"),
-            Argument("--forge", HOSTED, "kind of forge (default: gitops.yaml of each repository)"),
+            Argument("--forge", HOSTED, "kind of forge (default: from gitops.yaml of each repository)"),
             Argument(
-                "--secret-file", "FILE", "webhook secrets, one per line (default: the variable GITOPS_WEBHOOK_SECRET)"
+                "--secret-file",
+                "FILE",
+                "webhook secrets, one per line (default: the environment variable GITOPS_WEBHOOK_SECRET)",
             ),
             Argument(
                 "--api-tokens",
                 "FILE",
-                "tokens of programs that ask for changesets, one per line: NAME read TOKEN or NAME write TOKEN"
-                " (default: the variable GITOPS_API_TOKENS; without tokens they get no answer)",
+                "API tokens, one per line: NAME read TOKEN or NAME write TOKEN"
+                " (default: the environment variable GITOPS_API_TOKENS; without tokens, API requests are refused)",
             ),
             Argument(
                 "--workers",
                 "N",
-                "number of repositories to work on at the same time (default: 1)",
+                "number of repositories to process at the same time (default: 1)",
                 type=up_to(16),
                 default=1,
             ),
             Argument(
                 "--every",
                 "TIME",
-                "look for missed merges and drift at start and after each period: 10m, 6h",
+                "check for missed merges and drift at startup and then at this interval, such as 10m or 6h",
                 type=duration,
             ),
             Argument(
                 "--tick-every",
                 "TIME",
-                "let the applied strategies of compute clusters decide at start and after each period: 5m",
+                "run the applied strategies of compute clusters at startup and then at this interval, such as 5m",
                 type=duration,
             ),
             Argument(
                 "--grace",
                 "TIME",
-                "how long running work may take to end when the server stops (default: 60s)",
+                "how long running jobs can take to finish when the server stops (default: 60s)",
                 type=duration,
                 default="60s",
             ),
-            flag("--metrics", "serve numbers for Prometheus at /metrics"),
+            flag("--metrics", "serve Prometheus metrics at /metrics"),
             usage_code=2,
         ),
         Command(
             "queue",
-            "list pending events of a server, retry or remove one",
+            "list the pending events of a server, or retry or remove one",
             f"{_SERVE}:queue",
-            Argument("--queue", "FILE", "file of the queue", required=True),
+            Argument("--queue", "FILE", "queue file of the server", required=True),
             Group(
                 Argument("--retry", "N", "retry event N", type=count),
                 Argument("--forget", "N", "remove event N", type=count),
@@ -128,67 +130,66 @@ SERVE = Command(
     Argument(
         "--cluster",
         "DIR",
-        "what to serve: a cluster folder, the URI of a storage root (s3://BUCKET/PREFIX, file:///DIR), or with --repo "
-        "the name of a cluster",
+        "cluster to serve: a cluster folder, the URI of a storage root (s3://BUCKET/PREFIX, file:///DIR), or with "
+        "--repo the name of a cluster",
     ),
-    Argument("--repo", "PATH", "repository with the branch ledger of the cluster"),
-    Argument("--remote", "NAME", "remote with the ledger (default: origin; none for a bare repository)"),
+    Argument("--repo", "PATH", "repository with the ledger branch of the cluster"),
+    Argument("--remote", "NAME", "remote with the ledger (default: origin; no remote for a bare repository)"),
     Argument(
         "--revision",
         "DIGEST",
-        "serve the newest ledger entry whose state has this digest, instead of the newest entry",
+        "serve the newest ledger entry whose state has this digest instead of the newest entry",
     ),
     Argument(
         "--bind",
         "HOST:PORT",
-        "address to listen on; port 0 is any free port (default: 127.0.0.1:8080)",
+        "address to listen on; port 0 selects a free port (default: 127.0.0.1:8080)",
         type=host_and_port,
         default="127.0.0.1:8080",
     ),
     Argument(
         "--admin-bind",
         "HOST:PORT",
-        "also answer probes and serve numbers for Prometheus, at a separate address; a port alone is one of 127.0.0.1",
+        "also serve health checks and Prometheus metrics at this address; a port without a host means 127.0.0.1",
         type=own_host_and_port,
     ),
-    flag("--unauthenticated", "let everyone read and write if neither a token nor a policy exists"),
-    flag("--require-all-graphs", "refuse to start when any graph has a problem (default; wins over --allow-degraded)"),
-    flag("--allow-degraded", "start without the graphs that have problems of their own"),
-    flag("--strict-schema", "refuse graphs whose live schema is not the applied one"),
+    flag("--unauthenticated", "let everyone read and write if there is neither a token nor a policy"),
+    flag("--require-all-graphs", "refuse to start if any graph has a problem (default; overrides --allow-degraded)"),
+    flag("--allow-degraded", "start even if some graphs have problems, and leave those out"),
+    flag("--strict-schema", "refuse graphs whose live schema differs from the applied one"),
     flag(
         "--hide-graphs",
-        "answer for a graph on which an actor may do nothing as if it did not exist",
+        "return not found for graphs to which an actor has no access",
     ),
     Argument(
         "--watch",
         "DURATION",
-        "look for a newer revision so often, and serve it without a restart (without a duration: 2s)",
+        "check for a newer revision at this interval and serve it without a restart (without a duration: 2s)",
         type=duration,
         nargs="?",
         const="2s",
     ),
-    flag("--check", "say whether a server would start, and exit with 0 or 1; listen nowhere"),
+    flag("--check", "check whether the server would start, without listening; exit 0 if it would, otherwise 1"),
     Argument("--workers", "N", "number of processes (default: 1)", type=up_to(64), default=1),
     Argument(
         "--drain",
         "DURATION",
-        "how long requests may take to end when the server stops (default: 30s)",
+        "how long requests can take to finish when the server stops (default: 30s)",
         type=duration,
         default="30s",
     ),
     Argument(
         "--replica",
         "NAME",
-        "name of this server in its reports of what it serves; no other server of the cluster may have it "
-        "(default: the name of the host, and random characters)",
+        "name of this server in its reports, unique in the cluster (default: the host name and random characters)",
         type=replica,
     ),
-    flag("--no-report", "do not report what is served: write nothing to the storage of the cluster"),
+    flag("--no-report", "do not write a report of the served revision to the cluster's storage"),
     Argument("uri", "URI", "cannot be combined with --cluster, like --target and --config", nargs="?"),
     Argument("--target", "NAME", "cannot be combined with --cluster"),
     Argument("--config", "FILE", "cannot be combined with --cluster"),
     usage_code=2,
-    epilog="exit codes: 0 stopped by a signal, or ready to serve; 1 refused; 2 wrong usage",
+    epilog="exit codes: 0 stopped by a signal, or ready to serve; 1 could not serve; 2 wrong usage",
 )
 
 AUDIT_COMMANDS = (
@@ -197,47 +198,51 @@ AUDIT_COMMANDS = (
         "print the audit trail of a ledger branch",
         f"{_AUDIT}:log",
         PROJECT,
-        Argument("--limit", "N", "newest N entries (default: all)", type=int, default=0),
+        Argument("--limit", "N", "print only the newest N entries (default: all)", type=int, default=0),
     ),
     Command(
         "audit",
         "verify a ledger branch offline, from its first entry",
         f"{_AUDIT}:audit",
         PROJECT,
-        Argument("--since", "ENTRY", "trust everything up to this entry: its number or commit"),
+        Argument("--since", "ENTRY", "trust all entries up to this one (number or commit)"),
         Argument(
             "--pin",
             "FILE",
-            "begin after the entry that FILE names, if it exists; write the newest verified entry to it",
+            "start after the entry in FILE, if it exists; then write the newest verified entry to FILE",
         ),
         Argument("--format", ("text", "json", "sarif", "in-toto"), "format of the report (default: text)"),
         flag("--sign", "with in-toto: sign each statement with user.signingKey"),
-        Argument("--output", "DIR", "with in-toto: a file for each entry (default: lines on standard output)"),
-        Argument("--verify-envelope", "FILE", "check signed statements against the ledger, instead of an audit"),
+        Argument(
+            "--output",
+            "DIR",
+            "with in-toto: write one file per entry to DIR (default: one line per entry on standard output)",
+        ),
+        Argument("--verify-envelope", "FILE", "check signed statements against the ledger instead of running an audit"),
         Argument(
             "--witness",
             "REMOTE",
-            "compare with the ledger of another remote or clone, over the network if necessary; repeatable",
+            "compare with the ledger of another remote or clone, using the network if necessary; repeatable",
             action="append",
             default=[],
         ),
-        Argument("--accept", "HEAD", "continue from this head although another head was seen here before"),
+        Argument("--accept", "HEAD", "continue from this head even though another head was seen here before"),
     ),
 )
 
 LEDGER = Command(
     "ledger",
-    "repair the branch of a ledger",
+    "repair a ledger branch",
     commands=(
         Command(
             "repair",
-            "show what is wrong with the branch of a ledger; with both ids, move it back to the newest good entry",
+            "show the damage of a ledger branch; with both ids, move it back to the newest good entry",
             "gitops.cli.audit:repair",
             PROJECT,
             Argument(
-                "--from", "HEAD", "the current head of the branch, as shown; none if the branch is missing", dest="old"
+                "--from", "HEAD", "current head of the branch, as shown; none if the branch is missing", dest="old"
             ),
-            Argument("--to", "ENTRY", "the newest good entry, as shown", dest="new"),
+            Argument("--to", "ENTRY", "newest good entry, as shown", dest="new"),
         ),
     ),
 )
@@ -252,10 +257,10 @@ REQUEST = Command(
         Command("list", "list change requests with their statuses", f"{_REQUESTS}:request_list", PROJECT),
         Command(
             "open",
-            "push a branch, and open its change request",
+            "push a branch and open its change request",
             f"{_REQUESTS}:request_open",
             PROJECT,
-            Argument("branch", "BRANCH", "the branch (default: the current one)", nargs="?"),
+            Argument("branch", "BRANCH", "branch to push (default: the current branch)", nargs="?"),
         ),
         Command(
             "show",
@@ -266,7 +271,7 @@ REQUEST = Command(
         ),
         Command(
             "diff",
-            "print what a change request changes in files",
+            "print the file changes of a change request",
             f"{_REQUESTS}:request_diff",
             PROJECT,
             _NUMBER,
@@ -277,35 +282,36 @@ REQUEST = Command(
             f"{_REQUESTS}:request_comment",
             PROJECT,
             _NUMBER,
-            Argument("text", "TEXT", "the comment"),
+            Argument("text", "TEXT", "text of the comment"),
         ),
         Command(
             "merge",
-            "merge a change request whose checks succeed into its target branch, and wait for the apply",
+            "merge a change request whose checks pass into its target branch, and wait for the apply",
             f"{_REQUESTS}:request_merge",
             PROJECT,
             _NUMBER,
             Argument(
                 "--method", ("merge", "squash", "rebase"), "how to merge (default: a merge commit)", default="merge"
             ),
-            Argument("--head", "COMMIT", "refuse if the change request has another head"),
+            Argument("--head", "COMMIT", "refuse if the head of the change request is a different commit"),
             flag(
-                "--force", "merge in spite of failing checks; for approvers, and recorded as a comment on the request"
+                "--force",
+                "merge despite failing checks; only for approvers, and recorded as a comment on the change request",
             ),
             Argument(
                 "--timeout",
                 "TIME",
-                "how long to wait for the apply while another run is at work: 90s, 30m (default: 2m)",
+                "how long to wait for the apply while another run is in progress, such as 90s or 30m (default: 2m)",
                 type=duration,
                 default="2m",
             ),
-            epilog="exit codes: 0 merged and applied; 1 refused, or the apply failed; 2 wrong usage; 3 merged, and not "
-            "applied completely yet: an approval is missing, another run is at work, or no hook answered",
+            epilog="exit codes: 0 merged and applied; 1 refused, or the apply failed; 2 wrong usage; 3 merged, but not "
+            "completely applied yet: an approval is missing, another run is in progress, or no hook responded",
             usage_code=2,
         ),
         Command(
             "close",
-            "close a change request without a merge, and delete its branch on the server; its commits stay",
+            "close a change request without merging, and delete its branch on the server; its commits are kept",
             f"{_REQUESTS}:request_close",
             PROJECT,
             _NUMBER,
@@ -315,28 +321,28 @@ REQUEST = Command(
 
 PROMOTE = Command(
     "promote",
-    "open a change request that brings what is applied in one cluster to another one",
+    "open a change request that copies the applied graphs and policies of one cluster to another",
     "gitops.cli.requests:promote",
-    Argument("source", "FROM", "the cluster whose applied graphs and policies are promoted, such as staging"),
-    Argument("target", "TO", "the cluster that gets them, such as production"),
+    Argument("source", "FROM", "cluster whose applied graphs and policies are promoted, such as staging"),
+    Argument("target", "TO", "cluster that receives them, such as production"),
     Argument("--branch", "NAME", "name of the new branch (default: promote-FROM-to-TO)"),
-    flag("--dry-run", "write nothing; show which files would change"),
+    flag("--dry-run", "show which files would change, without writing anything"),
     PROJECT,
 )
 
 REVERT = Command(
     "revert",
-    "open a change request that takes back what an entry of the ledger applied",
+    "open a change request that reverts a ledger entry",
     "gitops.cli.requests:revert",
-    Argument("entry", "ENTRY", "the entry: its number or commit, as gitops log shows it"),
+    Argument("entry", "ENTRY", "number or commit of the entry, as shown by gitops log"),
     Argument("--branch", "NAME", "name of the new branch (default: revert-CLUSTER-N)"),
-    flag("--dry-run", "write no branch; show which files would change"),
+    flag("--dry-run", "show which files would change, without creating a branch"),
     PROJECT,
 )
 
 HOOK = Command(
     "hook",
-    "install, show and remove the git hooks of a clone or of a bare repository",
+    "install, show and remove the git hooks of a clone or a bare repository",
     commands=(
         Command(
             "install",
@@ -344,13 +350,11 @@ HOOK = Command(
             f"{_HOOKS}:install",
             _REPOSITORY,
             flag("--server", "install the hooks of a bare repository"),
-            Argument(
-                "--folder", "DIR", "install the hooks of a server into DIR, which a host uses for many repositories"
-            ),
+            Argument("--folder", "DIR", "install server hooks into DIR, which the host uses for many repositories"),
         ),
         Command(
             "status",
-            "show whether each hook is installed and current, and which hooks git does not run",
+            "show whether each hook is installed and up to date, and which hooks git does not run",
             f"{_HOOKS}:status",
             _REPOSITORY,
         ),
@@ -359,11 +363,11 @@ HOOK = Command(
             "remove the installed hooks",
             f"{_HOOKS}:remove",
             _REPOSITORY,
-            Argument("--folder", "DIR", "remove them from DIR, which a host uses for many repositories"),
+            Argument("--folder", "DIR", "remove the hooks from DIR, which the host uses for many repositories"),
         ),
         Command(
             "run",
-            "run one hook; installed hooks call this",
+            "run one hook; called by the installed hooks",
             f"{_HOOKS}:run",
             Argument("name", "NAME", "name of the git hook"),
             Argument("rest", "ARGUMENT", "arguments that git passes to the hook", nargs="*"),
@@ -377,46 +381,46 @@ HOOK = Command(
 _VERBS = "gitops.cli.changeset"
 _STATES = ("preparing", "prepared", "rolling_back", "committed", "drained", "finalized", "failed")
 _OUTCOMES = (
-    "exit codes: 0 committed, or finalized if that is asked for, or nothing to apply; 1 failed; 2 wrong usage;"
-    " 3 it has not ended in time;"
+    "exit codes: 0 committed (finalized with --until finalized), or nothing to apply; 1 failed; 2 wrong usage;"
+    " 3 not ended in time;"
     " 4 the changeset does not exist; 5 the ledger cannot be read"
 )
 _KEY = Argument("key", "KEY", "key of the changeset, such as chs-mzxw6ytboi4dsmrt", nargs="?")
-_COMMIT = Argument("--commit", "OID", "the changeset that brings in this merge commit", type=commit_id)
+_COMMIT = Argument("--commit", "OID", "select the changeset that applies this merge commit", type=commit_id)
 _UNTIL = Argument(
-    "--until", ("committed", "finalized"), "what counts as success (default: committed)", default="committed"
+    "--until", ("committed", "finalized"), "state that counts as success (default: committed)", default="committed"
 )
-_CONVERGED = flag("--require-converged", "count it as failed if changes were left out")
+_CONVERGED = flag("--require-converged", "count it as failed if some changes were skipped")
 
 CHANGESET = Command(
     "changeset",
-    "follow merges on their way into a cluster",
+    "follow the apply of merged changes",
     commands=(
         Command(
             "list",
-            "list the changesets that have not ended, the newest first",
+            "list the changesets that have not ended, newest first",
             f"{_VERBS}:list_all",
             CONFIG,
-            flag("--all", "list those that have ended as well"),
-            Argument("--state", _STATES, "list those in this state"),
-            Argument("--limit", "N", "list at most N", type=count),
+            flag("--all", "also list changesets that have ended"),
+            Argument("--state", _STATES, "list only changesets in this state"),
+            Argument("--limit", "N", "list at most N changesets", type=count),
             PROJECT,
         ),
         Command(
             "show",
-            "show a changeset with everything that it changes",
+            "show a changeset with all its changes",
             f"{_VERBS}:show",
-            Group(_KEY, _COMMIT, flag("--latest", "the newest changeset")),
+            Group(_KEY, _COMMIT, flag("--latest", "select the newest changeset")),
             CONFIG,
-            flag("--events", "also its events"),
+            flag("--events", "also show its events"),
             Argument(
                 "--gantt",
                 "FILE",
-                "also how its run went, as bars along the time; with FILE, written there as a Mermaid Gantt chart",
+                "also show the timeline of its run as bars; with FILE, write it there as a Mermaid Gantt chart",
                 nargs="?",
                 const="",
             ),
-            flag("--exit-code", f"let the exit code say what became of it; {_OUTCOMES}"),
+            flag("--exit-code", f"return the outcome as the exit code; {_OUTCOMES}"),
             _UNTIL,
             _CONVERGED,
             PROJECT,
@@ -424,16 +428,20 @@ CHANGESET = Command(
         ),
         Command(
             "watch",
-            "print what happens to a changeset, which need not exist yet, until it has an answer",
+            "print the events of a changeset, which does not have to exist yet, until its outcome is known",
             f"{_VERBS}:watch",
             Group(_KEY, _COMMIT),
             CONFIG,
             _UNTIL,
             _CONVERGED,
             Argument(
-                "--timeout", "TIME", "how long to wait: 90s, 30m, 2h (default: 30m)", type=duration, default="30m"
+                "--timeout",
+                "TIME",
+                "how long to wait, such as 90s, 30m or 2h (default: 30m)",
+                type=duration,
+                default="30m",
             ),
-            flag("--json", "print each item as a line of JSON"),
+            flag("--json", "print each event as a line of JSON"),
             PROJECT,
             epilog=_OUTCOMES,
             json=False,
@@ -441,18 +449,18 @@ CHANGESET = Command(
         ),
         Command(
             "fail",
-            "give up a changeset that is not committed; the next run takes back what was prepared",
+            "abandon a changeset that is not committed; the next run rolls back its prepared changes",
             f"{_VERBS}:fail",
             Argument("key", "KEY", "key of the changeset"),
             Argument("--error", "TEXT", "why, in one line", required=True),
-            flag("--force", "end one that is rolling back, and leave behind what was not taken back"),
+            flag("--force", "end a changeset that is rolling back, leaving any changes that were not rolled back yet"),
             CONFIG,
             PROJECT,
             usage_code=2,
         ),
         Command(
             "retry",
-            "apply what a changeset that failed was to bring in, as its next attempt",
+            "apply a failed changeset again, as its next attempt",
             f"{_VERBS}:retry",
             Argument("key", "KEY", "key of the changeset"),
             CONFIG,

@@ -144,13 +144,12 @@ def test_fixed_time_and_ids_are_the_same_every_time() -> None:
     assert ids.ulid() < ids.ulid()
 
 
-def test_every_code_is_snake_case_with_summary_and_remedy() -> None:
+def test_every_code_is_snake_case_with_summary() -> None:
     for name, code in REGISTRY.items():
         assert name == code.code
         assert name.replace("_", "a").isalnum()
         assert name.islower()
         assert code.summary
-        assert code.fix
         assert not code.summary.endswith(".")
 
 
@@ -160,12 +159,14 @@ def test_diagnostics_keep_their_order_and_know_errors() -> None:
     assert not found.has_errors
     found.add("state_missing", "state", "none", severity=Severity.WARNING)
     assert not found.has_errors
-    found.add("invalid_cluster_yaml", "cluster.yaml", "bad", source=SourceRef("cluster.yaml", 3, 7))
+    found.add("duplicate_yaml_key", "cluster.yaml", "bad", source=SourceRef("cluster.yaml", 3, 7))
     assert found.has_errors
-    assert found.codes() == ("approval_stale", "state_missing", "invalid_cluster_yaml")
+    assert found.codes() == ("approval_stale", "state_missing", "duplicate_yaml_key")
     form = found.to_json()[2]
     assert list(form) == ["code", "severity", "path", "message", "source", "fix"]
     assert form["source"] == {"file": "cluster.yaml", "line": 3, "column": 7}
+    found.add("schema_parse_error", "a.pg", "bad")
+    assert list(found.to_json()[3]) == ["code", "severity", "path", "message"]
 
 
 def test_an_unregistered_code_is_a_defect() -> None:
@@ -493,7 +494,7 @@ def _words(command: str) -> list[str]:
 
 
 def test_a_remedy_says_what_to_do_now() -> None:
-    fixes = {code: entry.fix for code, entry in REGISTRY.items()}
+    fixes = {code: entry.fix for code, entry in REGISTRY.items() if entry.fix is not None}
     assert {code: fix for code, fix in fixes.items() if _FORBIDDEN.search(fix)} == {}
     for code, fix in fixes.items():
         for command in _commands(fix):
@@ -505,7 +506,7 @@ def test_the_commands_of_remedies_are_found() -> None:
         "approve ADDRESS",
         "apply",
     ]
-    assert sum(len(list(_commands(entry.fix))) for entry in REGISTRY.values()) > 100
+    assert sum(len(list(_commands(entry.fix))) for entry in REGISTRY.values() if entry.fix is not None) > 100
 
 
 @pytest.mark.parametrize(
@@ -519,7 +520,7 @@ def test_the_commands_of_remedies_are_found() -> None:
     ],
 )
 def test_a_remedy_names_the_resource_of_its_problem(code: Code, path: str, wanted: str) -> None:
-    assert wanted in remedy(code, path)
+    assert wanted in (remedy(code, path) or "")
 
 
 def test_each_code_has_an_example() -> None:

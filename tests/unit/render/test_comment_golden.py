@@ -416,7 +416,7 @@ def test_a_template_that_breaks_a_rule_is_not_used_and_named(name):
     body = plan_comment(replace(COMMENT, templates={"plan.md.j2": text}))
     said = next(row for row in body.split("\n") if "`template_invalid`" in row)
     assert said.startswith(f"- **warning** `template_invalid` at `plan.md.j2`{f' line {line}' if line else ''}:")
-    added = {said, "  - to fix: correct the template at this line on the target branch"}
+    added = {said, "  - to fix: correct this line of the template on the target branch"}
     without = [row for row in body.split("\n") if row not in added]
     assert "\n".join(without).replace("Warnings (2)", "Warnings (1)") == plan_comment(COMMENT)
 

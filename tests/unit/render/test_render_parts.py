@@ -409,7 +409,7 @@ def test_problems_of_a_file_are_in_the_order_of_its_lines_and_name_a_remedy_once
     found = Diagnostics()
     for name, file, line in (("z", "q.gq", 9), ("a", "p.gq", 2), ("b", "q.gq", 1), ("c", "", 0)):
         place = SourceRef(file, line, 3) if file else None
-        found.add(Code.QUERY_PARSE_ERROR, f"query.g.{name}", "odd", source=place)
+        found.add(Code.QUERY_FILE_MISSING, f"query.g.{name}", "odd", source=place)
     lines = diagnostic_lines(found)
     assert [line.split()[2] for line in lines if line.startswith("ERROR")] == [
         f"query.g.{name}:" for name in ("b", "z", "a", "c")
