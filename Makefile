@@ -112,8 +112,8 @@ docs-serve: $(SITE)/.ready
 	$(SITE)/bin/mkdocs serve
 
 docs-publish: $(SITE)/.ready
-	$(SITE)/bin/mike deploy --update-aliases $(VERSION) $(ALIAS)
-	$(if $(ALIAS),$(SITE)/bin/mike set-default $(ALIAS))
+	PATH="$(CURDIR)/$(SITE)/bin:$$PATH" mike deploy --update-aliases $(VERSION) $(ALIAS)
+	$(if $(ALIAS),PATH="$(CURDIR)/$(SITE)/bin:$$PATH" mike set-default $(ALIAS))
 
 lock:
 	uv pip compile pyproject.toml --extra s3 --group build --group test --group lint --universal --python-version 3.11 \

@@ -295,6 +295,14 @@ MANUAL = Command(
     json=False,
 )
 
+JSON_SCHEMA = Command(
+    "json-schema",
+    "print the JSON Schema of a file, with which editors complete and check it",
+    "gitops.cli.json_schema:print_schema",
+    Argument("document", ("cluster", "gitops", "policy"), "cluster.yaml, gitops.yaml or an access policy"),
+    json=False,
+)
+
 HELP = Command(
     "help",
     "print help for a command",

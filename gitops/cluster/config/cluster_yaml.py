@@ -26,7 +26,7 @@ from gitops.cluster.config.declaration import (
     Text,
     read_config,
 )
-from gitops.cluster.config.keys import CLUSTER_KEYS, keys_below
+from gitops.cluster.config.keys import CLUSTER_KEYS, REQUIRED_KEYS, keys_below
 from gitops.cluster.config.source import SourceTree
 from gitops.cluster.model.kinds import SECTIONS
 from gitops.core.codes import Code
@@ -143,6 +143,13 @@ def _keys(shape: str) -> tuple[str, ...]:
     return tuple(keys_below(tuple(filter(None, shape.split("."))), CLUSTER_KEYS))
 
 
+def required_keys(shape: str) -> tuple[str, ...]:
+    """The keys that must stand below one of the table, all of them in a section of a kind."""
+    if shape.removesuffix(".*") in SECTIONS:
+        return _keys(shape)
+    return tuple(key for key in _keys(shape) if (f"{shape}.{key}" if shape else key) in REQUIRED_KEYS)
+
+
 def _is_null(node: YamlNode) -> bool:
     return isinstance(node, YamlScalar) and node.type is ScalarType.NULL
 
@@ -167,7 +174,7 @@ class _ClusterReader:
 
     def cluster(self, root: YamlNode) -> DeclaredCluster | None:
         """The document, None if a problem was reported."""
-        top = self._fields(root, "", "", required=("version",))
+        top = self._fields(root, "", "")
         metadata = self._fields(top.get("metadata"), "metadata", "metadata")
         state = self._fields(top.get("state"), "state", "state")
         version = top.get("version", root)
@@ -192,7 +199,7 @@ class _ClusterReader:
 
     def _graph(self, key: YamlScalar, node: YamlNode) -> DeclaredGraph:
         path = f"graphs.{shown(key.text)}"
-        fields = self._fields(node, path, "graphs.*", required=("schema",), name=key)
+        fields = self._fields(node, path, "graphs.*", name=key)
         schema = self._text(fields.get("schema"), f"{path}.schema")
         queries = fields.get("queries")
         return DeclaredGraph(
@@ -212,14 +219,14 @@ class _ClusterReader:
         for key, value in self._named(node, path):
             below = f"{path}.{shown(key.text)}"
             name = self._strict_text(key, below)
-            fields = self._fields(value, below, "graphs.*.queries.*", required=("file",), name=key)
+            fields = self._fields(value, below, "graphs.*.queries.*", name=key)
             if "file" in fields:
                 entries.append(DeclaredQuery(name, self._strict_text(fields["file"], f"{below}.file")))
         return QueryRegistry(tuple(entries))
 
     def _declared(self, section: str, key: YamlScalar, node: YamlNode) -> DeclaredText:
         path = f"{section}.{shown(key.text)}"
-        fields = self._fields(node, path, f"{section}.*", required=tuple(_keys(f"{section}.*")), name=key)
+        fields = self._fields(node, path, f"{section}.*", name=key)
         file = self._text(fields.get("file"), f"{path}.file")
         targets: tuple[Text, ...] = ()
         listed = fields.get("applies_to")
@@ -235,7 +242,7 @@ class _ClusterReader:
         graphs = top.get("graphs")
         if not isinstance(graphs, YamlMap) or key.text not in {graph.text for graph, _ in graphs.entries}:
             self._wrong(key, path, "no such graph is declared", fix="write the id of a graph of this file")
-        fields = self._fields(node, path, "restores.*", required=("version", "types"), name=key)
+        fields = self._fields(node, path, "restores.*", name=key)
         version, types = fields.get("version"), fields.get("types")
         number = 0
         if (
@@ -315,7 +322,6 @@ class _ClusterReader:
         path: str,
         shape: str,
         *,
-        required: tuple[str, ...] = (),
         name: YamlScalar | None = None,
     ) -> dict[str, YamlNode]:
         """The known fields of a mapping: those below `shape` in the table of keys.
@@ -333,7 +339,7 @@ class _ClusterReader:
             known = did_you_mean(key.text, allowed) or f"known here: {', '.join(allowed)}"
             self._wrong(key, f"{prefix}{shown(key.text)}", f"unknown key; {known}", fix="correct or delete the key")
         place = node if name is None or isinstance(node, YamlMap) else name
-        for field in required:
+        for field in required_keys(shape):
             if entries is not None and place is not None and field not in fields:
                 line = "version: 1" if field == "version" else f"{field}: VALUE, indented below {path}"
                 self._wrong(place, f"{prefix}{field}", "this key is required", fix=f"add the line {line}")

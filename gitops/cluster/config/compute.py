@@ -15,6 +15,7 @@ from gitops.cluster.config.declaration import CONFIG_FILE
 from gitops.cluster.config.rule_forms import (
     CHOSEN_KEY,
     Form,
+    KnownForm,
     Place,
     Refused,
     choice,
@@ -23,6 +24,7 @@ from gitops.cluster.config.rule_forms import (
     mapping,
     optional,
     place_problem,
+    schema_of,
     text,
     truth,
     whole,
@@ -101,7 +103,7 @@ SIZE: Form[str] = derived(_name)
 """A name of a size, a replica or a compute cluster."""
 TIME: Form[int] = derived(_span)
 """A text such as `5m`, as seconds."""
-AMOUNT: Form[float] = derived(_amount)
+AMOUNT: Form[float] = derived(_amount, {"type": "number", "minimum": 0}.copy)
 """A number of credits."""
 _COOLDOWN = whole(0, _YEAR_S)
 _COUNT = whole(1, 10_000)
@@ -248,7 +250,7 @@ _TARGET = mapping(
     DeclaredTarget,
     {
         "kind": choice(*TargetKind),
-        "url": _url,
+        "url": KnownForm(_url, shape=lambda: schema_of(_ENVIRONMENT)),
         "application_name": text(
             lambda name: bool(_APPLICATION.match(name)), "expected from 1 to 63 printable ASCII characters"
         ),
@@ -262,11 +264,11 @@ _CLUSTER = mapping(
         "target": text(bool, "expected the name of a target of this file"),
         "cluster": optional(SIZE),
         "max_replicas": whole(1, 1000),
-        "max_credits_per_hour": optional(derived(_credits)),
+        "max_credits_per_hour": optional(derived(_credits, {"type": ["number", "string"], "minimum": 0}.copy)),
         "experimental": truth,
     },
 )
-_COMPUTE = mapping(
+COMPUTE_FORM = mapping(
     ComputeSection,
     {
         "targets": keyed(text(is_name, _NOT_A_NAME), _TARGET),
@@ -276,11 +278,12 @@ _COMPUTE = mapping(
         "interval": derived(_interval),
     },
 )
+"""The form of the section."""
 
 
 def read_compute(value: object) -> ComputeSection:
     """The section from plain values, of the YAML or of its JSON form. Raises Refused with places below the section."""
-    return _COMPUTE(value)
+    return COMPUTE_FORM(value)
 
 
 def compute_form(declared: ComputeSection) -> dict[str, Any]:

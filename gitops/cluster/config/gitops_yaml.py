@@ -30,6 +30,7 @@ from gitops.cluster.config.rule_forms import (
     refused_text,
     rows_below,
     rule,
+    schema_of,
     text,
     truth,
     whole,
@@ -140,8 +141,10 @@ _LINE = text(lambda line: line.strip() and is_plain(line), "is not one line of t
 
 _LISTED_GATES = listed(choice(GateName.LOSSY.value))
 _PEOPLE = whole(1, 20)
+_BY_GATE = keyed(choice(*GateName), _PEOPLE)
 _NUMBERS: KnownForm[Mapping[str, int]] = KnownForm(
-    keyed(choice(*GateName), _PEOPLE),
+    _BY_GATE,
+    shape=lambda: schema_of(_BY_GATE),
     below={gate: Row(_PEOPLE, f"How many people have to approve {gate.covers}, {{bounds}}.") for gate in GateName},
 )
 
@@ -152,7 +155,12 @@ def _read_gates(value: object) -> tuple[str, ...] | Mapping[str, int]:
     return _LISTED_GATES(value) if isinstance(value, list) else _NUMBERS(value) or ()
 
 
-_GATES = KnownForm(_read_gates, values=(GateName.LOSSY.value,), below=_NUMBERS.below)
+_GATES = KnownForm(
+    _read_gates,
+    values=(GateName.LOSSY.value,),
+    below=_NUMBERS.below,
+    shape=lambda: {"anyOf": [schema_of(_LISTED_GATES), schema_of(_NUMBERS)]},
+)
 """A list of gates, or how many people each asks for."""
 
 
@@ -163,6 +171,9 @@ def _target(value: object) -> str:
     return branch
 
 
+_TARGET = KnownForm(_target, shape=lambda: schema_of(_BRANCH))
+
+
 def _read_version(value: object) -> int:
     # `true` and `1.0` equal 1.
     if type(value) is not int or value != VERSION:
@@ -170,7 +181,7 @@ def _read_version(value: object) -> int:
     return value
 
 
-_VERSION = KnownForm(_read_version, values=(str(VERSION),))
+_VERSION = KnownForm(_read_version, values=(str(VERSION),), shape={"const": VERSION}.copy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +198,7 @@ class ClusterRule:
     )
     path: str = rule(_FOLDER, "The cluster folder; `.` is the root of the repository.")
     branch: str = rule(
-        _target,
+        _TARGET,
         "The branch that the cluster follows.",
         default=DEFAULT_BRANCH,
         more="Names that begin with `gitops/` belong to the bot.",
@@ -547,9 +558,10 @@ class BotConfig:
         raise GitopsError(code, f"name one of the clusters: {known}", path=CONFIG_FILE)
 
 
-_CONFIG = mapping(BotConfig)
+CONFIG_FORM = mapping(BotConfig)
+"""The form of the file."""
 
-KEY_ROWS: Mapping[str, Row] = MappingProxyType(dict(rows_below(_CONFIG)))
+KEY_ROWS: Mapping[str, Row] = MappingProxyType(dict(rows_below(CONFIG_FORM)))
 """The row of every key, by its dotted path; `*` stands for a name that users choose. `clusters` is a list of such mappings."""
 
 GITOPS_KEYS: Mapping[str, str] = MappingProxyType({key: row.documentation for key, row in KEY_ROWS.items()})
@@ -575,7 +587,7 @@ def parse_bot_config(source: bytes) -> BotConfig:
     except YamlError as error:
         raise refused_text(error) from error
     try:
-        config = _CONFIG(to_plain(root))
+        config = CONFIG_FORM(to_plain(root))
     except Refused as error:
         raise refused(root, error.problems) from error
     problems = [*_repeated_names(config), *_idle_numbers(config)]

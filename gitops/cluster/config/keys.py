@@ -72,6 +72,11 @@ compute.strategies.*.max_credits_per_hour | How many credits its replicas cost p
 compute.strategies.*.experimental | Whether `shrink_to_fit` is permitted. Default: false.
 """)
 
+REQUIRED_KEYS = frozenset(
+    {"version", "graphs.*.schema", "graphs.*.queries.*.file", "restores.*.version", "restores.*.types"}
+)
+"""The required keys, except below `compute`, where forms list them, and in sections of kinds, where all keys are required."""
+
 LISTS = frozenset({"clusters"})
 """The keys whose value is a list of mappings."""
 

@@ -99,6 +99,9 @@ T = TypeVar("T")
 Form = Callable[[object], T]
 """Reads a plain value, as `gitops.database.language.yaml.to_plain` gives it. Raises Refused."""
 
+Shape = Callable[[], dict[str, Any]]
+"""Makes a JSON Schema, which only editors and validators need."""
+
 
 class Refused(Exception):  # noqa: N818 - what is refused is the value, and no more than that is wrong
     """A value that is not what it must be; `problems` are messages with their places in it."""
@@ -113,7 +116,8 @@ class KnownForm(Generic[T]):
     """A form that says what it takes, for editors and pages.
 
     `values` are all its texts, where they are few; `bounds` are those of a number. `names` says whose names its texts are.
-    `below` are the rows of the keys below it, `*` stands for a key that users choose.
+    `below` are the rows of the keys below it, `*` stands for a key that users choose. `shape` makes the JSON Schema of its
+    values; one that is left out permits everything.
     """
 
     read: Form[T]
@@ -121,18 +125,24 @@ class KnownForm(Generic[T]):
     bounds: str = ""
     names: str = ""
     below: Mapping[str, Row] = field(default_factory=lambda: MappingProxyType({}))
+    shape: Shape = dict
 
     def __call__(self, value: object) -> T:
         """Read a plain value. Raises Refused."""
         return self.read(value)
 
-    def holding(self, read: Form[Any]) -> KnownForm[Any]:
+    def holding(self, read: Form[Any], shape: Shape) -> KnownForm[Any]:
         """The form of what holds values of this one."""
-        return KnownForm(read, self.values, self.bounds, self.names, self.below)
+        return KnownForm(read, self.values, self.bounds, self.names, self.below, shape)
 
 
 def _known(form: Form[Any]) -> KnownForm[Any]:
     return form if isinstance(form, KnownForm) else KnownForm(form)
+
+
+def schema_of(form: Form[Any]) -> dict[str, Any]:
+    """The JSON Schema of the values that a form takes."""
+    return _known(form).shape()
 
 
 def text(accepts: Callable[[str], object], problem: str, *, names: str = "") -> Form[str]:
@@ -145,10 +155,14 @@ def text(accepts: Callable[[str], object], problem: str, *, names: str = "") -> 
             raise Refused(((), problem))
         return value
 
-    return KnownForm(read, names=names)
+    return KnownForm(read, names=names, shape=_text_shape)
 
 
-def derived(make: Callable[[object], T]) -> Form[T]:
+def _text_shape() -> dict[str, Any]:
+    return {"type": "string"}
+
+
+def derived(make: Callable[[object], T], shape: Shape = _text_shape) -> Form[T]:
     """What `make` gives for a value; the text of its ValueError is the message."""
 
     def read(value: object) -> T:
@@ -157,7 +171,7 @@ def derived(make: Callable[[object], T]) -> Form[T]:
         except ValueError as error:
             raise Refused(((), str(error))) from None
 
-    return read
+    return KnownForm(read, shape=shape)
 
 
 def whole(least: int, most: int) -> Form[int]:
@@ -168,7 +182,8 @@ def whole(least: int, most: int) -> Form[int]:
             raise Refused(((), f"expected a whole number from {least} to {most}"))
         return value
 
-    return KnownForm(read, bounds=f"{least} to {most}")
+    shape = {"type": "integer", "minimum": least, "maximum": most}
+    return KnownForm(read, bounds=f"{least} to {most}", shape=shape.copy)
 
 
 def _truth(value: object) -> bool:
@@ -177,7 +192,7 @@ def _truth(value: object) -> bool:
     return value
 
 
-truth: Form[bool] = KnownForm(_truth, ("true", "false"))
+truth: Form[bool] = KnownForm(_truth, ("true", "false"), shape={"type": "boolean"}.copy)
 """`true` or `false`."""
 
 
@@ -190,12 +205,15 @@ def choice(*texts: str) -> Form[Any]:
             raise Refused(((), f"expected {', '.join(others)}{' or ' if others else ''}{last}"))
         return value
 
-    return KnownForm(read, texts)
+    return KnownForm(read, texts, shape=lambda: {"enum": [str(each) for each in texts]})
 
 
 def optional(form: Form[T]) -> Form[T | None]:
     """A value, or null for none."""
-    return _known(form).holding(lambda value: None if value is None else form(value))
+    return _known(form).holding(
+        lambda value: None if value is None else form(value),
+        lambda: {"anyOf": [schema_of(form), {"type": "null"}]},
+    )
 
 
 def listed(item: Form[T]) -> Form[tuple[T, ...]]:
@@ -206,7 +224,7 @@ def listed(item: Form[T]) -> Form[tuple[T, ...]]:
             raise Refused(((), "expected a list"))
         return tuple(_all(((number,), item, each) for number, each in enumerate(value)))
 
-    return _known(item).holding(read)
+    return _known(item).holding(read, lambda: {"type": "array", "items": schema_of(item)})
 
 
 def keyed(key: Form[str], form: Form[T], words: str = "") -> Form[Mapping[str, T]]:
@@ -220,7 +238,15 @@ def keyed(key: Form[str], form: Form[T], words: str = "") -> Form[Mapping[str, T
         )
         return MappingProxyType(dict(zip(found[::2], found[1::2], strict=True)))
 
-    return KnownForm(read, below={"*": Row(form, words)} if words else {})
+    return KnownForm(
+        read,
+        below={"*": Row(form, words)} if words else {},
+        shape=lambda: {
+            "type": "object",
+            "propertyNames": schema_of(key),
+            "additionalProperties": Row(form, words).schema(),
+        },
+    )
 
 
 def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | None = None) -> Form[T]:
@@ -260,7 +286,16 @@ def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | Non
             raise Refused(*missing, *unknown)
         return kind(**dict(zip(names, found, strict=True)))
 
-    return KnownForm(read, below=rows)
+    return KnownForm(
+        read,
+        below=rows,
+        shape=lambda: {
+            "type": "object",
+            "properties": {name: row.schema() for name, row in rows.items()},
+            "required": required,
+            "additionalProperties": False,
+        },
+    )
 
 
 def _all(values: Iterable[tuple[Place, Form[Any], object]]) -> list[Any]:
@@ -337,6 +372,10 @@ class Row(NamedTuple):
     def documentation(self) -> str:
         """Its words with its default, for an editor."""
         return f"{self.said} Default: {self.said_default}." if self.said_default else self.said
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of its value, with its words."""
+        return {**({"description": self.documentation} if self.words else {}), **schema_of(self.form)}
 
 
 _ROW = "rule"

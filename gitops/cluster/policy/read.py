@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from gitops.cluster.policy.bundle import (
@@ -49,6 +50,28 @@ _LIMITS = {
 }
 """What a rule can limit its actions by, and the actions that have it."""
 
+FILE_KEYS = MappingProxyType(
+    {
+        "version": "The version of this file: `1`.",
+        "groups": "Groups of actors by name; rules are about groups.",
+        "protected_branches": "Branches that the scope `protected` means.",
+        "rules": "What is permitted. Everything else is denied.",
+        "kind": "Deprecated: `applies_to` in cluster.yaml decides what the policy is enforced on.",
+    }
+)
+RULE_KEYS = MappingProxyType({"id": "The name of the rule, once in this file.", "allow": "What the rule permits."})
+ALLOW_KEYS = MappingProxyType(
+    {
+        "actors": "Whom the rule is about.",
+        "actions": "What they can do.",
+        "branch_scope": "The branches on which they can do it. Without it: on all.",
+        "target_branch_scope": "The branches that they can create, delete or merge into. Without it: all.",
+        "queries": "The stored queries that they can invoke; `*` stands for any characters. Without it: all.",
+    }
+)
+ACTOR_KEYS = MappingProxyType({"group": "One of the groups of this file."})
+"""The keys of each level of a policy, with a line of documentation."""
+
 
 def read_bundle(data: bytes, path: str, at: str | None = None) -> tuple[Bundle | None, Diagnostics]:
     """The bundle of a policy file, None if there is any error; and the problems, warnings as well.
@@ -77,9 +100,7 @@ class _BundleReader:
     def bundle(self, root: YamlNode) -> Bundle:
         """The file as a bundle, which is good if no error was reported."""
         nodes = self._nodes
-        top = nodes.fields(
-            root, "", ("version", "groups", "protected_branches", "rules", "kind"), required=("version",)
-        )
+        top = nodes.fields(root, "", FILE_KEYS, required=("version",))
         version = nodes.number(top["version"], "version") if "version" in top else "1"
         if version not in ("", "1"):
             message = f"version {shown(version)} is not supported; this release reads version 1"
@@ -114,12 +135,12 @@ class _BundleReader:
     def _rule(self, node: YamlNode, at: str, groups: Collection[str], ids: set[str]) -> Rule:
         """One rule; `ids` are those of the rules before it."""
         nodes = self._nodes
-        fields = nodes.fields(node, at, ("id", "allow"), required=("id", "allow"))
+        fields = nodes.fields(node, at, RULE_KEYS, required=RULE_KEYS)
         rule = self._id(fields["id"], f"{at}.id", ids) if "id" in fields else ""
         at = f"{at}.allow"
-        keys = ("actors", "actions")
-        allow = nodes.fields(fields["allow"], at, (*keys, *_LIMITS), keys) if "allow" in fields else {}
-        actors = nodes.fields(allow["actors"], f"{at}.actors", ("group",), ("group",)) if "actors" in allow else {}
+        required = [key for key in ALLOW_KEYS if key not in _LIMITS]
+        allow = nodes.fields(fields["allow"], at, ALLOW_KEYS, required) if "allow" in fields else {}
+        actors = nodes.fields(allow["actors"], f"{at}.actors", ACTOR_KEYS, ACTOR_KEYS) if "actors" in allow else {}
         group = self._group(actors["group"], f"{at}.actors.group", groups) if "group" in actors else ""
         actions = self._actions(allow["actions"], f"{at}.actions") if "actions" in allow else ()
         self._check_limits(allow, at, actions)

@@ -1,0 +1,15 @@
+"""`gitops json-schema`: the JSON Schema of a file that people write, for their editor."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from gitops.cli.shared import OK, say
+from gitops.cluster.config.json_schema import json_schema
+
+
+def print_schema(options: argparse.Namespace) -> int:
+    """`gitops json-schema`."""
+    say(json.dumps(json_schema(options.document), indent=2, ensure_ascii=False))
+    return OK

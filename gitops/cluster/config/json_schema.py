@@ -1,0 +1,165 @@
+"""JSON Schemas of `cluster.yaml`, `gitops.yaml` and policies, for editors and validators.
+
+They are made from the keys and forms that the readers use. What a reader accepts fits its schema. A schema covers keys and types
+only: the readers check the rest, such as names that must be declared. To a schema, a written null is the same as no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from gitops.cluster.config.cluster_yaml import required_keys
+from gitops.cluster.config.compute import COMPUTE_FORM
+from gitops.cluster.config.gitops_yaml import CONFIG_FORM
+from gitops.cluster.config.keys import CLUSTER_KEYS, keys_below
+from gitops.cluster.config.rule_forms import schema_of
+from gitops.cluster.policy.bundle import BranchScope, EngineKind, PolicyAction
+from gitops.cluster.policy.read import ACTOR_KEYS, ALLOW_KEYS, FILE_KEYS, RULE_KEYS
+
+_DIALECT = "http://json-schema.org/draft-07/schema#"
+_Schema = dict[str, Any]
+
+_NUMBER_ONE: _Schema = {"const": 1}
+_STRICT: _Schema = {"type": "string"}
+# A number or a truth value counts as its text.
+_TEXT: _Schema = {"type": ["string", "number", "boolean"]}
+_TEXT_OR_NOTHING: _Schema = {"type": ["string", "number", "boolean", "null"]}
+_VALUES: Mapping[str, _Schema] = MappingProxyType(
+    {
+        "version": _NUMBER_ONE,
+        "metadata.name": _TEXT_OR_NOTHING,
+        "storage": _TEXT_OR_NOTHING,
+        "state.backend": _TEXT_OR_NOTHING,
+        "state.lock": {"type": ["boolean", "null"]},
+        "graphs.*.schema": _TEXT,
+        "graphs.*.queries.*.file": _STRICT,
+        "policies.*.applies_to": {"type": ["array", "null"], "items": _TEXT},
+        "restores.*.version": {"type": "integer", "minimum": 1},
+        "restores.*.types": {"type": "array", "items": _STRICT, "minItems": 1},
+    }
+)
+"""The values of keys of `cluster.yaml` that have no keys below them. Those of sections of kinds are texts."""
+
+
+def json_schema(document: str) -> _Schema:
+    """The schema of a document, one of `SCHEMAS`."""
+    make, title = SCHEMAS[document]
+    return {"$schema": _DIALECT, "title": title, **make()}
+
+
+def _described(schema: _Schema, words: str) -> _Schema:
+    return {"description": words, **schema}
+
+
+def _object(properties: Mapping[str, _Schema], required: tuple[str, ...], *, empty: bool = False) -> _Schema:
+    """A mapping with exact keys; with `empty`, nothing counts as one without keys."""
+    return {
+        "type": ["object", "null"] if empty else "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+# -- cluster.yaml ------------------------------------------------------------------------------------------------------
+
+
+def _cluster() -> _Schema:
+    return {**_below(""), "type": "object"}
+
+
+def _below(shape: str) -> _Schema:
+    """The mapping below a path of the table of keys."""
+    keys = keys_below(tuple(filter(None, shape.split("."))), CLUSTER_KEYS)
+    prefix = f"{shape}." if shape else ""
+    required = required_keys(shape)
+    properties = {name: _described(_value(f"{prefix}{name}"), words) for name, words in keys.items()}
+    return _object(properties, required, empty=not required)
+
+
+def _value(path: str) -> _Schema:
+    chosen = f"{path}.*"
+    if path == "compute":
+        return {"anyOf": [_explained(schema_of(COMPUTE_FORM), path), {"type": "null"}]}
+    if path == "graphs.*.queries":
+        named = {"type": "object", "additionalProperties": _described(_below(chosen), CLUSTER_KEYS[chosen])}
+        return {"anyOf": [_STRICT, {"type": "array", "items": _STRICT}, named]}
+    if chosen in CLUSTER_KEYS:
+        return {
+            "type": ["object", "null"],
+            "additionalProperties": _described(_below(chosen), CLUSTER_KEYS[chosen]),
+        }
+    if path in _VALUES:
+        return _VALUES[path]
+    return _below(path) if keys_below(tuple(path.split(".")), CLUSTER_KEYS) else _TEXT
+
+
+def _explained(schema: _Schema, path: str) -> _Schema:
+    """A schema of forms with the words of the table of keys, at every level of its mappings."""
+    found = dict(schema)
+    if "properties" in schema:
+        found["properties"] = {
+            name: _described(_explained(each, f"{path}.{name}"), CLUSTER_KEYS[f"{path}.{name}"])
+            for name, each in schema["properties"].items()
+        }
+    if isinstance(schema.get("additionalProperties"), dict):
+        found["additionalProperties"] = _described(
+            _explained(schema["additionalProperties"], f"{path}.*"), CLUSTER_KEYS[f"{path}.*"]
+        )
+    if "anyOf" in schema:
+        found["anyOf"] = [_explained(each, path) for each in schema["anyOf"]]
+    return found
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+def _one_of(known: type[StrEnum]) -> _Schema:
+    return {"enum": [each.value for each in known]}
+
+
+def _list(item: _Schema) -> _Schema:
+    return {"type": ["array", "null"], "items": item}
+
+
+def _keyed(words: Mapping[str, str], values: Mapping[str, _Schema], required: tuple[str, ...]) -> _Schema:
+    return _object({key: _described(values[key], said) for key, said in words.items()}, required)
+
+
+def _policy() -> _Schema:
+    scope = _one_of(BranchScope)
+    allow = _keyed(
+        ALLOW_KEYS,
+        {
+            "actors": _keyed(ACTOR_KEYS, {"group": _STRICT}, ("group",)),
+            "actions": {"type": "array", "items": _one_of(PolicyAction), "minItems": 1, "uniqueItems": True},
+            "branch_scope": scope,
+            "target_branch_scope": scope,
+            "queries": {"type": "array", "items": _STRICT, "minItems": 1},
+        },
+        ("actors", "actions"),
+    )
+    return _keyed(
+        FILE_KEYS,
+        {
+            "version": _NUMBER_ONE,
+            "groups": {"type": ["object", "null"], "additionalProperties": {"type": "array", "items": _STRICT}},
+            "protected_branches": _list(_STRICT),
+            "rules": _list(_keyed(RULE_KEYS, {"id": _STRICT, "allow": allow}, ("id", "allow"))),
+            "kind": _one_of(EngineKind),
+        },
+        ("version",),
+    )
+
+
+SCHEMAS: Mapping[str, tuple[Callable[[], _Schema], str]] = MappingProxyType(
+    {
+        "cluster": (_cluster, "cluster.yaml of cluster-gitops"),
+        "gitops": (lambda: schema_of(CONFIG_FORM), "gitops.yaml of cluster-gitops"),
+        "policy": (_policy, "An access policy of cluster-gitops"),
+    }
+)
+"""The documents that have a schema: how it is made, and its title."""
