@@ -15,6 +15,7 @@ from dataclasses import field
 from enum import StrEnum
 
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, DEFAULT_SIGNERS, parse_bot_config
+from gitops.cluster.config.json_schema import SCHEMAS, json_schema
 from gitops.cluster.config.trust_root import trust_paths, trust_root
 from gitops.cluster.model.address import is_name
 from gitops.core.codes import Code
@@ -26,6 +27,8 @@ from gitops.database.storage.port import StorageRootError, parse_storage
 INSTALL_FOLDER = ".gitops/install"
 """What jobs install: the wheel of the program, and its dependencies with their hashes."""
 REQUIREMENTS = f"{INSTALL_FOLDER}/requirements.txt"
+SCHEMA_FOLDER = ".gitops/schemas/"
+"""The JSON Schemas of the files that people write, for their editors."""
 
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,200}", re.ASCII)
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,20}", re.ASCII)
@@ -214,7 +217,9 @@ def init(
         before = existing(path)
         if other and path in install and before is None:
             continue
-        if own and path in cluster_files and not (path.rpartition("/")[2] == ".gitattributes" and before is None):
+        if path.startswith(SCHEMA_FOLDER) and before not in (None, content):
+            state = FileState.RENEWED
+        elif own and path in cluster_files and not (path.rpartition("/")[2] == ".gitattributes" and before is None):
             state = FileState.OWN
         elif before is None:
             state = FileState.NEW
@@ -281,6 +286,7 @@ def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, byte
         DEFAULT_SIGNERS: "".join(f'{who} namespaces="git" {key.kind} {key.blob}\n' for who, key in people).encode(),
     }
     pipelines = {**_PIPELINES[request.forge], **(STRATEGIES_PIPELINES[request.forge] if request.strategies else {})}
+    made |= schema_files()
     for path, name in {**_cluster_files(request), **pipelines}.items():
         made[path] = _fill(request, templates[name])
     if request.found.graphs:
@@ -288,6 +294,14 @@ def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, byte
     if request.forge in ACTION_FOLDERS and request.action is None:
         made[f"{ACTION_FOLDERS[request.forge]}/action.yml"] = templates["action.yml"].encode()
     return made
+
+
+def schema_files() -> dict[str, bytes]:
+    """The JSON Schemas of this release by path, which the first lines of `cluster.yaml` and `gitops.yaml` name for editors."""
+    return {
+        f"{SCHEMA_FOLDER}{name}.json": f"{json.dumps(json_schema(name), indent=2, ensure_ascii=False)}\n".encode()
+        for name in SCHEMAS
+    }
 
 
 def _cluster_files(request: InitRequest) -> dict[str, str]:
@@ -310,6 +324,7 @@ def _declare(request: InitRequest) -> str:
     """The `cluster.yaml` for what the folder has. Which graphs a policy guards is not known: the first guards all."""
     found = request.found
     lines = [
+        f"# yaml-language-server: $schema={_up(request)}{SCHEMA_FOLDER}cluster.json",
         f"# What was in this folder when `gitops init` ran. `gitops validate --config {request.path}` checks it.",
         *("version: 1", "metadata:", f"  name: {_scalar(request.cluster)}"),
         *([] if request.storage is None else [f"storage: {json.dumps(request.storage, ensure_ascii=False)}"]),
@@ -400,9 +415,16 @@ def _values(request: InitRequest) -> Mapping[str, str]:
         "PATH": request.path,
         "PATH_VALUE": _scalar(request.path),
         "REPOSITORY": _scalar(request.repository),
+        "SCHEMAS": SCHEMA_FOLDER,
         "STORAGE": json.dumps(request.storage, ensure_ascii=False),
         "SWITCH": PAUSE_SWITCH,
+        "UP": _up(request),
     }
+
+
+def _up(request: InitRequest) -> str:
+    """The way from the cluster folder to the root of the repository."""
+    return "" if request.path == "." else "../" * len(request.path.split("/"))
 
 
 def _scalar(text: str) -> str:

@@ -34,6 +34,7 @@ from gitops.init.files import (
     InitFile,
     InitOutcome,
     fill,
+    schema_files,
     values_of_bot,
 )
 
@@ -63,7 +64,7 @@ def upgrade(
     *,
     strategies: bool = False,
 ) -> InitOutcome:
-    """What renews `install`, and the copies of the action that the repository has.
+    """What renews `install`, the JSON Schemas, and the copies of the action that the repository has.
 
     `present` are the names in the folder of the installation: a wheel of another version is obsolete. `templates` are those of
     `init`. With `strategies` the jobs of ticks are made too, unless they are there. Raises UsageError `usage_error` where no
@@ -72,7 +73,7 @@ def upgrade(
     actions = (f"{folder}/action.yml" for folder in ACTION_FOLDERS.values())
     copies = {path: templates["action.yml"].encode() for path in actions if existing(path) is not None}
     files = []
-    for path, content in sorted({**install, **copies}.items()):
+    for path, content in sorted({**install, **copies, **schema_files()}.items()):
         before = existing(path)
         changed = FileState.NEW if before is None else FileState.RENEWED
         files.append(InitFile(path, content, FileState.SAME if before == content else changed, before))

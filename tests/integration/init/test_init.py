@@ -20,6 +20,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft7Validator
 
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.config.gitops_yaml import parse_bot_config
@@ -61,6 +62,12 @@ def test_what_is_made_holds_together(forge, path, tmp_path):
     loaded = load_desired(FolderTree(str(tmp_path / path), confined=True))
     assert not list(loaded.diagnostics)
     assert {"graph.notes", "schema.notes"} <= set(loaded.resources)
+    for document in (tmp_path / "gitops.yaml", tmp_path / path / "cluster.yaml"):
+        named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", document.read_text("utf-8"))
+        assert named is not None
+        schema = (document.parent / named[1]).resolve()
+        assert schema == tmp_path / ".gitops/schemas" / f"{document.stem}.json"
+        Draft7Validator(json.loads(schema.read_bytes())).validate(yaml.safe_load(document.read_bytes()))
 
 
 @pytest.mark.parametrize("forge", FORGES)
@@ -86,6 +93,9 @@ def test_jobs_that_label_requests_may_create_the_labels(enterprise):
 
 @pytest.mark.parametrize("forge", FORGES)
 def test_made_again_nothing_changes(forge):
+    # A schema is a copy of what the program has: one of another release is renewed.
+    older = init(request(), templates(), INSTALL, {**made(), ".gitops/schemas/policy.json": b"{}"}.get)
+    assert {file.path: file.state for file in older.files}[".gitops/schemas/policy.json"] is FileState.RENEWED
     files = made(forge)
     again = init(request(forge), templates(), {} if forge == "hooks" else INSTALL, files.get)
     assert {file.state for file in again.files} == {FileState.SAME}
@@ -118,6 +128,7 @@ def test_an_upgrade_renews_the_installation_and_the_copies_of_the_action():
         REQUIREMENTS: b"./old.whl\n",
         f"{INSTALL_FOLDER}/old.whl": b"PK",
         ".github/actions/gitops/action.yml": b"name: old\n",
+        ".gitops/schemas/cluster.json": b"{}",
     }
     names = [path.rpartition("/")[2] for path in files if path.startswith(INSTALL_FOLDER)]
     outcome = upgrade(INSTALL, templates(), files.get, names)
@@ -125,6 +136,9 @@ def test_an_upgrade_renews_the_installation_and_the_copies_of_the_action():
     assert states == {
         ".gitattributes": "same",
         "action.yml": "renewed",
+        "cluster.json": "renewed",
+        "gitops.json": "same",
+        "policy.json": "same",
         "cluster_gitops-1.2.3-py3-none-any.whl": "same",
         "old.whl": "obsolete",
         "requirements.txt": "renewed",
