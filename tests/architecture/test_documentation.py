@@ -32,7 +32,7 @@ from gitops.cluster.model.ledger import EntryKind, LedgerEntry
 from gitops.core.codes import REGISTRY, Code
 from gitops.git.hooks import _NAMES
 from tests.support import cli_page, codes_page
-from tests.support.docs_site import DOCS, lead, outside, pages
+from tests.support.docs_site import DOCS, lead, outside, pages, with_section
 from tests.support.keys_page import keys_page
 from tests.support.pages import ROOT, read_page
 
@@ -173,6 +173,13 @@ def test_links_out_of_the_pages_lead_to_the_repository():
     assert outside("page.md", text, address) == text.replace("../", "https://host.example/one/blob/main/")
     assert outside("page.md", "see [a](../LICENSE).", "") == "see a."
     assert outside("languages/page.md", "[a](../trust.md)", address) == "[a](../trust.md)"
+    assert outside("a/page.md", "[a](../../README.md#getting-started)", address) == "[a](../tutorial.md)"
+
+
+def test_the_site_shows_a_section_of_the_readme_in_its_page():
+    shown = with_section(read_page("tutorial.md"))
+    assert "**8. " in shown
+    assert "](docs/" not in shown
 
 
 def _keys(rule: type, prefix: str = "") -> set[str]:

@@ -52,12 +52,24 @@ def outside(page: str, text: str, address: str) -> str:
 
     def link(found: re.Match[str]) -> str:
         words, target = found.groups()
+        if target.endswith("README.md#getting-started"):
+            return f"[{words}]({posixpath.relpath('tutorial.md', posixpath.dirname(page) or '.')})"
         path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), target))
         if re.match(r"[a-z]+:|#", target) or path.startswith("docs/"):
             return found[0]
         return f"[{words}]({address.rstrip('/')}/blob/main/{path})" if address else words
 
     return _LINK.sub(link, text)
+
+
+def with_section(text: str) -> str:
+    """The text of a page with a section of the README in place of `<!-- README.md: HEADING -->`, which the site does not have."""
+
+    def section(found: re.Match[str]) -> str:
+        readme = (ROOT / "README.md").read_text(encoding="utf-8").partition(f"## {found[1]}\n")[2].partition("\n## ")[0]
+        return readme.replace("](docs/", "](").replace("](#install)", "](install.md)")
+
+    return re.sub(r"<!-- README\.md: (.+) -->", section, text)
 
 
 def on_config(config: Any) -> Any:
@@ -74,4 +86,4 @@ def on_config(config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Lead links to other files of the project out of the site."""
-    return outside(page.file.src_uri, markdown, config["repo_url"])
+    return outside(page.file.src_uri, with_section(markdown), config["repo_url"])
