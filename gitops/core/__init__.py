@@ -1,1 +1,1 @@
-"""Codes, diagnostics, errors, canonical bytes, the clock interface, fault points: what every room uses."""
+"""Basics that every room uses: codes, diagnostics, errors, canonical bytes, the clock interface and fault points."""

@@ -1,4 +1,4 @@
-"""Asking a run to stop, from a signal handler or another thread."""
+"""Cancellation of a run from a signal handler or another thread."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from queue import Empty, SimpleQueue
 
 
 class CancelledError(Exception):
-    """Work was asked to stop, and has done so without any effect."""
+    """Raised by work that stopped on request before it had any effect."""
 
 
 class Cancellation:
-    """A request to stop: asked once, nothing more is started; asked again, what still runs is not waited for either.
+    """A request to stop a run. After the first request no more work starts; after the second, running work is abandoned.
 
-    It may be asked by a signal handler or by another thread, and is never taken back.
+    A signal handler or another thread can make the request. It cannot be withdrawn.
     """
 
     def __init__(self) -> None:
@@ -24,32 +24,32 @@ class Cancellation:
 
     @property
     def requested(self) -> bool:
-        """Whether the run was asked to stop."""
+        """True once the run was asked to stop."""
         return self._asked > 0
 
     @property
     def abandoned(self) -> bool:
-        """Whether it was asked again."""
+        """True once the run was asked to stop a second time."""
         return self._asked > 1
 
     @property
     def at_work(self) -> bool:
-        """Whether a run is where it has to stop by itself: see `work`."""
+        """True between a run's first side effect and its record, when a signal only requests a stop (see `work`)."""
         return self._at_work > 0
 
     def request(self) -> None:
-        """Ask, and wake those who watch."""
+        """Request a stop and wake the watchers."""
         self._asked += 1
         for wake in tuple(self._watchers):
             wake()
 
     def check(self) -> None:
-        """Raise CancelledError if the run was asked to stop: for work that has had no effect yet."""
+        """Raise CancelledError if a stop was requested. Call this only from work that has had no effect yet."""
         if self.requested:
             raise CancelledError
 
     def wait(self, seconds: float) -> None:
-        """Wait so long, or until the run is asked to stop."""
+        """Wait for `seconds`, or until a stop is requested."""
         # A put is safe in a signal handler: https://docs.python.org/3/library/queue.html
         asked: SimpleQueue[None] = SimpleQueue()
         with self.watched(lambda: asked.put(None)), suppress(Empty):
@@ -58,7 +58,7 @@ class Cancellation:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Mark the part of a run between its first side effect and its record: a signal asks it, and never breaks it off."""
+        """Mark the part of a run between its first side effect and its record, which a signal never aborts."""
         self._at_work += 1
         try:
             yield
@@ -67,7 +67,7 @@ class Cancellation:
 
     @contextmanager
     def watched(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Call `wake` for each request; it has to bear being called at any moment, like a signal handler."""
+        """Call `wake` for each request. It can be called at any moment, like a signal handler."""
         self._watchers.append(wake)
         try:
             yield

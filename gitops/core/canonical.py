@@ -15,28 +15,28 @@ _encode_leaf = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def digest(data: bytes) -> str:
-    """SHA-256 of `data`: 64 lower-case hex digits."""
+    """Return the SHA-256 of `data` as 64 lower-case hex digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def compact(value: Any) -> bytes:
-    """Compact JSON in the given key order: no whitespace, UTF-8, non-ASCII unescaped, floats refused by type."""
+    """Encode a value as compact JSON in the given key order: no whitespace, UTF-8, non-ASCII unescaped, floats refused."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def canonical(value: Any) -> bytes:
-    """Compact JSON with keys sorted by code point: the same value always gives the same bytes."""
+    """Encode a value as compact JSON with keys sorted by code point, so that equal values have equal bytes."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True, allow_nan=False)
     return text.encode()
 
 
 def canonical_digest(value: Any) -> str:
-    """Digest of the canonical bytes of `value`."""
+    """Return the digest of the canonical bytes of `value`."""
     return digest(canonical(value))
 
 
 def document(value: Any) -> bytes:
-    """Bytes of a stored document: two-space indent, UTF-8, non-ASCII unescaped, one final newline. Keys are texts."""
+    """Encode a stored document: two-space indent, UTF-8, non-ASCII unescaped, one final newline. Keys must be strings."""
     return f"{_indented(value, chr(10))}\n".encode()
 
 

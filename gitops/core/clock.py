@@ -1,4 +1,4 @@
-"""Time and chance, handed in: interfaces, and the text form of both.
+"""Interfaces for time and random ids, which are passed in, and their text forms.
 
 Documents carry RFC 3339 UTC with `Z`; ids are ULIDs (48 bits of milliseconds, 80 random bits, 26 Crockford
 characters, https://github.com/ulid/spec).
@@ -15,41 +15,41 @@ ULID_LENGTH = 26
 
 
 class Clock(Protocol):
-    """A clock: the time is read once per operation, and may jump; what takes how long is measured by the other reading."""
+    """A clock. `now` is read once per operation and may jump; `monotonic` measures durations."""
 
     def now(self) -> datetime:
-        """The current time, aware, in UTC."""
+        """Return the current time, timezone-aware, in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment; setting the time of the machine does not change them."""
+        """Return seconds since an arbitrary moment, unaffected by changes to the system time."""
 
 
 class IdSource(Protocol):
-    """Makes ids that are never used twice."""
+    """A source of unique ids."""
 
     def ulid(self) -> str:
-        """A new ULID, sorting after those this source made before."""
+        """Return a new ULID that sorts after all earlier ones from this source."""
 
 
 def encode_ulid(milliseconds: int, entropy: int) -> str:
-    """The ULID of a Unix time in milliseconds (48 bits) and 80 bits of entropy."""
+    """Encode a Unix time in milliseconds (48 bits) and 80 bits of entropy as a ULID."""
     value = (milliseconds << 80) | entropy
     # Ten bits at a time: a load makes millions of these.
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def is_ulid(text: str) -> bool:
-    """Whether `text` is 26 upper-case Crockford characters that fit 128 bits."""
+    """Return True if `text` is 26 upper-case Crockford characters that fit into 128 bits."""
     return len(text) == ULID_LENGTH and text[0] in "01234567" and all(c in _CROCKFORD for c in text)
 
 
 def timestamp(moment: datetime) -> str:
-    """RFC 3339 UTC text with `Z`, whole seconds."""
+    """Format a time as RFC 3339 in UTC with `Z` and whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """Read any RFC 3339 time, 0 to 9 fraction digits, any offset; None when `text` is not one."""
+    """Parse an RFC 3339 time with 0 to 9 fraction digits and any offset. Return None if `text` is not one."""
     if len(text) < len("2000-01-01T00:00:00Z") or text[10] not in "Tt":
         return None
     head, rest = text[:19], text[19:]

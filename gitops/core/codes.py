@@ -1,7 +1,7 @@
-"""The diagnostic codes: an enum of them, and the registry with severity, summary, cause and remedy of each (`codes.txt`).
+"""Diagnostic codes: an enum, and a registry with severity, summary, cause and remedy of each code (`codes.txt`).
 
-Tests prove that each code is registered, raised and documented. `severity` is the usual one: a command may report the
-same code with the other severity where the situation means something else to it.
+Tests prove that each code is registered, raised and documented. `severity` is the usual one; a command may report the code
+with the other severity if the situation means something else to it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    """An error ends or fails the command; a warning never changes the exit code."""
+    """Severity of a problem: an error ends or fails the command; a warning never changes the exit code."""
 
     ERROR = "error"
     WARNING = "warning"
 
 
 class Code(StrEnum):
-    """Every diagnostic code. A code is contract: it is never renamed and never reused."""
+    """Every diagnostic code. Codes are part of the contract and are never renamed or reused."""
 
     CONFIG_DIR_NOT_FOUND = "config_dir_not_found"
     CLUSTER_CONFIG_READ_ERROR = "cluster_config_read_error"
@@ -384,7 +384,7 @@ class Code(StrEnum):
 class CodeEntry(NamedTuple):
     """One registered code: a short fixed summary without names, its usual cause, and its remedy.
 
-    `fix` is None if there is nothing more useful to do than to correct the reported place.
+    `fix` is None if correcting the reported place is all there is to do.
     """
 
     code: Code
@@ -399,7 +399,7 @@ ENTRY = re.compile(r"^(\w+) \| ([EW]) \| (.+)\n  (\S.+)(?:\n  -> (.+(?:\n     .+
 
 
 def table() -> str:
-    """The text of `codes.txt`, which is a resource of the package."""
+    """Return the text of `codes.txt`, a resource of the package."""
     # Most runs report no problem, and read it never.
     from pkgutil import get_data
 

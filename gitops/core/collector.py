@@ -1,4 +1,4 @@
-"""The collector of cyclic garbage."""
+"""Control of Python's cyclic garbage collector."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Collect no cyclic garbage while the block runs: for work of bounded size that builds what it keeps.
+    """Pause cyclic garbage collection in the block. Use it for work of bounded size that keeps most of its objects.
 
-    The collector would look at everything built so far again and again: half the time of a load of 10,000 files. With
-    several threads it may start again before the last of them leaves its block; it never stays off.
+    The collector would examine everything built so far again and again, which takes half of the time of loading 10,000
+    files. With several threads, it may resume before the last of them leaves its block; it is never left off.
     """
     running = gc.isenabled()
     gc.disable()

@@ -1,9 +1,9 @@
-"""`dataclasses.dataclass` whose methods are written when a class has many values, or at its first comparison.
+"""A `dataclasses.dataclass` that generates methods only for classes with many instances, or at the first comparison.
 
-The standard decorator compiles up to ten functions for each class. A command imports more than a hundred such classes, makes a
-few values of a fifth of them, and compares those of one class in twenty. So the first values of a class are made without
-compiling anything. To type checkers, and to code that uses such a class, it is the standard decorator: see
-docs/decisions/0054-what-a-process-compiles.md.
+The standard decorator compiles up to ten functions for each class. A command imports more than a hundred such classes,
+creates a few instances of a fifth of them, and compares instances of one class in twenty. So the first instances of a class
+are created without compiling anything. For type checkers, and for code that uses such a class, it behaves like the standard
+decorator: see docs/decisions/0054-what-a-process-compiles.md.
 """
 
 from __future__ import annotations

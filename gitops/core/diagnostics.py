@@ -19,7 +19,7 @@ __all__ = ["Diagnostic", "Diagnostics", "Severity", "SourceRef", "by_place"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceRef:
-    """A place in a file of the cluster folder; line and column count from 1, 0 means the whole file."""
+    """A position in a file of the cluster folder. Line and column count from 1; 0 means the whole file."""
 
     file: str
     line: int = 0
@@ -34,7 +34,8 @@ class SourceRef:
 class Diagnostic:
     """One problem. `path` is a dotted config path, a resource address, or a store path relative to the root.
 
-    `step` is the number of the step that found it, where that was one of numbered steps; it has no JSON form.
+    `step` is the number of the verification step that found it, or None if it was not found by a numbered step; it is not
+    part of the JSON form.
     """
 
     code: Code
@@ -46,7 +47,7 @@ class Diagnostic:
     step: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form: the four contract fields, then place and remedy where known."""
+        """Return the JSON form: the four contract fields, then place and remedy if known."""
         form: dict[str, Any] = {
             "code": self.code,
             "severity": self.severity.value,
@@ -79,9 +80,9 @@ class Diagnostics:
         fix: str | None = None,
         step: int | None = None,
     ) -> None:
-        """Append one problem; its default severity comes from the registry, and so does its remedy unless `fix` gives another.
+        """Append one problem. Severity and remedy come from the registry unless `severity` or `fix` override them.
 
-        Raises KeyError for a code that is not registered: that is a defect of the caller.
+        Raises KeyError for an unregistered code, which is a bug in the caller.
         """
         severity = severity or REGISTRY[code].severity
         self._items.append(Diagnostic(code, severity, path, message, source, fix or remedy(code, path), step))
@@ -91,20 +92,20 @@ class Diagnostics:
         self.add(error.code, error.path, error.detail, fix=error.fix)
 
     def extend(self, others: Iterable[Diagnostic]) -> None:
-        """Append all of `others` in their order."""
+        """Append all `others` in order."""
         self._items.extend(others)
 
     @property
     def has_errors(self) -> bool:
-        """Whether any problem is of error severity."""
+        """True if any problem has the severity error."""
         return any(d.severity is Severity.ERROR for d in self._items)
 
     def codes(self) -> tuple[Code, ...]:
-        """The codes in emission order."""
+        """Return the codes in emission order."""
         return tuple(d.code for d in self._items)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The JSON list, in emission order."""
+        """Return the JSON list in emission order."""
         return [d.to_json() for d in self._items]
 
     def __iter__(self) -> Iterator[Diagnostic]:
@@ -115,7 +116,7 @@ class Diagnostics:
 
 
 def by_place(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """As people read them: those of one file together where its first one is, from top to bottom; the others where they are."""
+    """Sort problems for reading: group each file's problems at its first one, sorted by position; keep the others in place."""
     files: dict[str, int] = {}
     placed = []
     for number, d in enumerate(diagnostics):

@@ -1,7 +1,7 @@
-"""The five ways in which an operation can fail other than by a diagnosable problem.
+"""Exceptions for failures that are not diagnosable problems in the input.
 
-Diagnostics say what a person can fix in the input; these exceptions say that something outside did not answer as needed. An
-adapter turns every foreign exception into one of these, and a verb turns them into its outcome.
+Diagnostics describe problems that a person can fix in the input. These exceptions report that something outside the program
+failed. An adapter converts every foreign exception into one of these, and a verb converts them into its outcome.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _LINE_END = re.compile(r"[\r\n]+")
 
 
 def one_line(text: str) -> str:
-    """The lines of a text on one line, without blank ones."""
+    """Join the lines of a text, skipping blank ones."""
     return "; ".join(filter(None, map(str.strip, _LINE_END.split(text)))) if _LINE_END.search(text) else text
 
 
 class GitopsError(Exception):
-    """Base of every error that this package raises on purpose; `code` is a registered diagnostic code."""
+    """Base of every error that this package raises on purpose. `code` is a registered diagnostic code."""
 
     def __init__(self, code: Code, detail: str, *, path: str = "", fix: str | None = None) -> None:
         """`detail` is what is wrong, on one line; `path` names the place (config path, address or file).
@@ -41,13 +41,13 @@ class UsageError(GitopsError):
 
 
 class ConflictError(GitopsError):
-    """A compare-and-swap failed because of another writer, or a lock is held."""
+    """Another writer made a compare-and-swap fail, or a lock is held."""
 
 
 class RemoteError(GitopsError):
-    """A remote (git, forge, object store) failed; `retryable` says whether the same call may succeed later.
+    """A remote (git, forge, object store) failed. `retryable` is True if the same call may succeed later.
 
-    `status` is what an HTTP service answered with, None where it did not answer or does not speak HTTP.
+    `status` is the status of an HTTP response; None if there was no response or the service does not use HTTP.
     """
 
     def __init__(
@@ -66,18 +66,18 @@ class RemoteError(GitopsError):
         self.status = status
 
     def during(self, code: Code, path: str) -> RemoteError:
-        """The same failure, with its own remedy, under the code and place of what the caller was doing."""
+        """Return the same failure and remedy under the code and place of the caller's operation."""
         return RemoteError(code, self.detail, path=path, retryable=self.retryable, status=self.status, fix=self.fix)
 
 
 class IntegrityError(GitopsError):
-    """Stored bytes do not say what they must: a document, digest, signature or chain is broken."""
+    """Stored data is invalid: a document, digest, signature or chain is broken."""
 
 
 def system_reason(error: OSError, place: object) -> str:
-    """Why a call of the system for `place` failed: its text, the name of the error, and the file if that is another one.
+    """Describe why a system call for `place` failed: message, error name, and the file if it is a different one.
 
-    What fails is often a folder above the place, which cannot be made or entered.
+    The call often fails for a parent folder that cannot be created or entered.
     """
     text = error.strerror or str(error) or type(error).__name__
     name = errno.errorcode.get(error.errno or 0)
@@ -86,7 +86,7 @@ def system_reason(error: OSError, place: object) -> str:
 
 
 class BugError(GitopsError):
-    """An invariant of this program does not hold; nothing that a user does should lead here."""
+    """An invariant of this program is violated. No user action should cause this."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(Code.INTERNAL_ERROR, f"this is a bug: {detail}")

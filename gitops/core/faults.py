@@ -1,7 +1,7 @@
-"""Named fault points: places in a write path where a test may crash or fail the process.
+"""Named fault points in write paths, where a test can crash or fail the process.
 
-The object is handed in. The default does nothing, costs one method call, and cannot be switched on from outside the
-process: no environment variable, no file. All names are in `tests.support.fault_points`.
+The object is passed in. The default does nothing, costs one method call, and cannot be enabled from outside the process:
+there is no environment variable and no file. All names are in `tests.support.fault_points`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Protocol
 
 
 class Faults(Protocol):
-    """Consulted at each named point of a write path."""
+    """Hook that is called at each named point of a write path."""
 
     def reach(self, point: str) -> None:
-        """Called when execution reaches `point`; may raise, or end the process."""
+        """Called when execution reaches `point`. May raise, or end the process."""
 
 
 class NoFaults:
-    """The default: nothing ever happens."""
+    """The default hook, which does nothing."""
 
     def reach(self, point: str) -> None:
         """Do nothing."""
@@ -27,7 +27,7 @@ class NoFaults:
 
 @contextlib.contextmanager
 def around(faults: Faults, area: str, step: str) -> Iterator[None]:
-    """Reach `area.before_step` on entry, and `area.after_step` when the block, one durable effect, has succeeded."""
+    """Reach `area.before_step` on entry, and `area.after_step` after the block, one durable effect, has succeeded."""
     faults.reach(f"{area}.before_{step}")
     yield
     faults.reach(f"{area}.after_{step}")

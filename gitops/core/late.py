@@ -1,4 +1,4 @@
-"""A stand-in for what is costly to make or to load, and often not needed."""
+"""A proxy for objects that are expensive to create or load and often not needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Late:
-    """Becomes what `make` gives when something is asked of it that is not in `known`. Two threads may both make it."""
+    """Proxy that calls `make` when an attribute outside `known` is used. Two threads may both call it."""
 
     def __init__(self, make: Callable[[], Any], **known: Any) -> None:
         """`known` are its public members that need not be made."""

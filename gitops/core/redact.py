@@ -1,7 +1,7 @@
-"""Secrets are `${NAME}` references, resolved at the last moment and never shown.
+"""Secrets are `${NAME}` references that are resolved at the last moment and never shown.
 
-`Secret` keeps a resolved value out of repr, str, JSON and logs; `Redactor` removes known values from text that is about
-to leave the process. What this does not do: find secrets that are not named to it.
+`Secret` keeps a resolved value out of repr, str, JSON and logs. `Redactor` removes known values from outgoing text. It does
+not find secrets that it was not given.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MIN_LENGTH = 4
 
 
 class Secret:
-    """A value that shows itself only to `reveal`."""
+    """A value that only `reveal` returns."""
 
     __slots__ = ("_value", "name")
 
@@ -26,11 +26,11 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The value itself; only the call that hands it to its destination may use this."""
+        """Return the value. Only the call that sends it to its destination may use this."""
         return self._value
 
     def prefixed(self, text: str) -> Secret:
-        """The secret with a text before it, as a header wants it."""
+        """Return the secret with a prefix, as an HTTP header needs it."""
         return Secret(self.name, text + self._value)
 
     def __repr__(self) -> str:
@@ -44,7 +44,7 @@ class Secret:
 
 
 def resolve(text: str, environment: Mapping[str, str]) -> Secret | None:
-    """The secret that `text` refers to, if it is exactly one reference that `environment` knows; else None."""
+    """Return the secret if `text` is exactly one reference to a variable in `environment`, otherwise None."""
     match = _REFERENCE.fullmatch(text)
     if match is None or match[1] not in environment:
         return None

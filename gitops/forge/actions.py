@@ -1,4 +1,4 @@
-"""Webhooks and job events of forges that speak as GitHub does: GitHub, Gitea and Forgejo. Functions of bytes, pure.
+"""Webhooks and job events of forges that use GitHub's formats: GitHub, Gitea and Forgejo. Pure functions of bytes.
 
 Rules:
 
@@ -58,7 +58,7 @@ _REQUEST_ACTIONS = {
 def decode_webhook(
     kind: str, delivery: str, headers: Mapping[str, str], body: bytes, readers: Readers
 ) -> events.Delivery:
-    """A webhook of a kind; `delivery` is its id, the same when it is sent again. Raises GitopsError `event_invalid`."""
+    """Decode a webhook of a kind. `delivery` is its id, which a repeated delivery shares. Raises GitopsError `event_invalid`."""
     check_match(_NAME, kind, "the header of the event")
     check_match(_ID, delivery, "the header of the delivery")
     sent_as = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
@@ -70,9 +70,9 @@ def decode_webhook(
 
 
 def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> events.Delivery:
-    """The event file of a job, whose variables are `environ`; its id is that of the run and its attempt.
+    """Decode a job's event file, given its variables `environ`. The id consists of the run and its attempt.
 
-    The variables have GitHub's names on all of these forges. Raises GitopsError `event_invalid`.
+    All of these forges use GitHub's variable names. Raises GitopsError `event_invalid`.
     https://docs.github.com/en/actions/reference/workflows-and-actions/variables
     """
     if not environ.get("GITHUB_EVENT_NAME"):
@@ -92,7 +92,7 @@ def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> eve
 
 
 def request_event(data: JsonObject, target_field: str) -> events.Event:
-    """Something happened to a change request; a new target is a change of `target_field`, a new title changes no plan."""
+    """Decode an event of a change request. A new target is reported by `target_field`; a new title does not change a plan."""
     request, action = data.part("pull_request"), data.text("action", 100)
     known = _REQUEST_ACTIONS.get(action)
     if action == "closed":
@@ -107,7 +107,7 @@ def request_event(data: JsonObject, target_field: str) -> events.Event:
 def comment_event(
     data: JsonObject, account: Callable[[JsonObject], Account], body: str, *, on_request: bool
 ) -> events.Event:
-    """A comment with a text; `on_request` says whether it is on a change request and not on an issue."""
+    """Decode a new comment. `on_request` is True if it is on a change request rather than on an issue."""
     comment = data.part("comment")
     if data.text("action", 100) != "created":
         return ignored_event("issue_comment", data)
@@ -125,7 +125,7 @@ def comment_event(
 
 
 def run_event(data: JsonObject) -> events.Event:
-    """A workflow has ended."""
+    """Decode the end of a workflow."""
     run = data.part("workflow_run")
     if data.text("action", 100) != "completed":
         return ignored_event("workflow_run", data)
@@ -135,7 +135,7 @@ def run_event(data: JsonObject) -> events.Event:
 
 
 def push_event(data: JsonObject, forge: str, account: Callable[[JsonObject], Account], pusher: str) -> events.Event:
-    """A ref moved; the field `pusher` holds the account that pushed, on a forge of that name."""
+    """Decode a ref move. The field `pusher` has the account that pushed, on the forge with this name."""
     by = data.optional(pusher)
     return events.PushEvent(
         ref=ref_of(data, "ref"),
@@ -146,7 +146,7 @@ def push_event(data: JsonObject, forge: str, account: Callable[[JsonObject], Acc
 
 
 def manual_event(data: JsonObject, field: str = "inputs") -> events.Event:
-    """A person started the job, with inputs by name, as texts, in a field; an input that is not one value is left out."""
+    """Decode a manual start, with its inputs in a field as strings by name. Inputs that are not a single value are left out."""
     given = data.part(field).items() if data.has(field) else []
     if len(given) > _MAX_INPUTS:
         raise GitopsError(Code.EVENT_INVALID, f"there are more than {_MAX_INPUTS} inputs")
@@ -170,19 +170,19 @@ JOB_READERS: Readers = {
 
 
 def ref_of(data: JsonObject, name: str) -> str:
-    """The full name of a ref. Raises GitopsError `event_invalid`."""
+    """Return the full name of a ref. Raises GitopsError `event_invalid`."""
     return check_match(_REF, data.text(name), name)
 
 
 def check_match(pattern: re.Pattern[str], text: str, what: str) -> str:
-    """The text, if it has the form of what a forge sends. Raises GitopsError `event_invalid`."""
+    """Return the text if it matches the forge's format. Raises GitopsError `event_invalid`."""
     if not pattern.fullmatch(text):
         raise GitopsError(Code.EVENT_INVALID, f"{what} is {text[:80]!r}, which no forge sends")
     return text
 
 
 def ignored_event(kind: str, data: JsonObject) -> events.IgnoredEvent:
-    """An action that the bot does nothing about."""
+    """Return an event for an action that the bot ignores."""
     return events.IgnoredEvent(f"{kind} that was {data.line('action', 40)}: nothing to do")
 
 

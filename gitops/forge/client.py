@@ -47,11 +47,12 @@ _SECONDARY = "secondary rate limit"
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Where a service is and how to talk to it. `headers` may hold secrets.
+    """Address of a service and settings for talking to it. `headers` may contain secrets.
 
-    `code` is the code of its failures; `refused` and `limit`, if given, those of a refusal and of an answer beyond `max_bytes`.
-    `timeout_s` bounds each silence, `longest_s` a whole answer, `budget_s` all pauses of one request after a failure.
-    `writes_a_minute` is what the service takes, None if that is not bounded. `plain` permits plain HTTP to any host.
+    `code` is the error code for its failures. `refused` and `limit`, if given, are the codes for a refusal and for a
+    response of more than `max_bytes`. `timeout_s` limits each silence, `longest_s` a whole response, and `budget_s` all
+    pauses of one request after failures. `writes_a_minute` is the number of writes that the service accepts, None if there
+    is no limit. `plain` permits plain HTTP to any host.
     """
 
     base: str
@@ -69,7 +70,7 @@ class Service:
 
 
 def forge_service(base: str, headers: Mapping[str, str | Secret], writes_a_minute: int | None = None) -> Service:
-    """The service of a forge.
+    """Return the service of a forge.
 
     The REST address of GitHub Enterprise, `…/api/v3`, becomes `…/api`, because GraphQL is below that.
     """
@@ -83,7 +84,7 @@ def forge_service(base: str, headers: Mapping[str, str | Secret], writes_a_minut
 
 @dataclass(slots=True)
 class Traffic:
-    """What a client has sent and received: number of requests, and bytes of bodies."""
+    """Counters of a client: the number of requests and the bytes of bodies that it sent and received."""
 
     requests: int = 0
     sent: int = 0
@@ -104,7 +105,7 @@ class _Failure:
 
 
 class WebClient:
-    """Talks to one service, as a WebSender; safe for one thread at a time. `traffic` counts."""
+    """WebSender for one service. Only one thread at a time may use it. `traffic` counts its requests and bytes."""
 
     def __init__(self, service: Service, pause: Callable[[float], None], clock: Clock) -> None:
         """`pause` waits for a number of seconds. Raises GitopsError (the service's code) for an address that rule 1 refuses."""
@@ -138,17 +139,17 @@ class WebClient:
         self.traffic = Traffic()
 
     def post(self, path: str, body: Any) -> Any:
-        """The JSON answer to a JSON request that may be repeated. Raises as `send`, also for an empty answer."""
+        """Send a JSON request that may be repeated and return the JSON response. Raises as `send`, also for an empty response."""
         answer = self.send(WebRequest("POST", path, body=body))
         if answer.body is None:
             raise self._failed("answers with something that is not JSON")
         return answer.body
 
     def send(self, request: WebRequest) -> WebAnswer:
-        """The answer to a request, as the port says.
+        """Send a request and return the response, as the port specifies.
 
-        Raises RemoteError: with the code of the service when it does not answer, is busy for too long, or answers with anything
-        but JSON; with the code of refusals for any other status that the request does not expect.
+        Raises RemoteError: with the code of the service if it does not respond, is busy for too long, or responds with
+        anything but JSON; with the code for refusals for any other status that the request does not expect.
         """
         url = self._url(request)
         growing, waited, warned = _FIRST_PAUSE_S, 0.0, False
@@ -178,7 +179,7 @@ class WebClient:
             seconds -= _LONGEST_PAUSE_S
 
     def wait(self, seconds: float) -> None:
-        """Wait before asking again for what the service does not have yet."""
+        """Wait before retrying a request for data that the service does not have yet."""
         self._pause(seconds)
 
     def _url(self, request: WebRequest) -> str:
@@ -304,13 +305,13 @@ _SPAN = timedelta(minutes=1)
 
 
 class Pace:
-    """The writes of the last minute. Pure: the time is an argument."""
+    """Rate limiter over the writes of the last minute. Pure: the time is an argument."""
 
     def __init__(self, writes_a_minute: int) -> None:
         self._sent: deque[datetime] = deque(maxlen=writes_a_minute)
 
     def wait(self, now: datetime) -> float:
-        """Note that one more is written as soon as possible; returns the seconds until then."""
+        """Register the next write and return the seconds until it may be sent."""
         at = now
         if len(self._sent) == self._sent.maxlen:
             at = max(now, self._sent[0] + _SPAN)

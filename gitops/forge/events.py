@@ -1,7 +1,7 @@
-"""What happened on a forge: webhooks and event files of every forge are decoded to these events.
+"""Events on a forge, to which the webhooks and event files of every forge are decoded.
 
-An event is a hint, never evidence. It says where to look; what is planned, approved or applied is read from git and from the
-forge. Everything in an event may be stale, repeated or forged.
+An event is a hint, never evidence. It shows where to look; everything that is planned, approved or applied is read from git
+and from the forge. Any part of an event may be stale, repeated or forged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gitops.forge.port import Account
 
 
 class RequestAction(StrEnum):
-    """What happened to a change request. UPDATED: its head or target moved."""
+    """Kind of change to a change request. UPDATED means that its head or target moved."""
 
     OPENED = "opened"
     UPDATED = "updated"
@@ -33,7 +33,7 @@ class RequestEvent:
 
 @dataclass(frozen=True, slots=True)
 class CommentEvent:
-    """A new comment on a change request. Edited and deleted comments are not events: a command is given once."""
+    """A new comment on a change request. Edited and deleted comments are not events, so a command is given only once."""
 
     number: int
     comment: str
@@ -51,7 +51,7 @@ class ReviewEvent:
 
 @dataclass(frozen=True, slots=True)
 class PushEvent:
-    """A ref moved; ZERO in `old` or `new` if it was created or deleted. `pusher` is None if the forge names none."""
+    """A ref moved. `old` or `new` is ZERO if it was created or deleted. `pusher` is None if the forge does not report it."""
 
     ref: str
     old: str
@@ -61,7 +61,7 @@ class PushEvent:
 
 @dataclass(frozen=True, slots=True)
 class QueueEvent:
-    """A merge queue asks whether `head`, built on top of `base`, may be merged into `target` (full ref name)."""
+    """A merge queue asks whether `head`, built on top of `base`, can be merged into `target` (full ref name)."""
 
     head: str
     base: str
@@ -70,31 +70,31 @@ class QueueEvent:
 
 @dataclass(frozen=True, slots=True)
 class HeadEvent:
-    """A job of a change request has ended; the forge knows which open requests have this head."""
+    """A job of a change request has ended. The forge can list the open requests with this head."""
 
     head: str
 
 
 @dataclass(frozen=True, slots=True)
 class TimerEvent:
-    """It is time for the sweep and for drift detection."""
+    """A timer for the sweep and drift detection fired."""
 
 
 @dataclass(frozen=True, slots=True)
 class TickEvent:
-    """It is time for the strategies of compute clusters to decide."""
+    """A timer for compute cluster strategies fired."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManualEvent:
-    """A person started the job by hand; `inputs` are names and values."""
+    """A person started the job manually. `inputs` maps names to values."""
 
     inputs: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoredEvent:
-    """An event that the bot ignores; `why` is one line for the log."""
+    """An event that the bot ignores. `why` is one line for the log."""
 
     why: str
 
@@ -115,7 +115,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One delivery of an event: `id` is the same when it is repeated, `repository` is its name on the forge."""
+    """One delivery of an event. A repeated delivery has the same `id`; `repository` is the name on the forge."""
 
     id: str
     repository: str

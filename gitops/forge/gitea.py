@@ -1,7 +1,7 @@
-"""Change requests on Gitea and Forgejo: how they are asked and read, and what only they have.
+"""Change requests on Gitea and Forgejo: requests, responses, and features that only these forges have.
 
-Gitea counts reviews when it merges and does not say the result before, and its feeds have no commit ids that would show a
-missing push. Both are unknown here.
+Gitea evaluates reviews when it merges and does not report the result before, and its feeds lack the commit ids that would
+reveal a missing push. Both are reported as unknown.
 
 https://docs.gitea.com/api/ and https://forgejo.org/docs/latest/user/api-usage/
 """
@@ -39,7 +39,7 @@ _LARGEST = 10**18
 
 
 class GiteaDialect(PullsDialect):
-    """One repository on Gitea or Forgejo. There are no checks, deployments, review decisions and merge queues."""
+    """One repository on Gitea or Forgejo, without checks, deployments, review decisions and merge queues."""
 
     forge = "gitea"
     features = Features(reviews=True, labels=True, reactions=True, issues=True, permissions=True, branch_rules=True)
@@ -55,9 +55,9 @@ class GiteaDialect(PullsDialect):
         super().__init__(project, "" if base.endswith(_API) else _API)
 
     def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:  # noqa: ARG002
-        """The page after an answer, by its number, until one is empty or all are read that the forge counts.
+        """Build the request for the next page by number, until a page is empty or the forge's total has been read.
 
-        An instance may give shorter pages than are asked for, so a short page is not the last one.
+        An instance may return shorter pages than requested, so a short page is not necessarily the last one.
         """
         query = dict(request.query)
         rows = answer.body["statuses"] if isinstance(answer.body, dict) else answer.body
@@ -69,13 +69,13 @@ class GiteaDialect(PullsDialect):
     # Requests
 
     def viewer(self) -> WebRequest:
-        """Whose token it is."""
+        """Build the request for the token's account."""
         return WebRequest("GET", f"{self._start}/user")
 
     def list_requests(
         self, state: RequestState | None = None, target: str | None = None, source: str | None = None
     ) -> WebRequest:
-        """Change requests. Gitea does not look at `source`, older releases not at `target` either."""
+        """Build the request for change requests. Gitea ignores `source`, and older releases also ignore `target`."""
         del source
         kind = {None: "all", RequestState.OPEN: "open"}.get(state, "closed")
         query = [("state", kind), ("sort", "oldest")]
@@ -84,56 +84,56 @@ class GiteaDialect(PullsDialect):
         return self._list("/pulls", *query)
 
     def requests_of(self, commit: str) -> WebRequest:
-        """The request that merged a commit into the target branch."""
+        """Build the request for the change request that merged a commit into the target branch."""
         return self._get(f"/commits/{segment(commit)}/pull", quiet=GONE)
 
     def list_ended(self) -> WebRequest:
-        """Closed requests, those that changed last first."""
+        """Build the request for closed change requests, last changed first."""
         return self._list("/pulls", ("state", "closed"), ("sort", "recentupdate"))
 
     def list_ended_numbers(self) -> WebRequest:
-        """Closed requests as issues: releases of spring 2025 list no requests once the fork of one is deleted.
+        """Build the request for closed change requests as issues. Releases of spring 2025 list none once a fork is deleted.
 
         https://github.com/go-gitea/gitea/issues/34682
         """
         return self._list("/issues", ("state", "closed"), ("type", "pulls"))
 
     def list_comments(self, number: int) -> WebRequest:
-        """All comments on a request or an issue, which come on one page."""
+        """Build the request for all comments on a change request or an issue, which are returned on one page."""
         return self._get(f"/issues/{number}/comments", quiet=GONE)
 
     def labels(self, number: int) -> WebRequest:
-        """Labels of a request, which come on one page."""
+        """Build the request for the labels of a change request, which are returned on one page."""
         return self._get(f"/issues/{number}/labels", quiet=GONE)
 
     def all_labels(self) -> WebRequest:
-        """The labels that the repository has."""
+        """Build the request for the labels of the repository."""
         return self._list("/labels")
 
     def make_label(self, name: str) -> WebRequest:
-        """A new label of the repository. Raises UsageError `usage_error` for a name that is longer than Gitea takes."""
+        """Build the request to create a label. Raises UsageError `usage_error` if the name is too long for Gitea."""
         if not 0 < len(name) <= _MAX_LABEL:
             detail = f"{name[:80]!r} cannot be a label: Gitea takes 1 to {_MAX_LABEL} characters"
             raise UsageError(Code.USAGE_ERROR, detail)
         return self._send("POST", "/labels", {"name": name, "color": _GREY})
 
     def branch(self, name: str) -> WebRequest:
-        """A branch, with the part of its rules that every token may see."""
+        """Build the request for a branch with the part of its rules that every token can see."""
         return self._get(f"/branches/{segment(name)}", quiet=GONE)
 
     def protection(self, rule: str) -> WebRequest:
-        """One rule of protection; only tokens of administrators of the repository may ask."""
+        """Build the request for one protection rule. Only tokens of repository administrators can read it."""
         return self._get(f"/branch_protections/{segment(rule)}", quiet=_HIDDEN)
 
     def list_issues(self, author: Account) -> WebRequest:
-        """Open issues by an author."""
+        """Build the request for an author's open issues."""
         return self._list("/issues", ("state", "open"), ("type", "issues"), ("created_by", author.login))
 
     # Answers
 
     @staticmethod
     def read_account(data: JsonObject, /) -> Account:
-        """An account. Those of the forge itself have negative numbers: the bot of its jobs, and deleted accounts.
+        """Read an account. The forge's own accounts have negative numbers: the bot of its jobs, and deleted accounts.
 
         https://docs.gitea.com/usage/actions/comparison
         """
@@ -142,7 +142,7 @@ class GiteaDialect(PullsDialect):
         return Account(str(number), data.text("login", 100), number < 0)
 
     def read_viewer(self, answer: WebAnswer, /) -> Account:
-        """Whose token it is. Gitea marks only its own accounts as bots; this one is a bot, whatever it is called."""
+        """Read the token's account. Gitea marks only its own accounts as bots; this one is a bot, whatever its name."""
         return replace(super().read_viewer(answer), bot=True)
 
     def _source(self, head: JsonObject) -> str:
@@ -153,7 +153,7 @@ class GiteaDialect(PullsDialect):
 
 
 class GiteaForge(HostedForge):
-    """Implements Forge, without checks, deployments, review decisions, merge queues and lists of pushes."""
+    """Forge implementation without checks, deployments, review decisions, merge queues and push lists."""
 
     def __init__(self, sender: WebSender, project: str, clock: Clock) -> None:
         """`project` is `owner/name`. Raises UsageError `usage_error` for anything else."""
@@ -161,7 +161,7 @@ class GiteaForge(HostedForge):
         super().__init__(sender, self._api, clock)
 
     def branch_rules(self, branch: str) -> BranchRules:
-        """What is enforced on a branch (short name), as far as the token may see it; unknown for one that is not there.
+        """Return the rules for a branch (short name) that the token can see; unknown for a missing branch.
 
         https://docs.gitea.com/usage/access-control/protected-branches
         """
@@ -194,9 +194,9 @@ class GiteaForge(HostedForge):
         )
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Add labels to a request and remove labels; a label that the repository lacks is created.
+        """Add labels to a change request and remove labels. Labels that the repository lacks are created.
 
-        Raises GitopsError `request_not_found`, UsageError `usage_error` for a name that is longer than Gitea takes.
+        Raises GitopsError `request_not_found`, UsageError `usage_error` for a name that is too long for Gitea.
         """
         if not add and not remove:
             return
@@ -243,9 +243,9 @@ _SIGNATURES = ("x-gitea-signature", "x-forgejo-signature")
 
 
 def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> bool:
-    """Whether every signature of SHA-256 that a webhook carries, and at least one, is the HMAC of the raw body.
+    """Return True if a webhook has SHA-256 signatures and all of them are the HMAC of the raw body.
 
-    They are `X-Gitea-Signature`, `X-Forgejo-Signature` and `X-Hub-Signature-256`. An empty secret is never good.
+    They are `X-Gitea-Signature`, `X-Forgejo-Signature` and `X-Hub-Signature-256`. An empty secret is never valid.
     https://docs.gitea.com/usage/repository/webhooks#authorization-header
     """
     found = [headers[name] for name in _SIGNATURES if name in headers]
@@ -258,7 +258,7 @@ def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> b
 
 
 def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
-    """A webhook; its id is that of the delivery, the same when it is sent again. Raises GitopsError `event_invalid`."""
+    """Decode a webhook. Its id is that of the delivery, which repeated deliveries share. Raises GitopsError `event_invalid`."""
     # Forgejo sends Gitea's headers as well as its own.
     kind, delivery = (
         headers.get(f"x-forgejo-{name}") or headers.get(f"x-gitea-{name}", "") for name in ("event", "delivery")
@@ -267,7 +267,7 @@ def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
 
 
 def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
-    """The event file of a job, whose variables are `environ`. Raises GitopsError `event_invalid`."""
+    """Decode the event file of a job, given its variables `environ`. Raises GitopsError `event_invalid`."""
     return actions.decode_job(environ, body, _READERS)
 
 

@@ -1,6 +1,6 @@
 """GitHub: the dialect, the forge, and its events.
 
-The dialect says how GitHub is asked, one method for each request, and how its answers are read. Pure.
+The dialect has one method for each request to GitHub and for each response. Pure.
 
 https://docs.github.com/en/rest?apiVersion=2022-11-28
 """
@@ -97,21 +97,21 @@ class GitHubDialect(PullsDialect):
     # The account of the bot, and the decision about reviews
 
     def viewer(self) -> WebRequest:
-        """Whose token it is. In GraphQL, since tokens of apps and jobs have no REST `user`.
+        """Build the GraphQL request for the token's account, because tokens of apps and jobs have no REST `user`.
 
         https://docs.github.com/en/graphql/reference/queries
         """
         return _graphql("query { viewer { login databaseId } }")
 
     def user(self) -> WebRequest:
-        """The same in REST, for tokens of people where GraphQL is not offered.
+        """Build the REST request for the account of a personal token, for hosts without GraphQL.
 
         https://docs.github.com/en/rest/users/users#get-the-authenticated-user
         """
         return WebRequest("GET", f"{self._start}/user", headers=_HEADERS)
 
     def review_decision(self, number: int) -> WebRequest:
-        """What the rules of the target branch, code owners included, say about the reviews of a request.
+        """Build the request for the decision of the target branch's rules, including code owners, about a change request.
 
         https://docs.github.com/en/graphql/reference/enums#pullrequestreviewdecision
         """
@@ -127,7 +127,7 @@ class GitHubDialect(PullsDialect):
     def list_requests(
         self, state: port.RequestState | None = None, target: str | None = None, source: str | None = None
     ) -> WebRequest:
-        """Change requests; GitHub looks for `source` among the branches of this repository only."""
+        """Build the request for change requests. GitHub looks for `source` only among the branches of this repository."""
         kind = {None: "all", port.RequestState.OPEN: "open"}.get(state, "closed")
         query = [("state", kind), ("sort", "created"), ("direction", "asc")]
         if target is not None:
@@ -137,15 +137,15 @@ class GitHubDialect(PullsDialect):
         return self._list("/pulls", *query)
 
     def requests_of(self, commit: str) -> WebRequest:
-        """Change requests that contain or merged a commit."""
+        """Build the request for the change requests that contain or merged a commit."""
         return self._list(f"/commits/{segment(commit)}/pulls", quiet=_NO_SUCH_COMMIT)
 
     def list_ended(self) -> WebRequest:
-        """Closed requests, those that changed last first."""
+        """Build the request for closed change requests, last changed first."""
         return self._list("/pulls", ("state", "closed"), ("sort", "updated"), ("direction", "desc"))
 
     def activities(self, branch: str, project: str = "") -> WebRequest:
-        """Moves of a branch (full ref name) of this repository or of a fork, newest first.
+        """Build the request for the moves of a branch (full ref name) of this repository or a fork, newest first.
 
         https://docs.github.com/en/rest/repos/repos#list-repository-activities
         """
@@ -153,15 +153,15 @@ class GitHubDialect(PullsDialect):
         return WebRequest("GET", path, (("ref", branch), *self.page), headers=_HEADERS, quiet=_NO_SUCH_COMMIT)
 
     def newest_activities(self) -> WebRequest:
-        """The newest moves of all branches, with the kind of each."""
+        """Build the request for the newest moves of all branches, with the kind of each."""
         return self._list("/activity", quiet=_NO_SUCH_COMMIT)
 
     # Checks, deployments, issues
 
     def check(self, check: port.CommitCheck) -> tuple[WebRequest, tuple[Mapping[str, Any], ...]]:
-        """The request that writes a check, and the outputs that `add_to_check` adds to it.
+        """Build the request that creates a check, and the outputs to add with `add_to_check`.
 
-        A newer check of the same name replaces the one before. The conclusion is in the first request, so that it counts even if
+        A newer check replaces an older one with the same name. The conclusion is in the first request, so it counts even if
         the others fail.
         """
         found = [_annotation(annotation) for annotation in check.annotations[:_MAX_ANNOTATIONS]]
@@ -181,16 +181,16 @@ class GitHubDialect(PullsDialect):
         return self._send("POST", "/check-runs", form, repeatable=True), tuple(others)
 
     def add_to_check(self, check: int, output: Mapping[str, Any]) -> WebRequest:
-        """Add annotations to a check. GitHub appends them: sent twice, they would be there twice."""
+        """Build the request to add annotations to a check. GitHub appends them, so sending it twice would duplicate them."""
         return self._send("PATCH", f"/check-runs/{check}", {"output": output}, repeatable=False)
 
     def deployments(self, deployment: port.Deployment) -> WebRequest:
-        """The bot's deployments of a commit to an environment, newest first."""
+        """Build the request for the bot's deployments of a commit to an environment, newest first."""
         query = (("sha", deployment.commit), ("environment", deployment.environment), ("task", _TASK))
         return self._list("/deployments", *query)
 
     def open_deployment(self, deployment: port.Deployment) -> WebRequest:
-        """A new deployment; GitHub does not merge branches or wait for checks."""
+        """Build the request to create a deployment without merging branches or waiting for checks."""
         form = {
             "ref": deployment.commit,
             "task": _TASK,
@@ -202,7 +202,7 @@ class GitHubDialect(PullsDialect):
         return self._send("POST", "/deployments", form)
 
     def set_deployment(self, identifier: int, deployment: port.Deployment) -> WebRequest:
-        """The state of a deployment; earlier ones in its environment become inactive when it succeeds."""
+        """Build the request to set a deployment's state. On success, earlier ones in its environment become inactive."""
         form: dict[str, Any] = {
             "state": _DEPLOYMENT_STATES[deployment.state],
             "description": cut(deployment.description, _MAX_DESCRIPTION),
@@ -213,33 +213,33 @@ class GitHubDialect(PullsDialect):
         return self._send("POST", f"/deployments/{identifier}/statuses", form, repeatable=True)
 
     def list_issues(self, author: port.Account) -> WebRequest:
-        """Open issues that an account wrote, oldest first."""
+        """Build the request for an author's open issues, oldest first."""
         return self._list("/issues", ("state", "open"), ("creator", author.login), ("direction", "asc"))
 
     def close_issue(self, number: int) -> WebRequest:
-        """Close an issue as completed."""
+        """Build the request to close an issue as completed."""
         form = {"state": "closed", "state_reason": "completed"}
         return self._send("PATCH", f"/issues/{number}", form, quiet=GONE)
 
     # Permissions and rules
 
     def rules(self, branch: str) -> WebRequest:
-        """Rules of all rulesets that are in force for a branch."""
+        """Build the request for the rules of all rulesets that are in force for a branch."""
         return self._list(f"/rules/branches/{segment(branch)}", quiet=_HIDDEN)
 
     def protection(self, branch: str) -> WebRequest:
-        """The older branch protection, which only administrators may read."""
+        """Build the request for the older branch protection, which only administrators can read."""
         return self._get(f"/branches/{segment(branch)}/protection", quiet=_HIDDEN)
 
     # Answers
 
     @staticmethod
     def read_account(data: JsonObject, /) -> port.Account:
-        """An account."""
+        """Read an account."""
         return port.Account(str(data.number("id")), data.text("login", 100), data.text_or("type") == "Bot")
 
     def read_viewer(self, answer: WebAnswer, /) -> port.Account:
-        """Whose token it is. Raises RemoteError `forge_refused` for what GraphQL refuses, and for a token without an account."""
+        """Read the token's account. Raises RemoteError `forge_refused` if GraphQL refuses or the token has no account."""
         data = graphql_data(answer).part("viewer")
         login = data.text("login", 100)
         if not data.has("databaseId"):
@@ -248,10 +248,10 @@ class GitHubDialect(PullsDialect):
 
 
 def graphql_data(answer: WebAnswer) -> JsonObject:
-    """The data of an answer without errors.
+    """Return the data of a response without errors.
 
-    Raises RemoteError: `forge_unavailable` for a limit, else `forge_refused`, with status 404 for what is not there.
-    https://docs.github.com/en/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
+    Raises RemoteError: `forge_unavailable` for a limit, otherwise `forge_refused`, with status 404 if the object does not
+    exist. https://docs.github.com/en/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
     """
     data = answer_object(answer.body, "the answer")
     for error in data.parts("errors"):
@@ -307,7 +307,7 @@ _DECISIONS = {
 
 
 class GitHubForge(HostedForge):
-    """Implements Forge with every feature."""
+    """Forge implementation with every feature."""
 
     def __init__(self, sender: WebSender, project: str, clock: Clock) -> None:
         """`project` is `owner/name`. Raises UsageError `usage_error` for anything else."""
@@ -317,7 +317,7 @@ class GitHubForge(HostedForge):
         self._labels: dict[int, frozenset[str]] = {}
 
     def me(self) -> port.Account:
-        """The account of the bot's token. Raises as every forge does; a refusal of GraphQL if REST refuses to say it as well."""
+        """Return the account of the bot's token. Raises as every forge does, with GraphQL's refusal if REST refuses too."""
         try:
             return super().me()
         except RemoteError as error:
@@ -331,7 +331,7 @@ class GitHubForge(HostedForge):
             raise
 
     def pushes(self, branch: str, project: str = "") -> Iterator[port.Push]:
-        """The moves of a branch, newest first, at most 300; none of a repository that does not exist or cannot be seen."""
+        """Yield up to 300 moves of a branch, newest first. Yields none if the repository does not exist or is not visible."""
         for move in read_list(self._sender, self._api.activities(branch, project), most=_MOST_PUSHES):
             # A merge, and any other move, is a push by the account that did it.
             actor = move.optional("actor")
@@ -339,10 +339,10 @@ class GitHubForge(HostedForge):
             yield port.Push(old=move.commit("before"), new=move.commit("after"), pusher=pusher)
 
     def merged_by(self, commits: Sequence[str]) -> port.MergedRequests:
-        """The requests that any of these commits brought in.
+        """Return the change requests that any of these commits merged.
 
-        A commit that GitHub lists as a merge, without saying of which request, is asked for again for three quarters of a minute.
-        Raises RemoteError `pushers_pending` after that: the account that merged is not the author.
+        If GitHub lists a commit as a merge but not of which request, it is asked again for 45 seconds. After that,
+        RemoteError `pushers_pending` is raised, because the account that merged is not the author.
         """
         for pause in (*_INDEX_PAUSES_S, None):
             found, left = self._find_merged(commits)
@@ -360,7 +360,7 @@ class GitHubForge(HostedForge):
         raise RemoteError(Code.PUSHERS_PENDING, detail, retryable=True)
 
     def set_status(self, status: port.CheckStatus) -> None:
-        """Set the status of a commit in a context; GitHub does not know a new head of a fork for some seconds."""
+        """Set the status of a commit in a context. For some seconds, GitHub does not know the new head of a fork."""
         for pause in (*_COMMIT_PAUSES_S, None):
             try:
                 return super().set_status(status)
@@ -371,9 +371,9 @@ class GitHubForge(HostedForge):
         raise AssertionError("the last attempt returns or raises")
 
     def files(self, number: int) -> tuple[str, ...]:
-        """Paths that a request changes, sorted, old names included.
+        """Return the sorted paths that a change request changes, including old names.
 
-        Raises GitopsError `request_not_found`, RemoteError `forge_limit` for as many as GitHub does not list.
+        Raises GitopsError `request_not_found`, RemoteError `forge_limit` if there are more than GitHub lists.
         """
         entries = list(self._list(self._api.list_files(number), about=number))
         if len(entries) >= MAX_FILES:
@@ -382,7 +382,7 @@ class GitHubForge(HostedForge):
         return self._paths(entries)
 
     def review_decision(self, number: int) -> port.ReviewDecision:
-        """What the rules of the target branch decide, code owners included. Raises GitopsError `request_not_found`."""
+        """Return the decision of the target branch's rules, including code owners. Raises GitopsError `request_not_found`."""
         try:
             data = graphql_data(self._sender.send(self._api.review_decision(number)))
         except RemoteError as error:
@@ -393,14 +393,14 @@ class GitHubForge(HostedForge):
         return _DECISIONS.get(said, port.ReviewDecision.UNKNOWN)
 
     def branch_rules(self, branch: str) -> port.BranchRules:
-        """What rulesets enforce on a branch (short name), and its older protection as far as the token may see it."""
+        """Return the ruleset rules for a branch (short name) and, if the token can read it, its older protection."""
         by_type: dict[str, list[JsonObject]] = {}
         for rule in self._list(self._api.rules(branch)):
             by_type.setdefault(rule.text("type"), []).append(rule)
         return branch_rules(by_type, self._sender.send(self._api.protection(branch)))
 
     def set_check(self, check: port.CommitCheck) -> None:
-        """Write the check of a commit with this name; the newest of a name counts. Only tokens of apps and jobs may."""
+        """Write the check of a commit with this name; the newest counts. Only tokens of apps and jobs are allowed to."""
         first, others = self._api.check(check)
         answer = self._sender.send(first)
         identifier = answer_object(answer.body, "the check").number("id")
@@ -408,7 +408,7 @@ class GitHubForge(HostedForge):
             self._sender.send(self._api.add_to_check(identifier, output))
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Add labels to a request and remove labels. Only a difference to what was last read costs a request."""
+        """Add labels to a change request and remove labels. Sends requests only for differences from the last known labels."""
         if number not in self._labels:
             entries = self._list(self._api.labels(number), about=number)
             self._labels[number] = frozenset(label.text("name") for label in entries)
@@ -426,7 +426,7 @@ class GitHubForge(HostedForge):
         self._labels[number] = frozenset((has | {m.lower() for m in missing}) - {e.lower() for e in extra})
 
     def record_deployment(self, deployment: port.Deployment) -> None:
-        """Record the state of a deployment, in the bot's one deployment of that commit to that environment."""
+        """Record a deployment state in the bot's single deployment of that commit to that environment."""
 
         def find() -> int | None:
             me = self.me().id
@@ -449,9 +449,9 @@ class GitHubForge(HostedForge):
 
 
 def branch_rules(by_type: Mapping[str, Sequence[JsonObject]], protection: WebAnswer) -> port.BranchRules:
-    """What rulesets, as rules by their type, and the older protection enforce together.
+    """Combine the rules of rulesets, given by type, with the older protection.
 
-    The older protection is unknown where the token may not read it.
+    The older protection is unknown if the token cannot read it.
     https://docs.github.com/en/rest/repos/rules#get-rules-for-a-branch
     https://docs.github.com/en/rest/branches/branch-protection#get-branch-protection
     """
@@ -509,9 +509,9 @@ _SIGNATURE = re.compile(r"sha256=([0-9a-f]{64})")
 
 
 def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> bool:
-    """Whether `X-Hub-Signature-256` is the HMAC of the raw body; an empty secret is never good.
+    """Return True if `X-Hub-Signature-256` is the HMAC of the raw body. An empty secret is never valid.
 
-    The older `X-Hub-Signature`, of SHA-1, is not looked at.
+    The older `X-Hub-Signature`, which uses SHA-1, is ignored.
     https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries
     """
     found = _SIGNATURE.fullmatch(headers.get("x-hub-signature-256", ""))
@@ -520,13 +520,13 @@ def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> b
 
 
 def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
-    """A webhook; its id is that of the delivery, the same when it is sent again. Raises GitopsError `event_invalid`."""
+    """Decode a webhook. Its id is that of the delivery, which repeated deliveries share. Raises GitopsError `event_invalid`."""
     kind, delivery = headers.get("x-github-event", ""), headers.get("x-github-delivery", "")
     return actions.decode_webhook(kind, delivery, headers, body, _READERS)
 
 
 def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
-    """The event file of a job, whose variables are `environ`. Raises GitopsError `event_invalid`."""
+    """Decode the event file of a job, given its variables `environ`. Raises GitopsError `event_invalid`."""
     return actions.decode_job(environ, body, _READERS)
 
 

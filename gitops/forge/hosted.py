@@ -1,4 +1,4 @@
-"""What the bot reads from a forge with a web API, and writes to it: one implementation for all, over the dialect of each.
+"""Reading from and writing to forges with a web API: one implementation for all, on top of each forge's dialect.
 
 Rules of reading:
 
@@ -68,7 +68,7 @@ _RECENT = 50
 
 
 class HostedForge:
-    """Implements Forge for one repository; safe for one thread at a time."""
+    """Forge implementation for one repository. Only one thread at a time may use it."""
 
     def __init__(self, sender: WebSender, dialect: Dialect, clock: Clock) -> None:
         """`sender` talks to the API with the token of the bot."""
@@ -82,17 +82,17 @@ class HostedForge:
 
     @property
     def features(self) -> Features:
-        """What this forge offers."""
+        """The features of this forge."""
         return self._dialect.features
 
     def me(self) -> Account:
-        """Whose token it is; asked once. Raises RemoteError `forge_unavailable`, GitopsError `forge_refused`."""
+        """Return the token's account, requested once. Raises RemoteError `forge_unavailable`, GitopsError `forge_refused`."""
         if self._me is None:
             self._me = self._dialect.read_viewer(self._sender.send(self._dialect.viewer()))
         return self._me
 
     def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
-        """Change requests, by number: all, or those of a state and a target (full ref name)."""
+        """Return change requests by number: all, or only those with a state and a target (full ref name)."""
         if target is not None and not target.startswith(HEADS):
             return ()
         branch = None if target is None else target.removeprefix(HEADS)
@@ -102,23 +102,23 @@ class HostedForge:
         return tuple(r for _, r in found if state in (None, r.state) and target in (None, r.target))
 
     def merged_by(self, commits: Sequence[str]) -> MergedRequests:
-        """The requests that any of these commits brought in; one call for each commit, and one more for any left."""
+        """Return the change requests that any of these commits merged: one call per commit, and one more for the rest."""
         return self._find_merged(commits)[0]
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - not every forge lists them
-        """None: unknown."""
+        """Yield nothing, because the pushes are unknown."""
         return iter(())
 
     def request(self, number: int) -> ChangeRequest:
-        """One change request. Raises GitopsError `request_not_found`."""
+        """Return one change request. Raises GitopsError `request_not_found`."""
         return self._read_request(self._get_request(number))
 
     def files(self, number: int) -> tuple[str, ...]:
-        """Paths that a request changes, sorted, old names of moved files included. Raises GitopsError `request_not_found`."""
+        """Return the sorted paths that a request changes, including old names. Raises GitopsError `request_not_found`."""
         return self._paths(self._list(self._dialect.list_files(number), about=number))
 
     def reviews(self, number: int) -> tuple[Review, ...]:
-        """All reviews of a request in the order in which they were given. Raises GitopsError `request_not_found`."""
+        """Return all reviews of a request in chronological order. Raises GitopsError `request_not_found`."""
         if not self.features.reviews:
             return ()
         entries = self._list(self._dialect.list_reviews(number), about=number)
@@ -126,11 +126,11 @@ class HostedForge:
         return tuple(sorted(found, key=lambda review: (review.at, int(review.id))))
 
     def review_decision(self, number: int) -> ReviewDecision:  # noqa: ARG002 - not every forge has one
-        """Unknown."""
+        """Return UNKNOWN."""
         return ReviewDecision.UNKNOWN
 
     def comments(self, number: int) -> tuple[Comment, ...]:
-        """Its comments, oldest first. Raises GitopsError `request_not_found`."""
+        """Return the comments on a request, oldest first. Raises GitopsError `request_not_found`."""
         me = self.me().id
         found = map(self._dialect.read_comment, self._list(self._dialect.list_comments(number), about=number))
         return tuple(
@@ -140,7 +140,7 @@ class HostedForge:
         )
 
     def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
-        """The bot's own reactions to a comment. Raises UsageError `usage_error` for anything but the id of a comment."""
+        """Return the bot's own reactions to a comment. Raises UsageError `usage_error` for anything but a comment id."""
         _require_comment(number, comment)
         if not self.features.reactions:
             return ()
@@ -149,7 +149,7 @@ class HostedForge:
         return tuple(reaction for account, reaction in given if reaction is not None and account == me)
 
     def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
-        """Statuses of a commit, by context; the newest of each. None for a commit that the forge does not have."""
+        """Return the newest status of each context of a commit, by context. Empty for a commit that the forge does not have."""
         entries = list(self._list(self._dialect.list_statuses(commit), within=self._dialect.statuses_within))
         newest: dict[str, CheckStatus] = {}
         for entry in sorted(entries, key=lambda entry: entry.number("id", least=0)):
@@ -158,7 +158,7 @@ class HostedForge:
         return tuple(newest[context] for context in sorted(newest))
 
     def issues(self, marker: str, author: Account) -> tuple[Issue, ...]:
-        """The open issues of an account with this marker, oldest first, by rule 4 of reading."""
+        """Return an account's open issues with this marker, oldest first, by reading rule 4."""
         if not self.features.issues:
             return ()
         found = map(self._dialect.read_issue, self._list(self._dialect.list_issues(author)))
@@ -166,7 +166,7 @@ class HostedForge:
         return tuple(sorted(own, key=lambda issue: issue.number))
 
     def permission(self, account: Account) -> Permission:
-        """What an account may do now; NONE for strangers, and for a login that belongs to another account now."""
+        """Return an account's current permission; NONE for strangers, and for a login that now belongs to another account."""
         request = self._dialect.get_permission(account) if self.features.permissions else None
         answer = None if request is None else self._sender.send(request)
         if answer is None or answer.status != _OK:
@@ -174,13 +174,13 @@ class HostedForge:
         return self._dialect.read_permission(answer_object(answer.body, "the permission"), account, self._clock.now())
 
     def branch_rules(self, branch: str) -> BranchRules:  # noqa: ARG002 - not every forge has them
-        """Unknown."""
+        """Return unknown rules."""
         return BranchRules()
 
     # Writing
 
     def upsert_comment(self, number: int, marker: str, body: str) -> None:
-        """Write the bot's one comment with this marker, or update it in place.
+        """Create or update the bot's one comment with this marker.
 
         Raises GitopsError `request_not_found`, UsageError `comment_too_large`.
         """
@@ -204,29 +204,29 @@ class HostedForge:
             self._create(self._dialect.add_comment(number, text), update, lambda _: True)
 
     def set_status(self, status: CheckStatus) -> None:
-        """Set the status of a commit in a context, in one request."""
+        """Set the status of a commit in a context, with one request."""
         self._sender.send(self._dialect.set_status(status))
 
     def set_check(self, check: CommitCheck) -> None:
-        """Nothing, unless the forge has checks with annotations."""
+        """Do nothing, unless the forge has checks with annotations."""
 
     def react(self, number: int, comment: str, reaction: Reaction) -> None:
-        """Answer a comment by a reaction. Raises UsageError `usage_error` for anything but the id of a comment."""
+        """React to a comment. Raises UsageError `usage_error` for anything but a comment id."""
         _require_comment(number, comment)
         if self.features.reactions:
             self._sender.send(self._dialect.react(number, comment, reaction))
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Nothing, unless the forge has labels."""
+        """Do nothing, unless the forge has labels."""
 
     def record_deployment(self, deployment: Deployment) -> None:
-        """Nothing, unless the forge has deployments."""
+        """Do nothing, unless the forge has deployments."""
 
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:
-        """The one open request of branch `source` into `target` (full ref names), opened or updated.
+        """Open or update the single open request of branch `source` into `target` (full ref names), and return it.
 
         Raises UsageError `usage_error` for anything but two branches, `comment_too_large`, RemoteError `forge_refused`, also
-        where there is nothing to merge.
+        if there is nothing to merge.
         """
         for ref in (source, target):
             if not ref.startswith(HEADS):
@@ -251,14 +251,14 @@ class HostedForge:
         return update() or self._create(self._dialect.open_request(head, base, name, text), update, read)
 
     def withdraw(self, number: int, comment: str) -> None:
-        """Close an open request, with a last comment. Raises GitopsError `request_not_found`."""
+        """Close an open request with a final comment. Raises GitopsError `request_not_found`."""
         text = self._bounded(comment)
         if self.request(number).state is RequestState.OPEN:
             self._sender.send(self._dialect.close_request(number))
             self._comment_last(self._dialect.add_comment(number, text))
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:
-        """Write the bot's one open issue with this marker, or update it; returns its address for people."""
+        """Create or update the bot's one open issue with this marker, and return its URL for people."""
         if not self.features.issues:
             return ""
         text, name = self._bounded(with_marker(marker, body)), cut(title, self._dialect.longest_title)
@@ -281,7 +281,7 @@ class HostedForge:
         return "" if written is None else written.url
 
     def close_issue(self, marker: str, comment: str) -> None:
-        """Close the bot's open issue with this marker, if there is one, with a last comment unless that is empty."""
+        """Close the bot's open issue with this marker, if any, with a final comment unless `comment` is empty."""
         if not self.features.issues:
             return
         text = self._bounded(comment)
@@ -425,7 +425,7 @@ class HostedForge:
 
 
 def no_request(number: int) -> GitopsError:
-    """The error for a change request that does not exist."""
+    """Return the error for a change request that does not exist."""
     return GitopsError(Code.REQUEST_NOT_FOUND, f"change request {number} does not exist, or the token may not see it")
 
 

@@ -1,4 +1,4 @@
-"""Merging a change request where no forge does it: merge, squash or rebase, without a checkout.
+"""Merging a change request without a forge's help: merge, squash or rebase, without a checkout.
 
 Steps:
 
@@ -26,7 +26,7 @@ from gitops.git.port import GitRemote, GitStore, MergeResult, NewCommit, Person,
 
 
 class MergeMethod(StrEnum):
-    """A merge commit, one commit for all, or each commit again on top of the target."""
+    """How to merge: with a merge commit, as one squashed commit, or by rebasing each commit onto the target."""
 
     MERGE = "merge"
     SQUASH = "squash"
@@ -44,13 +44,13 @@ def merge_request(
     expected_head: str | None = None,
     signing_key: str | None = None,
 ) -> str:
-    """Merge a request into its target on the remote; returns the new head of the target.
+    """Merge a change request into its target on the remote and return the target's new head.
 
-    `expected_head` is the head that was looked at. With `signing_key`, a path to an SSH key, the new commits are signed.
-    A merge commit is by `merger`, a squashed one by the author of the head commit, both at the time of `clock`; a rebased one
-    by its own author at its own time. Raises GitopsError `request_closed` (also when the target has the head already),
-    `request_conflict`, `push_refused`, ConflictError `request_head_moved` and `git_ref_conflict`, RemoteError
-    `git_remote_unavailable`.
+    `expected_head` is the head that was reviewed. `signing_key` is the path of an SSH key that signs the new commits. The
+    author of a merge commit is `merger`, and that of a squashed commit is the author of the head commit, both at the time of
+    `clock`; a rebased commit keeps its author and time. Raises GitopsError `request_closed` (also if the target already
+    contains the head), `request_conflict`, `push_refused`, ConflictError `request_head_moved` and `git_ref_conflict`,
+    RemoteError `git_remote_unavailable`.
     """
     # 1
     refs = check_head(remote, request, expected_head)
@@ -86,7 +86,7 @@ def merge_request(
 
 
 def check_head(remote: GitRemote, request: ChangeRequest, expected_head: str | None) -> Mapping[str, str]:
-    """Step 1; returns the heads of its branch and of its target on the remote.
+    """Carry out step 1 and return the heads of the request's branch and target on the remote.
 
     Raises GitopsError `request_closed`, ConflictError `request_head_moved`, RemoteError.
     """

@@ -1,4 +1,4 @@
-"""What people do with change requests of a bare repository: each act is a push, so that the hooks of the server see it.
+"""Actions of people on change requests of a bare repository. Each action is a push, so that the server's hooks see it.
 
 1. To push a branch opens its request, and to delete the branch closes it: the hooks do that, under their rules.
 2. A comment is pushed as `refs/gitops/comments/<request>/<commit>`: a commit without files and parents, whose message is the
@@ -27,10 +27,10 @@ _MAX_TITLE = 200
 
 
 class CommentedForge(ForgeReader, Protocol):
-    """A forge that keeps comments of people."""
+    """A forge that stores people's comments."""
 
     def add_comment(self, number: int, author: str, body: str) -> None:
-        """Write a person's comment."""
+        """Add a person's comment."""
         ...
 
 
@@ -40,7 +40,7 @@ class RequestBook(CommentedForge, Protocol):
     def open_or_update(
         self, source: str, target: str, head: str, title: str, pusher: str
     ) -> tuple[ChangeRequest, bool]:
-        """The open request of a branch, new or moved to `head`; True if it is new."""
+        """Open a branch's request or move the open one to `head`. Returns the request, and True if it is new."""
         ...
 
     def close(self, number: int) -> ChangeRequest:
@@ -51,10 +51,10 @@ class RequestBook(CommentedForge, Protocol):
 def open_request(
     store: GitStore, remote: GitRemote, forge: RequestBook, branch: str, target: str, person: Person
 ) -> ChangeRequest:
-    """Push a branch (short name) of the store to the remote, and return its open request into `target`.
+    """Push a branch (short name) of the store to the remote and return its open request into `target`.
 
-    Raises UsageError `usage_error` for a branch that cannot be a request, GitopsError `git_object_missing`, `push_refused`,
-    ConflictError `git_ref_conflict` if the remote has commits on it that are missing here, RemoteError.
+    Raises UsageError `usage_error` for a branch that cannot have a request, GitopsError `git_object_missing`,
+    `push_refused`, ConflictError `git_ref_conflict` if the remote branch has commits that are missing here, RemoteError.
     """
     ref = f"{_HEADS}{branch}"
     if ref == target or branch.startswith("gitops/"):
@@ -90,7 +90,7 @@ def open_request(
 
 
 def close_request(remote: GitRemote, forge: RequestBook, number: int) -> ChangeRequest:
-    """Close a request by deleting its branch; its commits stay. Returns the closed request.
+    """Close a request by deleting its branch, and return the closed request. Its commits are kept.
 
     Raises GitopsError `request_not_found`, `request_closed` if it is not open, `push_refused`, ConflictError
     `request_head_moved`, RemoteError.
@@ -130,7 +130,7 @@ def comment_on(
 
 
 def check_pushed_comment(reader: GitReader, update: RefUpdate) -> None:
-    """Check that a push of a comment is one. Raises GitopsError `push_refused`, `request_not_found`, `comment_too_large`."""
+    """Check that a push is a valid comment. Raises GitopsError `push_refused`, `request_not_found`, `comment_too_large`."""
     if update.old == ZERO:
         number, _ = read_pushed_comment(reader, update)
         if reader.resolve(f"refs/gitops/requests/{number}/meta") is None:
@@ -140,7 +140,7 @@ def check_pushed_comment(reader: GitReader, update: RefUpdate) -> None:
 
 
 def read_pushed_comment(reader: GitReader, update: RefUpdate) -> tuple[int, str]:
-    """The request of a pushed comment and its text. Raises as `check_pushed_comment`."""
+    """Return the request number and the text of a pushed comment. Raises as `check_pushed_comment`."""
     found = _COMMENT_REF.fullmatch(update.ref)
     commit = None if found is None or found[2] != update.new else reader.commit(update.new)
     if found is None or commit is None or commit.parents or reader.entries(commit.tree) or not commit.message.strip():
@@ -153,9 +153,9 @@ def read_pushed_comment(reader: GitReader, update: RefUpdate) -> tuple[int, str]
 def take_in_comment(
     reader: GitReader, remote: GitRemote, forge: CommentedForge, update: RefUpdate, pusher: str | None
 ) -> int:
-    """Write a pushed comment to its request, and delete its ref; returns the number of the request.
+    """Add a pushed comment to its request, delete the comment's ref, and return the request number.
 
-    Without an authenticated `pusher` its author is shown as not verified. Raises as `check_pushed_comment`, RemoteError.
+    Without an authenticated `pusher`, the author is shown as not verified. Raises as `check_pushed_comment`, RemoteError.
     """
     number, text = read_pushed_comment(reader, update)
     forge.add_comment(number, pusher or _claimed(reader.commit(update.new).author), text)

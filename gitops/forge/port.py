@@ -1,7 +1,8 @@
-"""What the bot reads from and writes to a forge. Names are neutral: change request, not pull or merge request.
+"""Port for reading from and writing to a forge. Names are neutral: change request, not pull or merge request.
 
-Not every forge can do everything. `Features` says what a forge offers; a method for anything else writes nothing, and reads
-"unknown". Nothing that protects the cluster relies on a forge: what is read here can add a gate and never permits a change.
+Not every forge can do everything. `Features` lists what a forge offers; for a missing feature, a write method does nothing
+and a read method returns "unknown". The protection of the cluster never relies on a forge: data from a forge can add a gate
+but never permits a change.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gitops.core.diagnostics import Severity
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account of a forge: `id` never changes and is compared, `login` is shown. `bot` as the forge says."""
+    """An account on a forge. `id` never changes and is used for comparisons, `login` is displayed, `bot` comes from the forge."""
 
     id: str
     login: str
@@ -25,7 +26,7 @@ class Account:
 
 
 class Permission(IntEnum):
-    """What an account may do with the repository now, in rising order."""
+    """Current permission of an account in the repository, from lowest to highest."""
 
     NONE = 0
     READ = 1
@@ -35,7 +36,7 @@ class Permission(IntEnum):
 
 
 class ReviewState(StrEnum):
-    """What a review says. A dismissed one counts for nothing."""
+    """Verdict of a review. A dismissed review does not count."""
 
     APPROVED = "approved"
     CHANGES_REQUESTED = "changes_requested"
@@ -44,9 +45,9 @@ class ReviewState(StrEnum):
 
 
 class ReviewDecision(StrEnum):
-    """What the rules of the forge say about the reviews of a request, code owners included.
+    """Decision of the forge's rules about the reviews of a request, including code owners.
 
-    UNKNOWN: the forge has no such rules, or does not say.
+    UNKNOWN means that the forge has no such rules, or does not report the decision.
     """
 
     APPROVED = "approved"
@@ -56,7 +57,7 @@ class ReviewDecision(StrEnum):
 
 
 class Reaction(StrEnum):
-    """How the bot answers a command without a comment."""
+    """Reactions with which the bot answers a command without a comment."""
 
     SEEN = "seen"
     DONE = "done"
@@ -73,9 +74,9 @@ class DeploymentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a forge offers beyond change requests, comments and statuses.
+    """Features of a forge beyond change requests, comments and statuses.
 
-    `pushes`: it lists the moves of a branch; `queue`: it has a merge queue.
+    `pushes` means that it lists the moves of a branch; `queue` means that it has a merge queue.
     """
 
     reviews: bool = False
@@ -100,7 +101,7 @@ class RequestState(StrEnum):
 
 
 class CheckState(StrEnum):
-    """State of a commit status; a missing approval is a failure, never neutral."""
+    """State of a commit status. A missing approval is a failure, never neutral."""
 
     PENDING = "pending"
     SUCCESS = "success"
@@ -112,9 +113,9 @@ class CheckState(StrEnum):
 class ChangeRequest:
     """A proposal to merge the branch `source` into the branch `target` (full ref names).
 
-    `author` opened it. `pushers` are the authenticated identities that pushed to it, in order, as far as the forge knows them.
-    `merged_as` is the commit on the target branch that merged it. `head_ref` is the ref of the remote that holds the head: its
-    branch may be in another repository (`fork`), whose name on the forge is `project`.
+    `author` opened it. `pushers` are the authenticated identities that pushed to it, in order, as far as the forge knows
+    them. `merged_as` is the commit on the target branch that merged it. `head_ref` is the ref of the remote that contains
+    the head. Its branch may be in another repository (`fork`), whose name on the forge is `project`.
     """
 
     number: int
@@ -136,7 +137,7 @@ class ChangeRequest:
 
 @dataclass(frozen=True, slots=True)
 class MergedRequests:
-    """The requests that commits merged, by number, as far as the forge can show them.
+    """The change requests that commits merged, by number, as far as the forge can show them.
 
     `unsaid` are commits that may have merged a request that the forge cannot show, each with the reason.
     """
@@ -149,7 +150,7 @@ class MergedRequests:
 class Push:
     """One move of a branch, from commit `old` to `new`; zeros if it was created or deleted.
 
-    `pusher` is the account that pushed, as `<forge>:<id>`, and empty if the forge names none.
+    `pusher` is the account that pushed, as `<forge>:<id>`, or empty if the forge does not report it.
     """
 
     old: str
@@ -159,10 +160,10 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment; `marker` is set only if the bot wrote it. `id` names it for reactions.
+    """A comment. `marker` is set only if the bot wrote it. `id` identifies it for reactions.
 
-    `author` is the login of its author, `account` the id, where the forge has accounts. `edited`: it was changed after it was
-    written, or the forge does not say; anyone who may write to the repository may do that to a comment of another account.
+    `author` is the login of its author, and `account` the id, if the forge has accounts. `edited` is true if it was changed
+    afterwards, or if the forge does not report that; anyone with write access can edit the comment of another account.
     """
 
     author: str
@@ -176,7 +177,7 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """An open issue; `account` is the id of its author, `url` its address for people."""
+    """An open issue. `account` is the id of its author, `url` its address for people."""
 
     number: int
     account: str
@@ -209,7 +210,7 @@ class CheckStatus:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A message at lines of a file, counted from 1; `path` is relative to the root of the repository."""
+    """A message for lines of a file, counted from 1. `path` is relative to the root of the repository."""
 
     path: str
     line: int
@@ -221,7 +222,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class CommitCheck:
-    """A check of one commit with its annotations; texts are Markdown. Long ones are cut and split as the forge needs."""
+    """A check of one commit with its annotations. Texts are Markdown; long ones are shortened and split as the forge requires."""
 
     commit: str
     name: str
@@ -233,7 +234,7 @@ class CommitCheck:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What was applied to which environment, for the overview of the forge."""
+    """A deployment of an applied commit to an environment, for the forge's overview."""
 
     commit: str
     environment: str
@@ -244,9 +245,9 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class BranchRules:
-    """What the forge enforces on a branch; None for what the bot may not see.
+    """Rules that the forge enforces on a branch. None for values that the bot cannot see.
 
-    `request_needed`: it takes a change request to change the branch. `notes` are lines for people.
+    `request_needed` means that the branch can be changed only through a change request. `notes` are lines for people.
     """
 
     protected: bool | None = None
@@ -270,105 +271,105 @@ UNPROTECTED = BranchRules(
 
 
 class ForgeReader(Protocol):
-    """What the bot reads from a forge. Lists are complete: adapters read every page, within bounds that raise `forge_limit`."""
+    """The read half of the forge port. Lists are complete: adapters read every page, within limits that raise `forge_limit`."""
 
     @property
     def features(self) -> Features:
-        """What this forge offers."""
+        """The features of this forge."""
         ...
 
     def me(self) -> Account:
-        """The account of the bot. Raises RemoteError `forge_unavailable`, GitopsError `forge_refused`."""
+        """Return the bot's account. Raises RemoteError `forge_unavailable`, GitopsError `forge_refused`."""
         ...
 
     def requests(self, *, state: RequestState | None = None, target: str | None = None) -> tuple[ChangeRequest, ...]:
-        """Change requests, by number: all, or those of a state and a target (full ref name)."""
+        """Return change requests by number: all, or only those with a state and a target (full ref name)."""
         ...
 
     def merged_by(self, commits: Sequence[str]) -> MergedRequests:
-        """The requests that any of these commits of the target branch merged.
+        """Return the change requests that any of these commits of the target branch merged.
 
-        One request that the forge cannot show does not hide the others. Raises RemoteError while the forge does not answer.
+        One request that the forge cannot show does not hide the others. Raises RemoteError while the forge does not respond.
         """
         ...
 
     def request(self, number: int) -> ChangeRequest:
-        """One change request. Raises GitopsError `request_not_found`."""
+        """Return one change request. Raises GitopsError `request_not_found`."""
         ...
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:
-        """The moves of a branch (full ref name), newest first, read page by page; none if the forge does not list them.
+        """Yield the moves of a branch (full ref name), newest first, page by page; none if the forge does not list them.
 
-        `project` is a fork. A list may end early or have gaps: the caller checks that each move ends where the next one begins.
-        Raises RemoteError `forge_limit`, `forge_refused`.
+        `project` is a fork. A list may end early or have gaps, so the caller checks that each move ends where the next one
+        begins. Raises RemoteError `forge_limit`, `forge_refused`.
         """
         ...
 
     def files(self, number: int) -> tuple[str, ...]:
-        """Paths that a request changes, sorted, old names of moved files included."""
+        """Return the sorted paths that a request changes, including old names of moved files."""
         ...
 
     def reviews(self, number: int) -> tuple[Review, ...]:
-        """All reviews of a request in the order in which they were given."""
+        """Return all reviews of a request in chronological order."""
         ...
 
     def review_decision(self, number: int) -> ReviewDecision:
-        """What the rules of the forge say about its reviews."""
+        """Return the decision of the forge's rules about the reviews of a request."""
         ...
 
     def comments(self, number: int) -> tuple[Comment, ...]:
-        """Its comments, oldest first. Raises `request_not_found`."""
+        """Return the comments on a request, oldest first. Raises `request_not_found`."""
         ...
 
     def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
-        """The bot's own reactions to a comment; none to a comment that is not there."""
+        """Return the bot's own reactions to a comment; none if the comment does not exist."""
         ...
 
     def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
-        """Statuses of a commit, by context; the newest of each."""
+        """Return the newest status of each context of a commit, by context."""
         ...
 
     def issues(self, marker: str, author: Account) -> tuple[Issue, ...]:
-        """The open issues that an account wrote and whose first line is this marker, oldest first, for every reader.
+        """Return the open issues that an account wrote and whose first line is this marker, oldest first, for any reader.
 
-        Everybody can write an issue with the marker of the bot: only what the forge says of its author makes it the bot's.
+        Anyone can write an issue with the bot's marker; only the author that the forge reports makes it the bot's.
         """
         ...
 
     def permission(self, account: Account) -> Permission:
-        """What an account may do now; NONE for strangers, and if the forge does not say."""
+        """Return an account's current permission; NONE for strangers, and if the forge does not report it."""
         ...
 
     def branch_rules(self, branch: str) -> BranchRules:
-        """What is enforced on a branch (short name)."""
+        """Return the rules that are enforced on a branch (short name)."""
         ...
 
 
 class Forge(ForgeReader, Protocol):
-    """What the bot writes to a forge. A write that is repeated leaves one of what it creates."""
+    """The forge port with writing. Repeating a write does not create duplicates."""
 
     def upsert_comment(self, number: int, marker: str, body: str) -> None:
-        """Write the bot's one comment with this marker, or update it in place; at most 65,536 characters.
+        """Create or update the bot's one comment with this marker, of at most 65,536 characters.
 
-        It is found by the marker in its first line and by its author, who must be the bot. Further comments of the bot with
-        this marker, which a race left, are removed.
+        It is found by the marker in its first line and by its author, who must be the bot. If a race left further comments
+        of the bot with this marker, they are removed.
         """
         ...
 
     def set_status(self, status: CheckStatus) -> None:
-        """Set the status of a commit in a context, replacing the one before."""
+        """Set the status of a commit in a context, replacing the previous one."""
         ...
 
     def set_check(self, check: CommitCheck) -> None:
-        """Write the check of a commit with this name, or replace it."""
+        """Create or replace the check of a commit with this name."""
         ...
 
     def react(self, number: int, comment: str, reaction: Reaction) -> None:
-        """Answer a comment by a reaction."""
+        """Answer a comment with a reaction."""
         ...
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Add labels to a request and remove labels; others stay."""
+        """Add labels to a request and remove labels; other labels are unchanged."""
         ...
 
     def record_deployment(self, deployment: Deployment) -> None:
@@ -376,20 +377,20 @@ class Forge(ForgeReader, Protocol):
         ...
 
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:
-        """The one open request of branch `source` into `target` (full ref names), opened or updated."""
+        """Open or update the single open request of branch `source` into `target` (full ref names), and return it."""
         ...
 
     def withdraw(self, number: int, comment: str) -> None:
-        """Close an open request without merging it, with a last comment; one that has ended stays as it is.
+        """Close an open request without merging it, with a final comment. A request that has ended is unchanged.
 
         Raises GitopsError `request_not_found`.
         """
         ...
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:
-        """Write the bot's one open issue with this marker, or update it; returns its address for people, or nothing."""
+        """Create or update the bot's one open issue with this marker. Return its URL for people, or an empty string."""
         ...
 
     def close_issue(self, marker: str, comment: str) -> None:
-        """Close the bot's open issue with this marker, if there is one, with a last comment."""
+        """Close the bot's open issue with this marker, if any, with a final comment."""
         ...

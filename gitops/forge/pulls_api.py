@@ -1,7 +1,7 @@
-"""The API that GitHub, Gitea and Forgejo share: pull requests, issues, comments, statuses and labels below a repository.
+"""The API that GitHub, Gitea and Forgejo share: pull requests, issues, comments, statuses and labels of a repository.
 
-Gitea follows GitHub in paths, bodies and answers. What differs is in the dialects of the two: pages, accounts, who is asked for,
-and everything that only one of them has.
+Gitea follows GitHub in paths, bodies and responses. The differences are in the two dialects: pages, accounts, the token's
+account, and everything that only one of them has.
 
 https://docs.github.com/en/rest?apiVersion=2022-11-28 and https://docs.gitea.com/api/
 """
@@ -70,62 +70,62 @@ class PullsDialect(Dialect):
     # Change requests
 
     def list_reviews(self, number: int) -> WebRequest:
-        """Its reviews, oldest first."""
+        """Build the request for the reviews, oldest first."""
         return self._list(f"/pulls/{number}/reviews", quiet=GONE)
 
     def open_request(self, source: str, target: str, title: str, text: str) -> WebRequest:
-        """A new change request; 409 or 422 says that there is one, or nothing to merge."""
+        """Build the request to open a change request; 409 or 422 means that one exists or there is nothing to merge."""
         form = {"head": source, "base": target, "title": title, "body": text}
         return self._send("POST", "/pulls", form)
 
     # Comments and labels
 
     def list_comments(self, number: int) -> WebRequest:
-        """Comments on a change request or an issue, oldest first."""
+        """Build the request for comments on a change request or an issue, oldest first."""
         return self._list(f"/issues/{number}/comments", quiet=GONE)
 
     def add_comment(self, number: int, text: str) -> WebRequest:
-        """A new comment on a change request or an issue. Sent twice, there would be two."""
+        """Build the request to comment on a change request or an issue. Sending it twice would create two comments."""
         return self._send("POST", f"/issues/{number}/comments", {"body": text})
 
     def change_comment(self, number: int, comment: str, text: str) -> WebRequest:  # noqa: ARG002 - its id is enough
-        """Another text for a comment, which may be gone."""
+        """Build the request to replace the text of a comment, which may no longer exist."""
         return self._send("PATCH", f"/issues/comments/{comment}", {"body": text}, quiet=GONE)
 
     def remove_comment(self, number: int, comment: str) -> WebRequest:  # noqa: ARG002 - its id is enough
-        """Remove a comment, which may be gone."""
+        """Build the request to remove a comment, which may no longer exist."""
         return self._send("DELETE", f"/issues/comments/{comment}", quiet=GONE)
 
     def react(self, number: int, comment: str, reaction: port.Reaction) -> WebRequest:  # noqa: ARG002 - its id is enough
-        """A reaction to a comment; the same one again changes nothing."""
+        """Build the request to react to a comment. Repeating the same reaction changes nothing."""
         return self._send(
             "POST", f"/issues/comments/{comment}/reactions", {"content": _REACTIONS[reaction]}, repeatable=True
         )
 
     def list_reactions(self, number: int, comment: str) -> WebRequest:  # noqa: ARG002 - its id is enough
-        """Reactions to a comment. Gitea gives all of them at once, and knows no size of a page here."""
+        """Build the request for reactions to a comment. Gitea returns all of them and has no page size here."""
         return self._get(f"/issues/comments/{comment}/reactions", quiet=GONE)
 
     def labels(self, number: int) -> WebRequest:
-        """Labels of a change request."""
+        """Build the request for the labels of a change request."""
         return self._list(f"/issues/{number}/labels", quiet=GONE)
 
     def add_labels(self, number: int, labels: Sequence[str | int]) -> WebRequest:
-        """Add labels to a change request, whose others stay: by their names, on Gitea by their numbers."""
+        """Build the request to add labels to a change request: by name, or on Gitea by number. Others are kept."""
         return self._send("POST", f"/issues/{number}/labels", {"labels": labels}, repeatable=True)
 
     def remove_label(self, number: int, label: str | int) -> WebRequest:
-        """Remove a label, which may not be there."""
+        """Build the request to remove a label, which may not exist."""
         return self._send("DELETE", f"/issues/{number}/labels/{segment(str(label))}", quiet=GONE)
 
     # Statuses and permissions
 
     def list_statuses(self, commit: str) -> WebRequest:
-        """The newest status of each context of a commit."""
+        """Build the request for the newest status of each context of a commit."""
         return self._list(f"/commits/{segment(commit)}/status", quiet=_NO_COMMIT)
 
     def set_status(self, status: port.CheckStatus) -> WebRequest:
-        """Set a status. The newest one of a context counts, so that sending it twice does no harm."""
+        """Build the request to set a status. The newest one of a context counts, so sending it twice does no harm."""
         form = {
             "state": status.state.value,
             "context": status.context,
@@ -134,13 +134,13 @@ class PullsDialect(Dialect):
         return self._send("POST", f"/statuses/{segment(status.commit)}", form, repeatable=True)
 
     def get_permission(self, account: port.Account) -> WebRequest:
-        """What an account may do. On Gitea, only tokens of administrators of the repository may ask."""
+        """Build the request for an account's permission. On Gitea, only tokens of repository administrators can ask."""
         return self._get(f"/collaborators/{segment(account.login)}/permission", quiet=GONE)
 
     # Answers
 
     def read_request(self, data: JsonObject, /) -> port.ChangeRequest:
-        """A change request, from a list or by itself. Only its author is known of those who pushed."""
+        """Read a change request, from a list or a single response. Of those who pushed, only the author is known."""
         base, head = data.part("base"), data.part("head")
         number, user = data.number("number"), data.optional("user")
         author = None if user is None else self.read_account(user)
@@ -168,7 +168,7 @@ class PullsDialect(Dialect):
         )
 
     def read_review(self, data: JsonObject, /) -> port.Review | None:
-        """A review; None for one that is not submitted, or whose account was deleted."""
+        """Read a review. None if it is not submitted or its account was deleted."""
         user, state = data.optional("user"), data.text_or("state")
         if user is None or state in _NOT_GIVEN:
             return None
@@ -180,7 +180,7 @@ class PullsDialect(Dialect):
         return port.Review(str(data.number("id")), self.read_account(user), known, commit, data.moment("submitted_at"))
 
     def read_status(self, data: JsonObject, commit: str, /) -> port.CheckStatus:
-        """A status of a commit; a state that only the forge knows is an error. The field is `status` on Gitea."""
+        """Read a status of a commit. A state that only the forge knows is an error. On Gitea, the field is `status`."""
         said = data.text("status" if data.has("status") else "state")
         state = port.CheckState(said) if said in set(port.CheckState) else port.CheckState.ERROR
         return port.CheckStatus(
@@ -188,9 +188,9 @@ class PullsDialect(Dialect):
         )
 
     def read_permission(self, data: JsonObject, account: port.Account, now: datetime, /) -> port.Permission:  # noqa: ARG002 - it has no end
-        """What an account may do; NONE if the answer is about another account, as after a login was reused.
+        """Return an account's permission; NONE if the response is about another account, as after a login was reused.
 
-        Raises RemoteError `forge_refused` for words that are not known here: what they permit is not known either.
+        Raises RemoteError `forge_refused` for words that are not known here, because it is not known what they permit.
         https://docs.github.com/en/rest/collaborators/collaborators#get-repository-permissions-for-a-user
         """
         user = data.optional("user")
@@ -205,12 +205,12 @@ class PullsDialect(Dialect):
         return known[0]
 
     def read_files(self, data: JsonObject, /) -> tuple[str, ...]:
-        """The path of a changed file, and where it was before."""
+        """Return the path of a changed file and its previous path."""
         before = data.text_or("previous_filename", most=_MAX_PATH)
         return (data.text("filename", _MAX_PATH), *((before,) if before else ()))
 
     def read_comment(self, data: JsonObject, /) -> port.Comment:
-        """A comment. A reaction to it does not change `updated_at`, another text does.
+        """Read a comment. An edit changes `updated_at`, but a reaction does not.
 
         https://docs.github.com/en/rest/issues/comments and https://docs.gitea.com/api/
         """
@@ -220,12 +220,12 @@ class PullsDialect(Dialect):
         return port.Comment(author.login, body, at, None, identifier, author.id, edited)
 
     def read_reaction(self, data: JsonObject, /) -> tuple[str, port.Reaction | None]:
-        """Whose reaction it is, and which."""
+        """Return the account id and the reaction, or None for a reaction that the bot never uses."""
         content = data.text("content")
         return self._author(data).id, next((each for each, name in _REACTIONS.items() if name == content), None)
 
     def read_issue(self, data: JsonObject, /) -> port.Issue | None:
-        """An open issue; a change request is one, too, and left out."""
+        """Read an open issue. None for a change request, which is also an issue here."""
         if data.has("pull_request") or data.text("state") != "open":
             return None
         title, body = data.line("title", self.longest_title), self.read_text(data)
@@ -248,14 +248,14 @@ def _repository(data: JsonObject) -> tuple[int, str]:
 
 
 def repository_path(project: str) -> str:
-    """The path of the repository `owner/name`. Raises UsageError `usage_error`."""
+    """Return the API path of the repository `owner/name`. Raises UsageError `usage_error`."""
     if not REPOSITORY.fullmatch(project) or any(part.strip(".") == "" for part in project.split("/")):
         raise UsageError(Code.USAGE_ERROR, f"{project[:80]!r} is not the name of a repository: use owner/name")
     return f"/repos/{project}"
 
 
 def segment(text: str) -> str:
-    """A name as one segment of a path. Raises UsageError `usage_error` for a name that would lead to another path."""
+    """Quote a name as one path segment. Raises UsageError `usage_error` for a name that would lead to another path."""
     if text.strip(".") == "":
         raise UsageError(Code.USAGE_ERROR, f"{text[:80]!r} cannot be a name in a path")
     return quote(text, safe="")

@@ -1,6 +1,6 @@
-"""The forges with a web API, one row each: what operators and CI jobs call things there, and the code that speaks to it.
+"""Table of the forges with a web API: names for operators and CI jobs, and the code for each forge.
 
-The code of a forge is imported when it is needed, and no other. `docs/extending.md` adds a row step by step.
+The code of a forge is imported only when it is needed. `docs/extending.md` shows how to add a row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ForgeCode(NamedTuple):
-    """What speaks to one kind of forge."""
+    """The code for one kind of forge."""
 
     adapter: Callable[[WebSender, str, Clock], Forge]
     """Makes the forge of a project, over a sender that has the token of the bot."""
@@ -31,7 +31,7 @@ class ForgeCode(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeRow:
-    """One kind of forge. The defaults are those of forges whose CI jobs set the variables of GitHub's."""
+    """One kind of forge. The defaults fit forges whose CI jobs set GitHub's variables."""
 
     load: Callable[[], ForgeCode]
     """Imports the code."""

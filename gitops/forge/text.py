@@ -1,4 +1,4 @@
-"""Texts for forges: their bounds, and the hidden first line that marks the bot's own."""
+"""Texts for forges: length limits, and the hidden first line that marks the bot's own texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOTE = "\n\n*The rest is left out: it is longer than the forge takes.*"
 
 
 def cut(text: str, most: int) -> str:
-    """A text of at most `most` characters; a cut text ends after a word, unless that is a very long one, in an ellipsis."""
+    """Shorten a text to `most` characters. A shortened text ends with an ellipsis, after a whole word if possible."""
     if len(text) <= most:
         return text
     kept = text[: most - 1]
@@ -30,7 +30,7 @@ def cut(text: str, most: int) -> str:
 
 
 def cut_markdown(text: str, most: int) -> str:
-    """Markdown of at most `most` characters: cut between two lines, with a line that says so, and without an open fence."""
+    """Shorten Markdown to `most` characters, between two lines, with a note about it and without an open fence."""
     if len(text) <= most:
         return text
     room = most - len(_NOTE)
@@ -63,23 +63,23 @@ def _fence_after(fence: str, line: str) -> str:
 
 
 def hidden_line(marker: str) -> str:
-    """The first line by which the bot finds its text: the marker as a Markdown comment, which is not shown."""
+    """Return the hidden first line by which the bot finds its text: the marker as a Markdown comment."""
     return marker if _HIDDEN.fullmatch(marker) else f"<!-- {marker} -->"
 
 
 def with_marker(marker: str, body: str) -> str:
-    """A text with its marker as the first line, added unless it is there."""
+    """Return a text with its marker as the first line, adding it if necessary."""
     line = hidden_line(marker)
     return body if _first_line(body) == line else f"{line}\n{body}"
 
 
 def has_marker(body: str, marker: str) -> bool:
-    """Whether the first line of a text is that of a marker. It does not say who wrote it."""
+    """Return True if the first line of a text is this marker, no matter who wrote it."""
     return _first_line(body) == hidden_line(marker)
 
 
 def first_line_marker(body: str) -> str | None:
-    """The marker that is the whole first line of a text, with its brackets, or None. It does not say who wrote it."""
+    """Return the marker in the first line of a text with its brackets, or None, no matter who wrote it."""
     line = _first_line(body)
     return line if _HIDDEN.fullmatch(line) else None
 
@@ -89,12 +89,12 @@ def _first_line(body: str) -> str:
 
 
 def same_text(one: str, other: str) -> bool:
-    """Whether two texts are equal, apart from ends of lines and space at the end, which a forge may change."""
+    """Return True if two texts are equal apart from line ends and trailing whitespace, which a forge may change."""
     return one.replace("\r\n", "\n").rstrip() == other.replace("\r\n", "\n").rstrip()
 
 
 def text_bytes(body: str) -> bytes:
-    """A text for people as bytes. Raises UsageError `comment_too_large`, `usage_error` for text that is not valid Unicode."""
+    """Encode a text for people. Raises UsageError `comment_too_large`, `usage_error` for text that is not valid Unicode."""
     if len(body) > MAX_TEXT:
         raise UsageError(Code.COMMENT_TOO_LARGE, f"the comment has {len(body)} characters; at most {MAX_TEXT} are kept")
     try:

@@ -1,8 +1,8 @@
-"""Requests to a web service as values: adapters build them and read the answers as pure functions, one client sends them.
+"""Requests to a web service as values. Adapters build them and read responses with pure functions; one client sends them.
 
-A request names a path below the address of the service, never another host. Lists that come in pages are read to the end, within
-bounds. An answer may name its next page in a `Link` header: followed blindly, it could send the token to another host, so the
-address is taken apart and must be below that of the service.
+A request has a path below the address of the service, never another host. Paginated lists are read to the end, within
+limits. A response may link its next page in a `Link` header. Following it blindly could send the token to another host, so
+the address is parsed and must be below that of the service.
 
 Sources: the sans-I/O form of gidgethub; RFC 8288;
 https://docs.github.com/en/rest/using-the-rest-api/using-pagination-in-the-rest-api
@@ -33,7 +33,7 @@ _LARGEST = 10**18
 
 
 class JsonObject:
-    """A JSON object and its path in the document; `fail` makes the error for a field that is refused."""
+    """A JSON object and its path in the document. `fail` creates the error for an invalid field."""
 
     __slots__ = ("_fail", "_place", "_value")
 
@@ -46,24 +46,24 @@ class JsonObject:
         self._value: dict[str, Any] = value
 
     def has(self, name: str) -> bool:
-        """Whether a field is there and not null."""
+        """Return True if a field exists and is not null."""
         return self._value.get(name) is not None
 
     def part(self, name: str) -> JsonObject:
-        """The object in a field."""
+        """Return the object in a field."""
         return JsonObject(self._value.get(name), self._at(name), self._fail)
 
     def optional(self, name: str) -> JsonObject | None:
-        """The object in a field, or None if that is missing or null."""
+        """Return the object in a field, or None if it is missing or null."""
         return self.part(name) if self.has(name) else None
 
     def parts(self, name: str) -> Iterator[JsonObject]:
-        """The objects of the list in a field; none if that is missing or null."""
+        """Yield the objects of the list in a field; none if it is missing or null."""
         for index, value in enumerate(self.values(name)):
             yield JsonObject(value, f"{self._at(name)}[{index}]", self._fail)
 
     def values(self, name: str) -> list[Any]:
-        """The list in a field, empty if that is missing or null."""
+        """Return the list in a field, empty if it is missing or null."""
         value = self._value.get(name)
         if value is None:
             return []
@@ -72,7 +72,7 @@ class JsonObject:
         return value
 
     def text(self, name: str, most: int = _LINE) -> str:
-        """A text of at most `most` characters."""
+        """Return a string of at most `most` characters."""
         value = self._value.get(name)
         if not isinstance(value, str):
             raise self._wrong(name, "a text")
@@ -83,41 +83,41 @@ class JsonObject:
         return value
 
     def text_or(self, name: str, default: str = "", most: int = _LINE) -> str:
-        """The same, or the default if the field is missing or null."""
+        """Return the same as `text`, or the default if the field is missing or null."""
         return self.text(name, most) if self.has(name) else default
 
     def line(self, name: str, most: int) -> str:
-        """A text for people on one line: cut to `most` characters, with spaces for control characters."""
+        """Return a string for people as one line, cut to `most` characters, with spaces for control characters."""
         value = self.text_or(name, most=1 << 20)
         return "".join(c if c.isprintable() else " " for c in value)[:most].strip()
 
     def flag(self, name: str) -> bool:
-        """True or false; false if the field is missing or null."""
+        """Return a boolean; False if the field is missing or null."""
         value = self._value.get(name)
         if value is not None and not isinstance(value, bool):
             raise self._wrong(name, "true or false")
         return bool(value)
 
     def number(self, name: str, least: int = 1) -> int:
-        """A whole number from `least` on."""
+        """Return an integer of at least `least`."""
         value = self._value.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value < _LARGEST:
             raise self._wrong(name, "a positive number" if least > 0 else f"a whole number from {least} on")
         return value
 
     def commit(self, name: str) -> str:
-        """The full id of a commit."""
+        """Return the full id of a commit."""
         value = self._value.get(name)
         if not isinstance(value, str) or not _OBJECT_ID.fullmatch(value):
             raise self._wrong(name, "the id of a commit")
         return value
 
     def commit_or(self, name: str) -> str | None:
-        """The same, or None if the field is missing or null."""
+        """Return the same as `commit`, or None if the field is missing or null."""
         return self.commit(name) if self.has(name) else None
 
     def moment(self, name: str) -> str:
-        """A time, as RFC 3339 in UTC."""
+        """Return a time as RFC 3339 in UTC."""
         value = self._value.get(name)
         found = parse_timestamp(value) if isinstance(value, str) else None
         if found is None:
@@ -125,14 +125,14 @@ class JsonObject:
         return timestamp(found)
 
     def same_moment(self, name: str, other: str) -> bool:
-        """Whether two times are there and equal, in all their digits."""
+        """Return True if two times exist and are equal in all digits."""
         first, second = (
             parse_timestamp(text) if isinstance(text, str) else None for text in map(self._value.get, (name, other))
         )
         return first is not None and first == second
 
     def items(self) -> list[tuple[str, Any]]:
-        """All fields, by name."""
+        """Return all fields, sorted by name."""
         return sorted(self._value.items())
 
     def _at(self, name: str) -> str:
@@ -143,12 +143,12 @@ class JsonObject:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be written as UTF-8: JSON can hold halves of characters, which UTF-8 cannot."""
+    """Return True if a text can be encoded as UTF-8. JSON can contain lone surrogates, which UTF-8 cannot."""
     return text.isascii() or not _HALF.search(text)
 
 
 def event_object(body: bytes, most: int) -> JsonObject:
-    """The object in the body of an event. Raises GitopsError `event_invalid`, also for more than `most` bytes."""
+    """Return the object in the body of an event. Raises GitopsError `event_invalid`, also for more than `most` bytes."""
     if len(body) > most:
         raise _event_invalid(f"the body has {len(body)} bytes; at most {most} are read")
     try:
@@ -159,7 +159,7 @@ def event_object(body: bytes, most: int) -> JsonObject:
 
 
 def answer_object(value: Any, what: str = "") -> JsonObject:
-    """The object that a forge answered with. Raises RemoteError `forge_unavailable`."""
+    """Return the object in a forge's response. Raises RemoteError `forge_unavailable`."""
     return JsonObject(value, what, _answer_invalid)
 
 
@@ -181,10 +181,10 @@ _PORTS = {"https": 443, "http": 80}
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """One request: `path` is below the address of the service and quoted, without a query.
+    """One request. `path` is below the address of the service and quoted, without a query.
 
-    `body` is JSON or None. `repeatable` says that sending it twice does no harm; any other request is sent once. `quiet` are
-    statuses of 400 and more that are answers and not failures.
+    `body` is JSON or None. `repeatable` means that sending it twice does no harm; any other request is sent once. `quiet`
+    are statuses of 400 and above that count as responses, not failures.
     """
 
     method: str
@@ -198,7 +198,7 @@ class WebRequest:
 
 @dataclass(frozen=True, slots=True)
 class WebAnswer:
-    """The answer: `headers` have lower-case names, `body` is the JSON value, None if there is none."""
+    """The response to a request. `headers` have lower-case names; `body` is the JSON value, None if there is none."""
 
     status: int
     headers: Mapping[str, str]
@@ -206,22 +206,22 @@ class WebAnswer:
 
 
 class WebSender(Protocol):
-    """Sends requests to one service, with retries, rate limits, bounds and credentials."""
+    """Sends requests to one service, with retries, rate limits, size limits and credentials."""
 
     @property
     def base(self) -> str:
-        """Address of the service, without a slash at the end."""
+        """The address of the service, without a trailing slash."""
         ...
 
     def send(self, request: WebRequest) -> WebAnswer:
-        """The answer to a request: with a status of 200 to 299, or one that the request calls quiet.
+        """Send a request and return the response, whose status is 200 to 299 or quiet.
 
-        Raises RemoteError with the code of the service; its `status` is the status of the answer, or None.
+        Raises RemoteError with the code of the service; its `status` is the status of the response, or None.
         """
         ...
 
     def wait(self, seconds: float) -> None:
-        """Wait before asking again for what the service does not have yet."""
+        """Wait before retrying a request for data that the service does not have yet."""
         ...
 
 
@@ -230,7 +230,7 @@ NextPage = Callable[[str, WebRequest, WebAnswer, int], "WebRequest | None"]
 
 
 def linked_page(base: str, request: WebRequest, answer: WebAnswer, read: int = 0) -> WebRequest | None:  # noqa: ARG001 - a NextPage
-    """The request of the page that the `Link` header names as next, or None. Raises RemoteError `forge_refused`."""
+    """Build the request for the next page in the `Link` header, or None. Raises RemoteError `forge_refused`."""
     for target, parameters in _LINK.findall(answer.headers.get("link", "")):
         relations = [quoted or bare for quoted, bare in _NEXT.findall(parameters)]
         if any("next" in relation.lower().split() for relation in relations):
@@ -248,13 +248,13 @@ def read_list(
     missing: GitopsError | None = None,
     most: int = MOST_PAGES,
 ) -> Iterator[JsonObject]:
-    """The entries of a list, page by page as they are taken.
+    """Yield the entries of a list, reading each page when it is needed.
 
-    `within` names the field that holds them, where the answer is an object. With `null_is_empty`, the answer `null` is an empty
-    list. A status that the request calls quiet says that there is no list: it has no entries then, or `missing` is raised.
+    `within` is the field that contains them, if the response is an object. With `null_is_empty`, the response `null` is an
+    empty list. A quiet status means that there is no list: then it has no entries, or `missing` is raised.
 
     Raises RemoteError `forge_limit` for more than `most` pages, `forge_refused` for a next page on another host,
-    `forge_unavailable` for anything but a list; and what the sender raises.
+    `forge_unavailable` for anything but a list; and any error of the sender.
     """
     read = 0
     for _ in range(most):

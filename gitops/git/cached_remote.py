@@ -1,4 +1,4 @@
-"""Remotes that are not asked each time: one as this clone last fetched it, and one that is listed once in a run.
+"""Remotes that avoid repeated requests: the last fetched state of a clone, and a remote that is listed once per run.
 
 Most questions of a run are about the same few refs.
 
@@ -32,7 +32,7 @@ _MOST_FETCHED = 100
 
 
 class CachedRemote:
-    """Implements GitRemote over another one, for one run of one process."""
+    """GitRemote implementation that caches the refs of another one, for one run of one process."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class CachedRemote:
 
     @property
     def url(self) -> str:
-        """Where it is, without credentials."""
+        """The address, without credentials."""
         return self._remote.url
 
     def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
-        """Refs under the prefixes: branches as they were when first listed, all others as they are."""
+        """Return the refs under the prefixes: branches as first listed, all others as they are now."""
         if more:
             found = self._remote.refs(prefix, *more)
             for each in (prefix, *more):
@@ -91,7 +91,7 @@ class CachedRemote:
         return people or prefix.startswith(_PLANS)
 
     def fetch(self, refspecs: Sequence[str]) -> None:
-        """Fetch from the other remote; with the first fetch come the branches of the bot that are missing here."""
+        """Fetch from the other remote. The first fetch also gets the bot's branches that are missing here."""
         missing = (
             [] if self._fetched else [ref for ref, head in (self._own or {}).items() if self._resolve(head) is None]
         )
@@ -104,7 +104,7 @@ class CachedRemote:
         self._remote.fetch(refspecs)
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
-        """Push to the other remote, and list branches again from then on."""
+        """Push to the other remote, and list branches again afterwards."""
         try:
             self._remote.push(updates)
         finally:
@@ -114,7 +114,7 @@ class CachedRemote:
                 self.forget()
 
     def forget(self) -> bool:
-        """List everything again from now on. Returns whether branches of the bot had been listed."""
+        """Empty the cache. Return True if the bot's branches had been listed."""
         listed, self._own = self._own is not None, None
         self._known.clear()
         return listed
@@ -131,7 +131,7 @@ _LEDGERS = "refs/heads/gitops/ledger"
 
 
 class TrackingRemote:
-    """Implements the read half of GitRemote from the remote-tracking branches of a clone; pushing is refused."""
+    """GitRemote implementation that reads the remote-tracking branches of a clone and refuses to push."""
 
     def __init__(self, repository: GitRepository, name: str) -> None:
         """`name` is the remote's, such as `origin`."""
@@ -141,11 +141,11 @@ class TrackingRemote:
 
     @property
     def url(self) -> str:
-        """Where the tracking branches are."""
+        """The path of the clone with the tracking branches."""
         return f"{self._repository.git_dir} ({self._name} as last fetched)"
 
     def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
-        """Branches of the remote under the prefixes under their names there; refs of other kinds are not tracked.
+        """Return the remote's branches under the prefixes, with their names there. Other refs are not tracked.
 
         Raises GitopsError `ledger_not_fetched` for a ledger that this clone does not fetch.
         """
@@ -160,7 +160,7 @@ class TrackingRemote:
         return {_HEADS + ref.removeprefix(self._tracking): oid for ref, oid in found.items()}
 
     def newest_fetched(self, ref: str, head: str) -> bool:
-        """Whether `head` is the newest that this clone ever fetched of a branch, as far as git keeps a record of that."""
+        """Return True if, according to git's records, `head` is the newest commit of a branch that this clone ever fetched."""
         repository = self._repository
         log = repository.common_dir / "logs" / f"{self._tracking}{ref.removeprefix(_HEADS)}"
         try:
@@ -181,9 +181,9 @@ class TrackingRemote:
         return any(fnmatchcase(prefix, source) for source in sources)
 
     def fetch(self, refspecs: Sequence[str]) -> None:
-        """Nothing to fetch: what is tracked is here."""
+        """Do nothing, because everything that is tracked is already here."""
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
-        """Refuse: nothing is written offline."""
+        """Refuse to push, because nothing is written offline."""
         names = ", ".join(update.ref for update in updates)
         raise GitopsError(Code.PUSH_REFUSED, f"{names}: this command works offline", path=self.url)

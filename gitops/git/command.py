@@ -1,4 +1,4 @@
-"""Starting the git program and ssh-keygen: all of this package does it here.
+"""Running the git program and ssh-keygen. No other module of this package starts them.
 
 Rules that hold for every run:
 
@@ -129,7 +129,7 @@ _CONFIG = (
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The result of a program: exit status (negative: a signal), its output, its messages, and whether its time ran out."""
+    """Result of a program: exit status (negative for a signal), output, messages, and whether it timed out."""
 
     status: int
     stdout: bytes
@@ -138,13 +138,13 @@ class Output:
 
     @property
     def ok(self) -> bool:
-        """Exit status 0 within the time."""
+        """True if the program exited with status 0 in time."""
         return self.status == 0 and not self.timed_out
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Where receive-pack keeps the objects of a push while its pre-receive hook decides (git-receive-pack(1))."""
+    """The place where receive-pack keeps a push's objects while its pre-receive hook decides (git-receive-pack(1))."""
 
     path: str
     object_directory: str
@@ -152,7 +152,7 @@ class Quarantine:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Quarantine | None:
-        """The quarantine that the environment of a hook describes, or None outside of one."""
+        """Return the quarantine from a hook's environment, or None outside one."""
         path = environ.get("GIT_QUARANTINE_PATH", "")
         objects = environ.get("GIT_OBJECT_DIRECTORY", path)
         if not path:
@@ -161,7 +161,7 @@ class Quarantine:
         return cls(os.path.abspath(path), os.path.abspath(objects), alternates)  # noqa: PTH100 - links stay as they are
 
     def variables(self) -> dict[str, str]:
-        """The environment variables that make git look there; with them git refuses to move refs."""
+        """Return the environment variables that make git look there. With them, git refuses to move refs."""
         return {
             "GIT_QUARANTINE_PATH": self.path,
             "GIT_OBJECT_DIRECTORY": self.object_directory,
@@ -170,7 +170,7 @@ class Quarantine:
 
 
 def child_environment(inherited: Mapping[str, str], *, as_user: bool) -> dict[str, str]:
-    """The variables of `inherited` that a program we start may see (rule 2)."""
+    """Return the `inherited` variables that a child program is allowed to see (rule 2)."""
     kept = _PLAIN
     if as_user:
         more = inherited.get(_MORE, "").replace(",", " ").split()
@@ -179,7 +179,7 @@ def child_environment(inherited: Mapping[str, str], *, as_user: bool) -> dict[st
 
 
 class GitProgram:
-    """The git program on one repository."""
+    """The git program for one repository."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class GitProgram:
         return run_program((*self._prefix, *arguments), env=env, stdin=stdin, timeout_s=timeout_s)
 
     def settings(self) -> dict[str, str]:
-        """The whole configuration with one run of git: keys as git prints them (see `config_key`), and the last value of each."""
+        """Read the whole configuration with one run of git: keys as git prints them (see `config_key`) and last values."""
         output = self.run("config", "--list", "-z")
         if not output.ok:
             return {}
@@ -218,14 +218,14 @@ class GitProgram:
         return {key: value for key, _, value in (line.partition("\n") for line in lines if line)}
 
     def config(self, key: str, *, path: bool = False) -> str | None:
-        """The last value of a configuration key, `~` expanded if it is a path; None when it is not set."""
+        """Return the last value of a configuration key, with `~` expanded if it is a path. None if the key is not set."""
         kind = ("--type=path",) if path else ()
         output = self.run("config", *kind, "--get", "--", key)
         return output.stdout.decode("utf-8", "replace").rstrip("\n") if output.ok else None
 
 
 def config_key(name: str) -> str:
-    """A configuration key as git prints it: section and name are the same in capitals, what is between them is not."""
+    """Return a configuration key as git prints it. Section and name ignore case, but the subsection does not."""
     section, dot, rest = name.partition(".")
     middle, between, last = rest.rpartition(".")
     return f"{section.lower()}{dot}{middle}{between}{last.lower()}"
@@ -240,9 +240,9 @@ def run_program(
 ) -> Output:
     """Run one program to its end, with `stdin` as its input.
 
-    At most `MAX_OUTPUT` bytes of output; messages beyond 64 KiB are dropped. The program stays in our process group, so
-    that ssh and ssh-keygen can ask at the terminal. Raises UsageError `git_failed` when there is no such program,
-    GitopsError `git_failed` when it writes too much.
+    The output is limited to `MAX_OUTPUT` bytes, and messages beyond 64 KiB are dropped. The program stays in our process
+    group, so that ssh and ssh-keygen can prompt on the terminal. Raises UsageError `git_failed` if the program does not
+    exist, GitopsError `git_failed` if it writes too much.
     """
     with tempfile.TemporaryFile() as source:
         source.write(stdin)

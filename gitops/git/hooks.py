@@ -1,4 +1,4 @@
-"""The hooks that call this program: installed into a repository or a folder for many of them, and removed.
+"""Installing and removing the hooks that call this program, in one repository or in a folder that many repositories use.
 
 Rules:
 
@@ -38,7 +38,7 @@ HookKind = Literal["client", "server"]
 
 
 class HookState(StrEnum):
-    """CURRENT starts exactly this program, OTHER another release or installation, FOREIGN does not start gitops."""
+    """State of a hook: CURRENT runs exactly this program, OTHER a different release or installation, FOREIGN not gitops."""
 
     CURRENT = "current"
     OTHER = "other"
@@ -60,10 +60,10 @@ _NONCE_SLOP_S = "300"
 
 
 def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple[str, ...]:
-    """Write the hooks of one kind into the repository `git_dir`; returns their names. Repeating it changes nothing.
+    """Install the hooks of one kind into the repository `git_dir` and return their names. Repeating it changes nothing.
 
-    `command` is the argument vector that starts this program, its first part an absolute path. Raises UsageError
-    `usage_error` for another command or hooks of a server in a clone, `not_a_repository`, GitopsError `hook_exists` and
+    `command` is the argument vector that starts this program; its first item is an absolute path. Raises UsageError
+    `usage_error` for any other command or for server hooks in a clone, `not_a_repository`, GitopsError `hook_exists` and
     `storage_failed`.
     """
     repository = GitRepository(git_dir)
@@ -88,7 +88,7 @@ def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple
 
 
 def write_hooks(folder: Path, kind: HookKind, command: Sequence[str]) -> tuple[str, ...]:
-    """Write the hooks of one kind into a folder of hooks. Returns and raises as `install_hooks`."""
+    """Write the hooks of one kind into a hooks folder. Returns and raises the same as `install_hooks`."""
     if not command or not Path(command[0]).is_absolute() or any("\0" in part for part in command):
         raise UsageError(Code.USAGE_ERROR, "hooks start the program by an absolute path")
     left = [name for name in _NAMES[kind] if not _starts(folder / name, name, command)]
@@ -107,7 +107,7 @@ def write_hooks(folder: Path, kind: HookKind, command: Sequence[str]) -> tuple[s
 
 
 def hooks_folder(git_dir: str) -> Path:
-    """The folder whose hooks git runs for a repository. Raises UsageError `not_a_repository`."""
+    """Return the folder whose hooks git runs for a repository. Raises UsageError `not_a_repository`."""
     repository = GitRepository(git_dir)
     elsewhere = _hooks_path(git_dir)
     # A relative one starts where hooks are run.
@@ -116,7 +116,10 @@ def hooks_folder(git_dir: str) -> Path:
 
 
 def installed_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
-    """Names of the hooks of one kind that git would run and that start this program. Raises UsageError `not_a_repository`."""
+    """Return the names of the hooks of one kind that git would run and that start this program.
+
+    Raises UsageError `not_a_repository`.
+    """
     folder = hooks_folder(git_dir)
     found = {name: _hook_text(folder / name) for name in _NAMES[kind] if os.access(folder / name, os.X_OK)}
     ours = []
@@ -129,18 +132,18 @@ def installed_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
 
 
 def expected_hooks(kind: HookKind) -> tuple[str, ...]:
-    """Names of the hooks of one kind."""
+    """Return the names of the hooks of one kind."""
     return _NAMES[kind]
 
 
 def stale_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple[str, ...]:
-    """Names of installed hooks that start another program than `command`, or in another way. Raises as `installed_hooks`."""
+    """Return the names of installed hooks that do not run exactly `command`. Raises the same as `installed_hooks`."""
     folder = hooks_folder(git_dir)
     return tuple(n for n in installed_hooks(git_dir, kind) if not _starts(folder / n, n, command))
 
 
 def hook_states(git_dir: str, kind: HookKind, command: Sequence[str]) -> dict[str, HookState]:
-    """The state of each hook of one kind, where git looks for hooks. Raises UsageError `not_a_repository`."""
+    """Return the state of each hook of one kind in the folder that git uses. Raises UsageError `not_a_repository`."""
     folder, installed = hooks_folder(git_dir), installed_hooks(git_dir, kind)
     states: dict[str, HookState] = {}
     for name in _NAMES[kind]:
@@ -152,13 +155,13 @@ def hook_states(git_dir: str, kind: HookKind, command: Sequence[str]) -> dict[st
 
 
 def hidden_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
-    """Our hooks in the repository's own folder that git does not run, because `core.hooksPath` names another folder."""
+    """Return our hooks in the repository's own folder that git ignores because `core.hooksPath` is set to another folder."""
     own = GitRepository(git_dir).common_dir / "hooks"
     return () if hooks_folder(git_dir) == own else tuple(name for name in _NAMES[kind] if _is_ours(own / name))
 
 
 def remove_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
-    """Remove our hooks of one kind from a repository and return their names; other hooks stay.
+    """Remove our hooks of one kind from a repository and return their names. Other hooks are kept.
 
     Raises UsageError `not_a_repository`, GitopsError `storage_failed`.
     """
@@ -166,7 +169,7 @@ def remove_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
 
 
 def erase_hooks(folder: Path, kind: HookKind) -> tuple[str, ...]:
-    """Remove our hooks of one kind from a folder of hooks. Returns and raises as `remove_hooks`."""
+    """Remove our hooks of one kind from a hooks folder. Returns and raises the same as `remove_hooks`."""
     ours = tuple(name for name in _NAMES[kind] if _is_ours(folder / name))
     try:
         for name in ours:

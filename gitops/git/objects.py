@@ -1,4 +1,4 @@
-"""Bytes of git objects: commits and trees read strictly and written canonically, and names of refs. Pure.
+"""Strict reading and canonical writing of git commits and trees as bytes, and checks of ref names. Pure.
 
 libgit2 is lenient where a signature check must be strict: it takes the first of two `tree` headers and lets grafts change
 parents. This module reads exactly the bytes.
@@ -30,12 +30,12 @@ _MAX_REF = 512
 
 
 def is_id(text: str) -> bool:
-    """Whether `text` is a full object id: 40 lower-case hex digits."""
+    """Return True if `text` is a full object id: 40 lower-case hex digits."""
     return _HEX40.fullmatch(text) is not None
 
 
 def is_ref(name: str) -> bool:
-    """Whether `name` is a full, well-formed ref name below `refs/`."""
+    """Return True if `name` is a full, well-formed ref name below `refs/`."""
     return (
         name.startswith("refs/")
         and name.isprintable()
@@ -46,18 +46,18 @@ def is_ref(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RawCommit:
-    """A commit exactly as its bytes are: headers in order with continuation lines joined, the message, and the whole."""
+    """A commit exactly as stored: headers in order with continuation lines joined, the message, and all bytes."""
 
     headers: tuple[tuple[bytes, bytes], ...]
     message: bytes
     raw: bytes
 
     def first(self, name: bytes) -> bytes:
-        """Value of the first header of that name; empty when there is none."""
+        """Return the value of the first header with that name, or empty bytes."""
         return next((value for key, value in self.headers if key == name), b"")
 
     def payload(self) -> bytes:
-        """The bytes that a `gpgsig` header signs: the commit without that header."""
+        """Return the bytes that a `gpgsig` header signs: the commit without that header."""
         head, _, rest = self.raw.partition(b"\n\n")
         kept: list[bytes] = []
         signature = False
@@ -68,7 +68,7 @@ class RawCommit:
         return b"\n".join(kept) + b"\n\n" + rest
 
     def defect(self) -> str:
-        """Why two readers could disagree about this commit, or an empty text."""
+        """Describe why two readers could interpret this commit differently, or return an empty string."""
         names = [key for key, _ in self.headers]
         if b"\0" in self.raw:
             return "the commit holds a NUL byte"
@@ -89,7 +89,7 @@ class RawCommit:
 
 
 def read_commit(raw: bytes) -> RawCommit:
-    """Split a commit object into headers and message. Raises IntegrityError `git_failed` when it has no such form."""
+    """Split a commit object into headers and message. Raises IntegrityError `git_failed` if it is malformed."""
     head, separator, message = raw.partition(b"\n\n")
     headers: list[tuple[bytes, bytes]] = []
     for line in head.split(b"\n"):
@@ -107,7 +107,7 @@ def read_commit(raw: bytes) -> RawCommit:
 
 
 def parse_commit(commit_id: str, raw: bytes) -> Commit:
-    """Read a commit of any origin: text that is not UTF-8 is replaced. Raises IntegrityError `git_failed`."""
+    """Read a commit from any source, replacing text that is not UTF-8. Raises IntegrityError `git_failed`."""
     commit = read_commit(raw)
     tree = commit.first(b"tree").decode("latin-1")
     parents = tuple(value.decode("latin-1") for key, value in commit.headers if key == b"parent")
@@ -126,9 +126,9 @@ def _person(value: bytes) -> Person:
 
 
 def format_commit(commit: NewCommit) -> bytes:
-    """The bytes of an unsigned commit; the author is the committer and the offset is UTC.
+    """Return the bytes of an unsigned commit. The author is also the committer, and the offset is UTC.
 
-    Raises GitopsError `git_failed` for a name, address or message that has no form in a commit.
+    Raises GitopsError `git_failed` for a name, address or message that a commit cannot represent.
     """
     author = commit.author
     unfit = _NOT_IN_NAMES.search(author.name + author.email) or "\0" in commit.message
@@ -141,7 +141,7 @@ def format_commit(commit: NewCommit) -> bytes:
 
 
 def with_signature(payload: bytes, armored: str) -> bytes:
-    """A commit with `armored` as its `gpgsig` header, placed where git places it: last of the headers."""
+    """Add `armored` to a commit as its `gpgsig` header, placed last of the headers as git does."""
     head, _, message = payload.partition(b"\n\n")
     value = armored.strip().replace("\n", "\n ").encode()
     return head + b"\ngpgsig " + value + b"\n\n" + message
@@ -157,22 +157,24 @@ class RawEntry:
 
     @property
     def type(self) -> EntryType:
-        """The type by mode; all modes of regular files are one type."""
+        """The entry type. All modes of regular files are one type."""
         return _TYPES.get(self.mode, EntryType.FILE)
 
 
 def parse_tree(tree_id: str, raw: bytes) -> tuple[RawEntry, ...]:
-    """Entries of a tree object in stored order. Raises IntegrityError `git_failed` for a tree that git's fsck refuses.
+    """Return the entries of a tree object in stored order.
 
-    Refused: truncated entries, unknown modes, empty names, names with a slash, and a name given twice.
+    Raises IntegrityError `git_failed` if git's fsck would refuse the tree.
+
+    Refused: truncated entries, unknown modes, empty names, names with a slash, and duplicate names.
     """
     return tuple(raw_entry(name, *found) for name, found in tree_level(tree_id, raw).items())
 
 
 def tree_level(tree_id: str, raw: bytes) -> dict[bytes, tuple[bytes, bytes]]:
-    """Name to mode and id of the entries of a tree object, as bytes and in stored order. Refuses what `parse_tree` refuses.
+    """Map names to mode and id of a tree object's entries, as bytes in stored order. Refuses the same as `parse_tree`.
 
-    A folder that a ledger adds to has tens of thousands of entries, of which a reader wants one.
+    A ledger folder can have tens of thousands of entries, of which a reader needs only one.
     """
     rows = _ENTRY.findall(raw)
     # If the rows do not fill the object, there is something between them that is not an entry.
@@ -185,18 +187,18 @@ def tree_level(tree_id: str, raw: bytes) -> dict[bytes, tuple[bytes, bytes]]:
 
 
 def format_level(level: Mapping[bytes, tuple[bytes, bytes]]) -> bytes:
-    """The bytes of a tree object with these entries; git sorts folders as if their names ended in a slash."""
+    """Return the bytes of a tree object with these entries. Git sorts folders as if their names ended with a slash."""
     rows = sorted((name + b"/" * is_folder(mode), mode, name, object_id) for name, (mode, object_id) in level.items())
     return b"".join(b"%b %b\0%b" % (mode, name, object_id) for _, mode, name, object_id in rows)
 
 
 def is_folder(mode: bytes) -> bool:
-    """Whether a mode is that of a folder; some programs wrote it with a leading zero."""
+    """Return True for a folder's mode. Some programs wrote it with a leading zero."""
     return mode in (b"40000", b"040000")
 
 
 def raw_entry(name: bytes, mode: bytes, object_id: bytes) -> RawEntry:
-    """An entry of `tree_level` as a value."""
+    """Convert an entry of `tree_level` to a RawEntry."""
     return RawEntry(name.decode("utf-8", "surrogateescape"), int(mode, 8), object_id.hex())
 
 
@@ -204,13 +206,13 @@ def raw_entry(name: bytes, mode: bytes, object_id: bytes) -> RawEntry:
 
 
 def is_below(name: str, prefix: str) -> bool:
-    """Whether ref `name` is `prefix` itself or is in the folder `prefix`."""
+    """Return True if the ref `name` is `prefix` itself or below it."""
     folder = prefix.rstrip("/")
     return name == folder or name.startswith(f"{folder}/")
 
 
 def check_updates(updates: Sequence[RefUpdate]) -> None:
-    """Refuse updates that have no clear meaning. Raises UsageError `git_failed`."""
+    """Refuse ambiguous ref updates. Raises UsageError `git_failed`."""
     names = [update.ref for update in updates]
     ids = [object_id for update in updates for object_id in (update.old, update.new)]
     empty = any(update.old == update.new == ZERO for update in updates)
@@ -219,7 +221,7 @@ def check_updates(updates: Sequence[RefUpdate]) -> None:
 
 
 def transaction(updates: Sequence[RefUpdate]) -> bytes:
-    """Input of `git update-ref --stdin -z`: with an all-zero id git creates, deletes or checks for absence."""
+    """Format the input of `git update-ref --stdin -z`, where an all-zero id means create, delete or check for absence."""
     lines = ["start"]
     for update in updates:
         lines.append("option no-deref")

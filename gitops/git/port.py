@@ -1,4 +1,4 @@
-"""Git as this product needs it: read objects without a checkout, write objects, move refs only by compare-and-swap."""
+"""Git operations that this product needs: read objects without a checkout, write objects, compare-and-swap refs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ZERO = "0" * 40
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Author or committer of a commit; `time` is Unix seconds."""
+    """Author or committer of a commit. `time` is in Unix seconds."""
 
     name: str
     email: str
@@ -34,11 +34,11 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class CommitSignature:
-    """What cryptography says about a signed object: whether the signature is good, and for which key.
+    """Result of checking a signature cryptographically: whether it is valid, and the key that made it.
 
-    `key` is the base64 text of the SSH public key blob (the second field of a public key line), empty when unsigned.
-    `good` says that the signature is mathematically valid for the payload in `namespace`; whether the key is trusted is
-    decided by the trust root. `problem` explains a bad one.
+    `key` is the base64 text of the SSH public key blob (the second field of a public key line), empty if unsigned. `good`
+    means that the signature is mathematically valid for the payload in `namespace`; the trust root decides whether the key
+    is trusted. `problem` explains an invalid signature.
     """
 
     signed: bool
@@ -50,7 +50,7 @@ class CommitSignature:
 
 
 class EntryType(StrEnum):
-    """What a tree entry is; links and submodules are refused wherever content is read."""
+    """Type of a tree entry. Links and submodules are refused wherever content is read."""
 
     FILE = "file"
     TREE = "tree"
@@ -69,7 +69,7 @@ class TreeEntry:
 
 @dataclass(frozen=True, slots=True)
 class NewCommit:
-    """A commit to write. `time` is Unix seconds; the offset is always UTC."""
+    """A commit to write. `time` is in Unix seconds, and the offset is always UTC."""
 
     tree: str
     parents: tuple[str, ...]
@@ -79,7 +79,7 @@ class NewCommit:
 
 @dataclass(frozen=True, slots=True)
 class RefUpdate:
-    """Move `ref` from `old` to `new`; ZERO as `old` means it must not exist, ZERO as `new` deletes it."""
+    """A move of `ref` from `old` to `new`. ZERO as `old` means that it must not exist; ZERO as `new` deletes it."""
 
     ref: str
     old: str
@@ -88,21 +88,21 @@ class RefUpdate:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """The tree that a merge would give, or None with the paths that conflict."""
+    """The merged tree, or None and the conflicting paths."""
 
     tree: str | None
     conflicts: tuple[str, ...] = ()
 
 
 class GitReader(Protocol):
-    """The read half. Replacement refs and grafts are never honoured. Raises GitopsError `git_object_missing`."""
+    """The read half of git. It never follows replacement refs or grafts. Raises GitopsError `git_object_missing`."""
 
     def resolve(self, revision: str) -> str | None:
-        """The commit id that a full ref name or 40-hex id names, or None."""
+        """Return the commit id for a full ref name or a 40-hex id, or None."""
         ...
 
     def refs(self, prefix: str) -> Mapping[str, str]:
-        """Full ref name to object id for all refs under `prefix`, sorted."""
+        """Map full ref names under `prefix` to object ids, sorted by name."""
         ...
 
     def commit(self, commit_id: str) -> Commit:
@@ -110,92 +110,92 @@ class GitReader(Protocol):
         ...
 
     def subtree(self, tree_id: str, path: str) -> str | None:
-        """Tree id of the folder `path` (`.` for the tree itself), or None when there is no such folder."""
+        """Return the tree id of the folder `path` (`.` for the tree itself), or None if there is no such folder."""
         ...
 
     def entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
-        """Entries of one tree level in git order."""
+        """Return the entries of one tree level in git order."""
         ...
 
     def size(self, object_id: str) -> int:
-        """Bytes of an object, which is not read for it."""
+        """Return the size of an object in bytes without reading it."""
         ...
 
     def read(self, tree_id: str, path: str) -> bytes | None:
-        """Content of the regular file at `path`, or None. A link or submodule anywhere on the way gives None."""
+        """Return the content of the regular file at `path`. None if there is none, or a link or submodule is on the way."""
         ...
 
     def changed_paths(self, old_tree: str | None, new_tree: str) -> tuple[str, ...]:
-        """Paths of files that differ between two trees, sorted; equal subtrees are not visited."""
+        """Return the sorted paths of files that differ between two trees, skipping equal subtrees."""
         ...
 
     def is_ancestor(self, ancestor: str, descendant: str) -> bool:
-        """Whether `ancestor` is reachable from `descendant` (or is it). Raises `shallow_repository` rather than guess."""
+        """Return True if `ancestor` is `descendant` or reachable from it. Raises `shallow_repository` if that is unknown."""
         ...
 
     def merge_base(self, one: str, other: str) -> str | None:
-        """A best common ancestor."""
+        """Return one best common ancestor, or None."""
         ...
 
     def only_merge_base(self, one: str, other: str) -> str | None:
-        """The best common ancestor; None if there is none, if there are several, or if that would take long to find out."""
+        """Return the best common ancestor. None if there is none, or several, or the search would take too long."""
         ...
 
     def commits_between(
         self, base: str | None, head: str, *, first_parent: bool = False, most: int | None = None
     ) -> tuple[Commit, ...]:
-        """Commits reachable from `head` and not from `base`, newest first; no more than `most` are read."""
+        """Return up to `most` commits that are reachable from `head` but not from `base`, newest first."""
         ...
 
     def merge(self, ours: str, theirs: str) -> MergeResult:
-        """The tree of merging commit `theirs` into `ours`, without touching a ref or a work tree."""
+        """Merge commit `theirs` into `ours` without touching a ref or a work tree."""
         ...
 
     def merge_trees(self, base: str | None, ours: str, theirs: str, *, favor_theirs: bool = False) -> MergeResult:
-        """The tree `ours` with what differs between the trees `base` (None for an empty one) and `theirs`.
+        """Apply the differences between the trees `base` (None for an empty one) and `theirs` to the tree `ours`.
 
-        With `favor_theirs` lines that both changed are those of `theirs`.
+        With `favor_theirs`, `theirs` wins for lines that both changed.
         """
         ...
 
     def replay(self, commit_id: str, onto: str) -> MergeResult:
-        """The tree of applying what a commit changed against its first parent on top of commit `onto`."""
+        """Apply the changes of a commit, relative to its first parent, on top of the commit `onto`."""
         ...
 
     def signature(self, commit_id: str) -> CommitSignature:
-        """Check the signature of a commit over its raw bytes; duplicate headers make it bad."""
+        """Check the signature of a commit over its raw bytes. Duplicate headers make it invalid."""
         ...
 
     def verify(self, payload: bytes, armor: str, namespace: str) -> CommitSignature:
-        """Check a detached armored signature of `payload`; one of another namespace is bad."""
+        """Check a detached armored signature of `payload`. A signature for another namespace is invalid."""
         ...
 
 
 class GitStore(GitReader, Protocol):
-    """The write half: objects only; nothing becomes visible before a ref moves."""
+    """The write half of git. It writes only objects, so nothing becomes visible before a ref moves."""
 
     def write_files(self, base_tree: str | None, files: Mapping[str, bytes | None]) -> str:
-        """A new tree: `base_tree` with the given paths written (None removes one); returns its id."""
+        """Write `base_tree` with the given paths added, replaced, or removed (None), and return the new tree's id."""
         ...
 
     def write_commit(self, commit: NewCommit, *, signing_key: str | None) -> str:
-        """Write a commit object, signed with the SSH key at path `signing_key` if given; returns its id.
+        """Write a commit object and return its id. If `signing_key` is the path of an SSH key, sign the commit with it.
 
         Raises GitopsError `signing_failed`.
         """
         ...
 
     def sign(self, payload: bytes, *, signing_key: str, namespace: str) -> str:
-        """The armored signature of `payload` by the SSH key at path `signing_key`. Raises GitopsError `signing_failed`."""
+        """Return the armored signature of `payload` by the SSH key at path `signing_key`. Raises GitopsError `signing_failed`."""
         ...
 
     def update_refs(self, updates: Sequence[RefUpdate]) -> None:
-        """Move all refs of this repository or none. Raises ConflictError `git_ref_conflict`."""
+        """Move all refs of this repository, or none. Raises ConflictError `git_ref_conflict`."""
         ...
 
 
 class GitRemote(Protocol):
-    """Another repository, or this one seen as its own remote. All calls go through the git program."""
+    """Another repository, or this one as its own remote. All calls use the git program."""
 
     @property
     def url(self) -> str:
@@ -203,7 +203,7 @@ class GitRemote(Protocol):
         ...
 
     def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
-        """The refs on the remote, now, that have one of these names or are in a folder of such a name.
+        """Return the remote's current refs that have one of these names or are below one of them.
 
         Raises RemoteError `git_remote_unavailable`.
         """
@@ -214,9 +214,10 @@ class GitRemote(Protocol):
         ...
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
-        """Move all refs on the remote or none, each only from its `old`; `new` objects must exist locally.
+        """Move all refs on the remote or none, each only from its `old`. The `new` objects must exist locally.
 
-        After a failure that may hide a success the refs are read back. Raises ConflictError `git_ref_conflict`, GitopsError
-        `push_refused` (a hook or rule of the remote refused it; detail carries its text), RemoteError `git_remote_unavailable`.
+        If a failure may hide a success, the refs are read back. Raises ConflictError `git_ref_conflict`, GitopsError
+        `push_refused` if a hook or rule of the remote refused it (the detail has its text), RemoteError
+        `git_remote_unavailable`.
         """
         ...

@@ -1,7 +1,7 @@
-"""Push certificates: what `git push --signed` states, and what its signature covers.
+"""Push certificates: the statement of `git push --signed` and the bytes that its signature covers.
 
-The lines say which refs were to move from where to where. The name of the pusher and the address are claims and are not read; the
-nonce was made by the server, and its first part is the server's time.
+The lines state which refs were to move, from which id to which. The pusher's name and the address are claims and are not
+read. The server made the nonce, and its first part is the server's time.
 
 Source: gitprotocol-pack(5), "Push Certificate"; git-receive-pack(1).
 """
@@ -23,7 +23,7 @@ _MAX = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PushCertificate:
-    """One certificate: the moves of refs, the time of its nonce, and the bytes that `armor` signs."""
+    """One push certificate: the ref moves, the time of its nonce, and the bytes that `armor` signs."""
 
     updates: frozenset[RefUpdate]
     at: datetime
@@ -32,7 +32,7 @@ class PushCertificate:
 
 
 def read_certificate(text: str) -> PushCertificate | None:
-    """A certificate with one nonce, at least one move and an SSH signature; None for anything else."""
+    """Read a certificate with one nonce, at least one move and an SSH signature. Return None for anything else."""
     payload, found, rest = text.partition(_ARMOR)
     header, blank, moves = payload.partition("\n\n")
     lines = header.split("\n")

@@ -1,4 +1,4 @@
-"""Other repositories, reached through the git program, and a repository as its own remote.
+"""Remote repositories, accessed with the git program, and a repository as its own remote.
 
 Why the git program: a push by libgit2 to a path is not a compare-and-swap (two racing creators can both win), runs no hook,
 and returns normally when a hook refuses.
@@ -145,7 +145,7 @@ def _locate(url: str) -> _Location:
 
 
 class ProgramRemote:
-    """Implements GitRemote over the git program, with the user's configuration for credentials and ssh."""
+    """GitRemote implementation that uses the git program, with the user's configuration for credentials and ssh."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class ProgramRemote:
         return self._git.run(*arguments, timeout_s=self._timeout_s, extra=self._location.header)
 
     def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
-        """The refs of these names, and all refs in the folders of these names, on the remote, now."""
+        """Return the remote's current refs that have these names or are below them."""
         folders = [each.rstrip("/") for each in (prefix, *more)]
         for folder in folders:
             if folder != "refs" and not is_ref(folder):
@@ -185,11 +185,11 @@ class ProgramRemote:
         return _listed(output, folders)
 
     def head(self) -> Mapping[str, str]:
-        """The branch (full ref name) that the remote's HEAD names, and its commit; empty if it names none, or does not answer."""
+        """Return the branch (full ref name) that the remote's HEAD points to and its commit. Empty if unknown."""
         return (self.head_and("HEAD") or ({}, {}))[0]
 
     def head_and(self, folder: str) -> tuple[Mapping[str, str], Mapping[str, str]] | None:
-        """The same, and all refs in a folder, in one conversation; None if the remote does not answer."""
+        """Return HEAD as `head` does and all refs in a folder, in one round trip. None if the remote does not respond."""
         output = self._run("ls-remote", "--symref", "--", self._location.argument, "HEAD", f"{folder}/*")
         if not output.ok:
             return None
@@ -198,17 +198,17 @@ class ProgramRemote:
         return named, _listed(output, [folder])
 
     def unshallow(self) -> None:
-        """Fetch the history that a clone of limited depth left out. Raises RemoteError `git_remote_unavailable`."""
+        """Fetch the history that a shallow clone lacks. Raises RemoteError `git_remote_unavailable`."""
         options = ("--unshallow", "--no-tags", "--no-prune", "--no-auto-gc", "--no-write-fetch-head", "--refmap=")
         output = self._run("fetch", *options, "--no-recurse-submodules", "--", self._location.argument, "HEAD")
         if not output.ok:
             raise self._unavailable(output)
 
     def fetch(self, refspecs: Sequence[str]) -> None:
-        """Fetch exactly these refspecs: no tags on the side, no pruning, no program run afterwards.
+        """Fetch exactly these refspecs, without tags, pruning or any program afterwards.
 
-        Raises UsageError `git_failed` for a malformed refspec, ConflictError `git_ref_conflict` when a local ref would not
-        move forward, RemoteError `git_remote_unavailable`.
+        Raises UsageError `git_failed` for a malformed refspec, ConflictError `git_ref_conflict` if a local ref would not be
+        fast-forwarded, RemoteError `git_remote_unavailable`.
         """
         if not refspecs:
             return
@@ -239,9 +239,9 @@ class ProgramRemote:
     def push(self, updates: Sequence[RefUpdate]) -> None:
         """Move all refs or none, each only from its `old`.
 
-        A ref that is at `new` before the push counts as lost, so two pushes of one id cannot both win; every commit that
-        decides something must therefore be unique. Such a ref does not stop the others of the same push: git leaves it
-        out of the transaction.
+        A ref that is already at `new` before the push counts as a conflict, so two pushes of one id cannot both win. Every
+        commit that decides something must therefore be unique. Such a ref does not stop the other refs of the push, because
+        git leaves it out of the transaction.
         """
         if not updates:
             return
@@ -298,7 +298,7 @@ class ProgramRemote:
 
 
 class SelfRemote:
-    """Implements GitRemote for a program that runs where the repository is: in a server hook, or on one machine."""
+    """GitRemote implementation for a program that runs next to the repository: in a server hook, or on one machine."""
 
     def __init__(self, repository: GitRepository) -> None:
         self._repository = repository
@@ -309,18 +309,18 @@ class SelfRemote:
         return self._repository.git_dir
 
     def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
-        """The repository's own refs."""
+        """Return the repository's own refs."""
         return {ref: head for each in (prefix, *more) for ref, head in self._repository.refs(each).items()}
 
     def fetch(self, refspecs: Sequence[str]) -> None:
-        """Nothing to fetch: all objects are here. A refspec that names two different refs is refused."""
+        """Do nothing, because all objects are here. A refspec with two different refs is refused."""
         for refspec in refspecs:
             source, _, target = refspec.removeprefix("+").partition(":")
             if target not in ("", source):
                 raise UsageError(Code.GIT_FAILED, f"{refspec!r} would copy a ref within one repository")
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
-        """Move all refs in one local transaction; the repository's hooks do not run."""
+        """Move all refs in one local transaction, without running the repository's hooks."""
         self._repository.update_refs(updates)
 
 

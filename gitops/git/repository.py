@@ -69,7 +69,7 @@ _MAX_TAGS = 8
 
 
 class GitRepository:
-    """Implements GitStore on one repository; may be used from several threads."""
+    """GitStore implementation for one repository on disk, usable from several threads."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class GitRepository:
 
     @classmethod
     def discover(cls, start: str | Path, *, environ: Mapping[str, str] | None = None) -> GitRepository:
-        """Open the repository that the folder `start` is in. Raises UsageError `not_a_repository`."""
+        """Open the repository that contains the folder `start`. Raises UsageError `not_a_repository`."""
         with _failures(os.fspath(start)):
             found = pygit2.discover_repository(os.fspath(start))
         if found is None:
@@ -110,15 +110,15 @@ class GitRepository:
 
     @property
     def is_shallow(self) -> bool:
-        """Whether history is cut off somewhere."""
+        """True if the history is incomplete."""
         return bool(self._repo.is_shallow)
 
     def reopen(self) -> None:
-        """Drop what was read. An open handle does not see that a shallow history has been completed by a fetch since."""
+        """Drop cached handles. An open handle does not notice that a fetch has completed a shallow history."""
         self._local = threading.local()
 
     def setting(self, key: str, *, path: bool = False) -> str | None:
-        """A value of the git configuration of who runs this, which is read only once."""
+        """Return a value of the current user's git configuration, which is read only once."""
         if self._settings is None:
             self._settings = self._as_user.settings()
         found = self._settings.get(config_key(key))
@@ -126,7 +126,7 @@ class GitRepository:
         return self._as_user.config(key, path=True) if path and found and found.startswith(("~", "%", ":")) else found
 
     def configure(self, values: Mapping[str, str]) -> None:
-        """Set values in the configuration of the repository."""
+        """Set values in the repository's configuration."""
         for key, value in values.items():
             self._as_user.run("config", "--local", "--", key, value)
         self._settings = None
@@ -136,19 +136,19 @@ class GitRepository:
         return GitProgram(self.git_dir, environ=self._environ, as_user=True)
 
     def person(self) -> Person:
-        """The author of commits from here; checked before anything is written. Raises UsageError `actor_required`."""
+        """Return the author for commits from here. Call it before writing anything. Raises UsageError `actor_required`."""
         person = self.person_or_none()
         if person is None:
             raise UsageError(Code.ACTOR_REQUIRED, "git has no user.name or user.email for your commits")
         return person
 
     def person_or_none(self) -> Person | None:
-        """The author of commits from here, None if git has no name and address."""
+        """Return the author for commits from here, or None if git has no name and address."""
         name, email = self.setting("user.name"), self.setting("user.email")
         return Person(name, email) if name and email else None
 
     def signing_key(self) -> str | None:
-        """Path of the SSH key that signs what is committed here."""
+        """Return the path of the SSH key that signs commits from here."""
         return self.setting("user.signingKey", path=True)
 
     @property
@@ -193,7 +193,7 @@ class GitRepository:
 
     @property
     def common_dir(self) -> Path:
-        """Where a linked work tree keeps what it shares."""
+        """The folder that a linked work tree shares with the main one."""
         return _common_dir(Path(self.git_dir))
 
     def _read(self, object_id: str, kind: str) -> bytes:
@@ -238,7 +238,7 @@ class GitRepository:
     # Reading refs and objects
 
     def resolve(self, revision: str) -> str | None:
-        """The commit that a full ref name, `HEAD` or a full id names; tags are followed. None for anything else."""
+        """Return the commit for a full ref name, `HEAD` or a full id, following tags. None for anything else."""
         object_id = revision if is_id(revision) else self._ref_target(revision)
         for _ in range(_MAX_TAGS):
             if object_id is None or object_id not in self._repo.odb:
@@ -263,7 +263,7 @@ class GitRepository:
                 return None
 
     def symbolic_target(self, name: str) -> str | None:
-        """The full name of the ref that a symbolic ref names, whether that ref exists or not; None for any other ref."""
+        """Return the full name of the ref that a symbolic ref points to, even if it does not exist. None for other refs."""
         with _failures(name):
             try:
                 target = self._repo.lookup_reference(name).raw_target
@@ -272,7 +272,7 @@ class GitRepository:
         return target.decode("utf-8", "replace") if isinstance(target, bytes) else None
 
     def refs(self, prefix: str) -> Mapping[str, str]:
-        """Full ref name to object id for the ref `prefix` and all refs in the folder `prefix`, sorted."""
+        """Map the ref `prefix` and all refs below it to object ids, sorted by name."""
         # Where there is a ref, there is no folder of that name; to list all refs takes long where there are many.
         alone = self._ref_target(prefix)
         if alone is not None:
@@ -283,16 +283,16 @@ class GitRepository:
         return {name: target for name, target in targets.items() if target is not None}
 
     def commit(self, commit_id: str) -> Commit:
-        """Read a commit exactly as its bytes are."""
+        """Read a commit strictly from its raw bytes."""
         return parse_commit(commit_id, self._read(commit_id, "commit"))
 
     def subtree(self, tree_id: str, path: str) -> str | None:
-        """Tree id of a folder; None also when a link or submodule is on the way."""
+        """Return the tree id of a folder. None also if a link or submodule is on the way."""
         entry = self._levels.find(tree_id, path)
         return entry.id if entry is not None and entry.type is EntryType.TREE else None
 
     def entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
-        """Entries of one tree level."""
+        """Return the entries of one tree level."""
         recent: RecentTrees[tuple[TreeEntry, ...]] | None = getattr(self._local, "entries", None)
         if recent is None:
 
@@ -303,16 +303,16 @@ class GitRepository:
         return recent.level(tree_id)
 
     def size(self, object_id: str) -> int:
-        """Bytes of an object, by its header."""
+        """Return the size of an object in bytes, from its header."""
         return self._header(object_id)[1]
 
     def read(self, tree_id: str, path: str) -> bytes | None:
-        """Content of a regular file; None for anything else at `path` or on the way."""
+        """Return the content of a regular file. None for anything else at `path` or on the way."""
         entry = self._levels.find(tree_id, path)
         return self._read(entry.id, "blob") if entry is not None and entry.type is EntryType.FILE else None
 
     def changed_paths(self, old_tree: str | None, new_tree: str) -> tuple[str, ...]:
-        """Paths of files, links and submodules that differ, sorted."""
+        """Return the sorted paths of files, links and submodules that differ."""
         return tuple(sorted(changed_paths(self._read, old_tree, new_tree)))
 
     def signature(self, commit_id: str) -> CommitSignature:
@@ -322,29 +322,29 @@ class GitRepository:
     # History
 
     def is_ancestor(self, ancestor: str, descendant: str) -> bool:
-        """Whether `ancestor` is reachable from `descendant`, or is it."""
+        """Return True if `ancestor` is `descendant` or reachable from it."""
         repo = self._history_of(ancestor, descendant)
         with _failures(f"{ancestor}..{descendant}"):
             return ancestor == descendant or repo.descendant_of(descendant, ancestor)
 
     def merge_base(self, one: str, other: str) -> str | None:
-        """A best common ancestor."""
+        """Return one best common ancestor, or None."""
         repo = self._history_of(one, other)
         with _failures(f"{one}...{other}"):
             base: Any = repo.merge_base(one, other)
         return None if base is None else str(base)
 
     def only_merge_base(self, one: str, other: str) -> str | None:
-        """The best common ancestor; None if there is none, if there are several, or if that would take long to find out."""
+        """Return the best common ancestor. None if there is none, or several, or the search would take too long."""
         base = self.merge_base(one, other)
         return base if base is not None and is_parted_once(self._repo, base, one, other) else None
 
     def commits_between(
         self, base: str | None, head: str, *, first_parent: bool = False, most: int | None = None
     ) -> tuple[Commit, ...]:
-        """Commits reachable from `head` and not from `base`, each before its parents; no more than `most` are read.
+        """Return up to `most` commits that are reachable from `head` but not from `base`, each before its parents.
 
-        With `first_parent` only those on the line of first parents from `head`.
+        With `first_parent`, only commits on the line of first parents from `head`.
         """
         repo = self._history_of(head, *([] if base is None else [base]))
         with _failures(f"{base}..{head}"):
@@ -361,7 +361,7 @@ class GitRepository:
         return tuple(line)
 
     def merge(self, ours: str, theirs: str) -> MergeResult:
-        """The tree of merging `theirs` into `ours`, in memory; merge drivers and filters are never run."""
+        """Merge `theirs` into `ours` in memory. Merge drivers and filters are never run."""
         repo = self._history_of(ours, theirs)
         trees = {commit_id: self.commit(commit_id).tree for commit_id in (ours, theirs)}
         check_size(self._read, trees[ours], trees[theirs])
@@ -378,9 +378,9 @@ class GitRepository:
             return apart or merged_index(repo, repo.merge_commits(ours, theirs))
 
     def merge_trees(self, base: str | None, ours: str, theirs: str, *, favor_theirs: bool = False) -> MergeResult:
-        """The tree `ours` with what differs between the trees `base` (None for an empty one) and `theirs`, in memory.
+        """Apply the differences between the trees `base` (None for an empty one) and `theirs` to `ours`, in memory.
 
-        With `favor_theirs` lines that both changed are those of `theirs`.
+        With `favor_theirs`, `theirs` wins for lines that both changed.
         """
         repo, base = self._repo, base or self._write("tree", b"")
         check_size(self._read, base, theirs)
@@ -392,25 +392,25 @@ class GitRepository:
             return merged_index(repo, repo.merge_trees(ancestor, mine, others, favor))
 
     def replay(self, commit_id: str, onto: str) -> MergeResult:
-        """The tree of applying what a commit changed against its first parent on top of commit `onto`, in memory."""
+        """Apply the changes of a commit, relative to its first parent, on top of the commit `onto`, in memory."""
         commit = self.commit(commit_id)
         base = self.commit(commit.parents[0]).tree if commit.parents else None
         return self.merge_trees(base, self.commit(onto).tree, commit.tree)
 
     def verify(self, payload: bytes, armor: str, namespace: str) -> CommitSignature:
-        """Check a detached armored signature of `payload`; one of another namespace is bad."""
+        """Check a detached armored signature of `payload`. A signature for another namespace is invalid."""
         return verify_detached(payload, armor, namespace)
 
     # Writing
 
     def write_files(self, base_tree: str | None, files: Mapping[str, bytes | None]) -> str:
-        """A new tree: `base_tree` with the given paths written (None removes one). Raises `source_name_unsafe`."""
+        """Write `base_tree` with the given paths added, replaced, or removed (None). Raises `source_name_unsafe`."""
         return TreeWriter(self._read, self._write).write(base_tree, files)
 
     def write_commit(self, commit: NewCommit, *, signing_key: str | None) -> str:
-        """Write a commit, signed with the SSH key at path `signing_key` if given; returns its id.
+        """Write a commit and return its id. If `signing_key` is the path of an SSH key, sign the commit with it.
 
-        With a `.pub` path the ssh agent signs. Tree and parents must exist. Raises GitopsError `signing_failed`,
+        For a `.pub` path, the ssh agent signs. Tree and parents must exist. Raises GitopsError `signing_failed`,
         `git_object_missing`.
         """
         self._read(commit.tree, "tree")
@@ -422,11 +422,11 @@ class GitRepository:
         return self._write("commit", raw)
 
     def sign(self, payload: bytes, *, signing_key: str, namespace: str) -> str:
-        """The armored signature of `payload`, made by ssh-keygen. Raises GitopsError `signing_failed`."""
+        """Return the armored signature of `payload`, made by ssh-keygen. Raises GitopsError `signing_failed`."""
         return sign(payload, signing_key, namespace=namespace, environ=self._environ)
 
     def update_refs(self, updates: Sequence[RefUpdate]) -> None:
-        """Move all refs or none, in one transaction. Symbolic refs are replaced, not followed; no hook runs.
+        """Move all refs or none, in one transaction. Symbolic refs are replaced, not followed, and no hook runs.
 
         Raises ConflictError `git_ref_conflict`, GitopsError `git_object_missing` and `git_failed`.
         """
@@ -487,7 +487,7 @@ _LOOSE_KINDS = (b"commit", b"tree", b"blob", b"tag")
 
 
 class LooseObjectGuard(pygit2.OdbBackend):
-    """A backend that finds no object: it refuses broken loose ones, and leaves all others to the backends of libgit2."""
+    """Object database backend that refuses broken loose objects and leaves all others to libgit2's backends."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         """`folders` are the object folders of the repository, its own first."""
@@ -518,15 +518,15 @@ class LooseObjectGuard(pygit2.OdbBackend):
     read_header_cb = read_cb
 
     def exists_cb(self, _oid: object) -> bool:
-        """No object is here."""
+        """Report that this backend has no object."""
         return False
 
     def exists_prefix_cb(self, oid: object) -> NoReturn:
-        """No object is here."""
+        """Report that this backend has no object."""
         raise KeyError(str(oid))
 
     def refresh_cb(self) -> None:
-        """Forget what was checked: files may have been added or removed."""
+        """Discard cached checks, because files may have been added or removed."""
         self._whole.clear()
 
     def __iter__(self) -> Iterator[pygit2.Oid]:
@@ -534,12 +534,12 @@ class LooseObjectGuard(pygit2.OdbBackend):
         return iter(())
 
     def write_cb(self, _oid: object, data: bytes, kind: int) -> None:
-        """Write a loose object in the way of libgit2, which asks the first backend that can write."""
+        """Write a loose object as libgit2 does, which asks the first backend that can write."""
         pygit2.Odb(self._folders[0]).write(kind, data)
 
 
 def is_whole(file: BinaryIO) -> bool:
-    """Whether a file is a loose object: zlib data to their end, and a header with the size of what follows it."""
+    """Return True if a file is a complete loose object: zlib data to its end, and a header with the right size."""
     inflate = zlib.decompressobj()
     try:
         start = inflate.decompress(file.read(_CHUNK), _MAX_HEADER)
@@ -560,7 +560,7 @@ def is_whole(file: BinaryIO) -> bool:
 
 
 def object_folders(objects: Path, depth: int = 0) -> Iterator[Path]:
-    """An object folder and those that it borrows from (gitrepository-layout(5), `objects/info/alternates`)."""
+    """Iterate over an object folder and its alternates (gitrepository-layout(5), `objects/info/alternates`)."""
     yield objects
     try:
         lines = (objects / "info" / "alternates").read_text(encoding="utf-8", errors="surrogateescape").splitlines()

@@ -1,7 +1,7 @@
-"""Signatures of commits and the SSH keys for them: checked over the raw bytes, made by ssh-keygen.
+"""Commit signatures and SSH keys: signatures are checked over the raw bytes and made by ssh-keygen.
 
-A check is about mathematics only: is this signature good, and for which key. Author, committer and date of a commit are claims
-of the person who wrote it and do not matter here.
+A check answers only mathematical questions: whether the signature is valid, and for which key. Author, committer and date
+are claims of the person who wrote the commit and are irrelevant here.
 
 Sources: git-config(1) `user.signingKey`, ssh-keygen(1).
 """
@@ -33,8 +33,8 @@ _PUBLIC_KEY = re.compile(r"[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}(?: [\x20-\x7e]*)?",
 def verify_commit(raw: bytes) -> CommitSignature:
     """Check the signature of a commit object, given all its bytes. Never raises for bad input.
 
-    A commit that two readers could read in two ways is bad whatever its signature says: repeated or disordered headers,
-    NUL bytes, a second signature. OpenPGP and X.509 signatures are not supported and therefore bad.
+    A commit that two readers could interpret differently is bad, even if its signature is valid: repeated or disordered
+    headers, NUL bytes, a second signature. OpenPGP and X.509 signatures are not supported and therefore bad.
     """
     from gitops.git.sshsig import ARMOR_BEGIN
 
@@ -54,7 +54,7 @@ def verify_commit(raw: bytes) -> CommitSignature:
 
 
 def verify_detached(payload: bytes, armored: str, namespace: str) -> CommitSignature:
-    """Check a detached signature by the steps of `gitops.git.sshsig`. Never raises for bad input."""
+    """Check a detached signature with the steps of `gitops.git.sshsig`. Never raises for bad input."""
     # Most pushes have nothing to verify, and the cryptography takes as long to import as a run of git.
     from gitops.git import sshsig
 
@@ -64,10 +64,10 @@ def verify_detached(payload: bytes, armored: str, namespace: str) -> CommitSigna
 def sign(payload: bytes, key: str, *, namespace: str = NAMESPACE, environ: Mapping[str, str] | None = None) -> str:
     """Sign `payload` with an SSH key and return the armored signature.
 
-    `key` is what git takes as `user.signingKey`: the path of a private key, that of a public key (`.pub`), or a public key
-    itself after `key::`. With a public one the private half is asked from the agent, which may be a security key that has
-    to be touched. The signature is checked before it is handed out. Raises GitopsError `signing_failed`.
-    Source: git-config(1), user.signingKey.
+    `key` is a value that git accepts as `user.signingKey`: the path of a private key, the path of a public key (`.pub`), or
+    a public key after `key::`. For a public key, the agent provides the private half, which may be on a security key that
+    has to be touched. The signature is checked before it is returned. Raises GitopsError `signing_failed`. Source:
+    git-config(1), user.signingKey.
     """
     env = {**child_environment(os.environ if environ is None else environ, as_user=True), "LC_ALL": "C"}
     with _key_file(key) as path:
@@ -99,11 +99,11 @@ def _key_file(key: str) -> Iterator[str]:
 
 
 def read_public_key(named: str) -> tuple[str, str]:
-    """Type and base64 of a public key.
+    """Return the type and base64 text of a public key.
 
-    `named` is what git takes as `user.signingKey`: the path of a public key, that of a private one whose public half is beside
-    it as `.pub`, or a key itself, perhaps after `key::`. The private half is never opened. Raises GitopsError
-    `init_key_refused`.
+    `named` is a value that git accepts as `user.signingKey`: the path of a public key, the path of a private key with its
+    public half next to it as `.pub`, or a key itself, optionally after `key::`. The private half is never opened. Raises
+    GitopsError `init_key_refused`.
     """
     text = named.removeprefix(_LITERAL_KEY).strip()
     if not named.startswith(_LITERAL_KEY) and not _KEY_LINE.fullmatch(text):
@@ -125,10 +125,10 @@ def read_public_key(named: str) -> tuple[str, str]:
 
 
 def make_key(path: str, principal: str, *, environ: Mapping[str, str] | None = None) -> bool:
-    """Make an Ed25519 key without passphrase at `path`, readable by its owner alone; whether one was made.
+    """Create an Ed25519 key without passphrase at `path`, readable only by its owner. Return True if a key was created.
 
-    A pair that is there already is kept. Raises GitopsError `init_key_refused` if only half of one is there, and
-    `signing_failed` if ssh-keygen cannot make it.
+    An existing pair is kept. Raises GitopsError `init_key_refused` if only half of one exists, and `signing_failed` if
+    ssh-keygen cannot create it.
     """
     halves = [os.path.lexists(path), os.path.lexists(f"{path}.pub")]
     if all(halves):

@@ -1,4 +1,4 @@
-"""SSH signatures: the armored form, the keys, and whether a signature is good. Who may sign is decided elsewhere.
+"""SSH signatures: armor, keys, and whether a signature is valid. Other modules decide who is allowed to sign.
 
 Steps of `verify_detached`, in this order; the first that fails names the problem:
 
@@ -89,15 +89,15 @@ class SshSignature:
     signature: bytes
 
     def key_text(self) -> str:
-        """The key as in the second field of a public key line."""
+        """The key as it appears in the second field of a public key line."""
         return base64.b64encode(self.key).decode()
 
     def key_type(self) -> str:
-        """The name of the kind of key, which is the first string of its blob."""
+        """The key type: the first string of the key blob."""
         return _Reader(self.key).string().decode("ascii", "replace")
 
     def signed_bytes(self, payload: bytes) -> bytes:
-        """What the signature is made over."""
+        """Return the bytes that the signature covers."""
         digest = _HASHES[self.hash_name](payload)
         return _MAGIC + b"".join(_string(part) for part in (self.namespace, b"", self.hash_name, digest))
 
@@ -132,7 +132,7 @@ def _parse(armored: str) -> SshSignature:
 def verify_detached(payload: bytes, armored: str, namespace: str) -> CommitSignature:
     """Check an armored signature over `payload` in `namespace`, with the steps above. Never raises for bad input.
 
-    The key is given also when the signature is bad, so that a report can name it; it proves nothing then.
+    The key is returned even if the signature is bad, so that a report can show it; in that case it proves nothing.
     """
     key = key_type = found = ""
     try:

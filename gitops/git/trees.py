@@ -1,4 +1,4 @@
-"""Trees read, compared and written level by level, without an index or a work tree.
+"""Reading, comparing and writing trees level by level, without an index or a work tree.
 
 The comparison skips subtrees of equal id: one changed file among 100,000 costs as many reads as its path is deep, where
 libgit2's own diff walks the whole tree. Nothing here recurses, so a hostile tree of any depth costs time at most, and
@@ -35,7 +35,7 @@ _MODE_TREE = 0o040000
 
 
 def split_path(path: str) -> tuple[str, ...] | None:
-    """Parts of a relative path (`.` has none), or None for a path that names nothing inside a tree."""
+    """Split a relative path into its parts (none for `.`). Return None if it cannot be a path inside a tree."""
     if path == ".":
         return ()
     parts = tuple(path.split("/"))
@@ -43,7 +43,7 @@ def split_path(path: str) -> tuple[str, ...] | None:
 
 
 class RecentTrees(Generic[L]):
-    """What was read recently of trees, level by level and by id: the content of an id never changes. For one thread."""
+    """Cache of recently read tree levels by id. The content of an id never changes. For one thread."""
 
     def __init__(self, read: Callable[[str], L]) -> None:
         """`read` gives a level by the id of its tree."""
@@ -52,7 +52,7 @@ class RecentTrees(Generic[L]):
         self._held = 0
 
     def level(self, tree_id: str) -> L:
-        """The level of a tree. Raises what `read` raises."""
+        """Return the level of a tree. Raises the same errors as `read`."""
         level = self._known.get(tree_id)
         if level is not None:
             self._known.move_to_end(tree_id)
@@ -65,14 +65,14 @@ class RecentTrees(Generic[L]):
 
 
 class TreeLevels:
-    """Finds entries by their paths in trees; what was read recently is kept. For one thread."""
+    """Finds tree entries by path and caches recently read levels. For one thread."""
 
     def __init__(self, read: ReadObject) -> None:
         """`read` gives the bytes of an object."""
         self._recent = RecentTrees(lambda tree_id: tree_level(tree_id, read(tree_id, "tree")))
 
     def find(self, tree_id: str, path: str) -> RawEntry | None:
-        """The entry at `path`; None when it is missing or when something on the way is not a folder."""
+        """Return the entry at `path`. None if it is missing, or something on the way is not a folder."""
         parts = split_path(path)
         if parts is None:
             return None
@@ -90,9 +90,9 @@ class TreeLevels:
 
 
 def changed_paths(read: ReadObject, old_tree: str | None, new_tree: str) -> Iterator[str]:
-    """Paths of entries other than folders that differ, in no order. Links and submodules count as files here.
+    """Yield the paths of differing entries other than folders, in no order. Links and submodules count as files.
 
-    Raises GitopsError `source_too_large` when more than `MAX_VISITED` entries have to be looked at.
+    Raises GitopsError `source_too_large` if more than `MAX_VISITED` entries have to be visited.
     """
     visited = 0
     pending: list[tuple[str, str | None, str | None]] = [("", old_tree, new_tree)]
@@ -141,7 +141,7 @@ class _Edit:
 
 
 class TreeWriter:
-    """Writes trees that differ from a base in a few files."""
+    """Writes trees that differ from a base tree in a few files."""
 
     def __init__(self, read: ReadObject, write: Callable[[str, bytes], str]) -> None:
         """`write` stores an object of a kind and returns its id."""
@@ -149,10 +149,10 @@ class TreeWriter:
         self._write = write
 
     def write(self, base_tree: str | None, files: Mapping[str, bytes | None]) -> str:
-        """`base_tree` with `files` written or removed; folders that become empty vanish. Returns the tree id.
+        """Write `base_tree` with `files` added or removed, without empty folders. Return the tree id.
 
-        An entry in the way of a new folder or file is replaced. Raises GitopsError `source_name_unsafe` for a path
-        that git would not check out, that is deeper than 64 folders, or that is both a file and a folder.
+        An entry in the way of a new folder or file is replaced. Raises GitopsError `source_name_unsafe` for a path that git
+        would not check out, that is deeper than 64 folders, or that is both a file and a folder.
         """
         root = _Edit()
         for path, content in files.items():
@@ -207,13 +207,13 @@ _MAX_WALKED = 10_000
 
 
 def check_size(read: ReadObject, one: str, other: str) -> None:
-    """Refuse a merge that would never end: ten small trees, which any person can push, can hold ten billion files."""
+    """Refuse a merge that would never finish: anyone can push ten small trees that contain ten billion files."""
     if next(islice(changed_paths(read, one, other), _MAX_MERGED, None), None) is not None:
         raise GitopsError(Code.SOURCE_TOO_LARGE, f"more than {_MAX_MERGED} files differ, which is too much to merge")
 
 
 def is_parted_once(repo: pygit2.Repository, base: str, one: str, other: str) -> bool:
-    """Whether `base`, a best common ancestor of two commits, is the only one; False if that would take long to find out."""
+    """Return True if `base` is the only best common ancestor of two commits, False if the search would take too long."""
     sides = []
     for head in (one, other):
         walker = repo.walk(head, SortMode.NONE)
@@ -226,9 +226,9 @@ def is_parted_once(repo: pygit2.Repository, base: str, one: str, other: str) -> 
 def merge_apart(
     read: ReadObject, write: Callable[[str, bytes], str], base: str, ours: str, theirs: str
 ) -> MergeResult | None:
-    """The tree with the changes of both sides since the tree `base`; None where both changed the same entry.
+    """Merge the changes of both sides since the tree `base`. Return None if both changed the same entry.
 
-    Two sides that made the same change count as that, too: one file that both renamed is a conflict.
+    This includes two sides that made the same change, because one file that both renamed is a conflict.
     """
 
     def merged(trees: tuple[str, str, str], depth: int) -> bytes | None:
@@ -259,7 +259,7 @@ def merge_apart(
 
 
 def merged_index(repo: pygit2.Repository, index: pygit2.Index) -> MergeResult:
-    """The tree of a merge by libgit2, or its conflicts."""
+    """Return the tree of a merge by libgit2, or its conflicts."""
     if index.conflicts is not None:
         sides = (side for conflict in index.conflicts for side in conflict)
         return MergeResult(None, tuple(sorted({side.path for side in sides if side is not None})))

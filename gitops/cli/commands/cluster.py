@@ -172,7 +172,7 @@ CLUSTER_COMMANDS = (
     ),
     Command(
         "status",
-        "show whether a cluster is in sync, pending changes and approvals, and the last apply; one line each for several clusters",
+        "show whether a cluster is in sync, pending changes and approvals, and the last apply; one line per cluster if there are several",
         f"{_CLUSTER}:status",
         CONFIG,
         flag(

@@ -1,1 +1,1 @@
-"""Stored documents between values and bytes: the strict codec that every room declares its documents with."""
+"""Conversion of stored documents between values and bytes, with the strict codec that every room uses for its documents."""

@@ -38,7 +38,7 @@ _ARMOR = ("-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document(Generic[T]):
-    """A stored document: the form of each version that is read, with the errors and the limit of its reader."""
+    """A stored document: the form of each readable version, and the error codes and size limit of its reader."""
 
     versions: Mapping[int, Form[T]]
     code: Code
@@ -55,10 +55,10 @@ class Document(Generic[T]):
     final_newline: bool = True
 
     def read(self, data: bytes) -> T:
-        """The value of a document's bytes.
+        """Decode the bytes of a document.
 
-        Raises IntegrityError `version_code` for a version that is not declared, else `code` for anything but a document
-        of this form. The error's `path` is that of the value that is wrong.
+        Raises IntegrityError with `version_code` for an undeclared version, and with `code` for any other mismatch. The
+        error's `path` is that of the wrong value.
         """
         try:
             return self._read(parse(data, limit=self.limit))
@@ -66,16 +66,16 @@ class Document(Generic[T]):
             raise IntegrityError(self.code, str(problem), path=problem.path) from problem
 
     def form(self, value: T) -> dict[str, Any]:
-        """The JSON object of a value, its version first."""
+        """Return the JSON object of a value, starting with its version."""
         version = max(self.versions) if self.version_of is None else self.version_of(value)
         members: dict[str, Any] = self.versions[version].write(value)
         return {self.version_name: version, **members}
 
     def write(self, value: T) -> bytes:
-        """The bytes of a value.
+        """Encode a value as bytes.
 
-        Raises UsageError for text that is not Unicode and for a document above the limit; IntegrityError `code` where the
-        bytes are read back and do not give an equal value.
+        Raises UsageError for text that is not Unicode and for a document above the limit; IntegrityError `code` if the
+        bytes, read back, do not give an equal value.
         """
         data = encode(self.form(value), limit=self.limit)
         if self.read_back and self.read(data) != value:
@@ -119,10 +119,10 @@ class SignedMessage(Generic[T]):
     signed_from: int
 
     def read(self, message: str) -> T:
-        """The value in a message.
+        """Read the value from a commit message.
 
-        Raises IntegrityError with the document's code for anything but what `write` gives. Does not check a signature,
-        nor what the document states.
+        Raises IntegrityError with the document's code for anything that `write` would not produce. Checks neither signatures
+        nor the statements in the document.
         """
         subject, data, armor = self._parts(message)
         value = self.document.read(data)
@@ -135,15 +135,15 @@ class SignedMessage(Generic[T]):
         return value
 
     def signature(self, message: str) -> tuple[bytes, str]:
-        """The bytes that a message's own signature covers, and its armor, empty for a document of an early version."""
+        """Return the bytes that a message's own signature covers, and its armor (empty for a document of an early version)."""
         _, data, armor = self._parts(message)
         return data, armor
 
     def write(self, value: T, summary: str = "", *, sign: Callable[[bytes], str] | None = None) -> str:
-        """The message of a value; `summary` ends the subject, is for people and decides nothing.
+        """Build the commit message of a value. `summary` ends the subject line and is only for people.
 
-        `sign` gives the armored signature of the bytes that it gets; without one, only documents of early versions are written.
-        Raises IntegrityError with the document's code when the message would not read back as an equal value.
+        `sign` returns the armored signature of its argument; without it, only documents of early versions can be written.
+        Raises IntegrityError with the document's code if the message would not read back as an equal value.
         """
         try:
             data = canonical(self.document.form(value))

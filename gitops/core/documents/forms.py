@@ -1,4 +1,4 @@
-"""Forms: how the values of a document are stored as JSON. A form reads a JSON value and writes it back.
+"""Forms that define how values are stored as JSON. A form reads a JSON value and writes it back.
 
 1. Types are exact: `true` is not 1, `1.0` is not 1, null is not absent.
 2. An object has exactly the declared members; a member is required unless it is declared `optional`.
@@ -31,15 +31,15 @@ _REQUIRED: Any = object()
 
 
 def is_line(text: str) -> bool:
-    """Whether `text` is one non-empty line that can be shown, logged and put into a commit message unchanged.
+    """Return True if `text` is one non-empty line that is safe to show, log and put into a commit message unchanged.
 
-    No control characters, line breaks, direction overrides or outer blanks; at most MAX_LINE characters.
+    It has no control characters, line breaks, direction overrides or surrounding blanks, and at most MAX_LINE characters.
     """
     return 0 < len(text) <= MAX_LINE and _NOT_A_LINE.search(text) is None and text == text.strip()
 
 
 def is_digest(text: str) -> bool:
-    """Whether `text` is a digest: 64 lower-case hex digits."""
+    """Return True if `text` is a digest: 64 lower-case hex digits."""
     return _HEX64.match(text) is not None
 
 
@@ -48,7 +48,7 @@ def is_digest(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Form(Generic[T]):
-    """How values of one type are stored: `read` takes a JSON value and raises MalformedError, `write` gives it back."""
+    """Storage format for values of one type. `read` accepts a JSON value or raises MalformedError; `write` reverses it."""
 
     read: Callable[[Any], T]
     write: Callable[[T], Any] = lambda value: value
@@ -72,7 +72,7 @@ _object: Callable[[Any], dict[str, Any]] = _exactly(dict, "an object")
 
 
 def text_form(accepts: Callable[[str], bool], expected: str) -> Form[str]:
-    """A text for which `accepts` is true; `expected` completes the refusal "expected …"."""
+    """Form of a string for which `accepts` is true; `expected` completes the error message "expected …"."""
 
     def read(value: Any) -> str:
         text = _text(value)
@@ -84,7 +84,7 @@ def text_form(accepts: Callable[[str], bool], expected: str) -> Form[str]:
 
 
 def integer(minimum: int = 0, maximum: int = 10**MAX_DIGITS) -> Form[int]:
-    """An integer of at least `minimum` and at most `maximum`; neither a boolean nor a float."""
+    """Form of an integer between `minimum` and `maximum`. Booleans and floats are refused."""
 
     def read(value: Any) -> int:
         if type(value) is not int:
@@ -98,7 +98,7 @@ def integer(minimum: int = 0, maximum: int = 10**MAX_DIGITS) -> Form[int]:
 
 
 def enum(kind: type[E]) -> Form[E]:
-    """A member of an enumeration, stored as its value."""
+    """Form of an enum member, stored as its value."""
 
     def read(value: Any) -> E:
         text = _text(value)
@@ -111,7 +111,7 @@ def enum(kind: type[E]) -> Form[E]:
 
 
 def one_of(*choices: str) -> Form[str]:
-    """One of a few texts."""
+    """Form of a string from a fixed set."""
 
     def read(value: Any) -> str:
         text = _text(value)
@@ -140,13 +140,13 @@ OBJECT: Form[Mapping[str, Any]] = Form(_object, dict)
 
 
 def nullable(form: Form[T]) -> Form[T | None]:
-    """A value of `form`, or None, stored as null."""
+    """Form of an optional value; None is stored as null."""
     read, write = form.read, form.write
     return Form(lambda value: None if value is None else read(value), lambda v: None if v is None else write(v))
 
 
 def list_of(form: Form[T]) -> Form[tuple[T, ...]]:
-    """A list whose items have `form`."""
+    """Form of a list whose items have `form`."""
     read_item, write_item = form.read, form.write
 
     def read(value: Any) -> tuple[T, ...]:
@@ -167,10 +167,10 @@ def list_of(form: Form[T]) -> Form[tuple[T, ...]]:
 def map_of(
     form: Form[T], *, key: Callable[[str], K], shortcut: Callable[[Any], T | None] = lambda _: None
 ) -> Form[Mapping[K, T]]:
-    """An object whose values have `form`; written in the order of code points. `key` makes the key of each member's name.
+    """Form of an object whose values have `form`, written in code point order. `key` converts each member name to a key.
 
-    `shortcut` reads the most common values of maps with thousands of them, faster than `form` and with the same result; it
-    gives None for every other value.
+    `shortcut` reads the most common values of maps with thousands of entries. It is faster than `form` with the same result,
+    and returns None for every other value.
     """
     read_value, write_value = form.read, form.write
 
@@ -190,7 +190,7 @@ def map_of(
 
 @dataclass(frozen=True, slots=True)
 class FormMember:
-    """A member of a record that differs from a plain one in its name, or in that it may be absent."""
+    """A record member that has a different name from its attribute, or can be absent."""
 
     form: Form[Any]
     attribute: str | None = ""
@@ -202,12 +202,12 @@ class FormMember:
 
 
 def optional(form: Form[Any], default: Any = None, *, attribute: str = "", written: bool = True) -> FormMember:
-    """A member that may be absent. The default is written out unless `written` is false."""
+    """Return a member that can be absent. The default is written out unless `written` is false."""
     return FormMember(form, attribute, default, written)
 
 
 def constant(value: Any) -> FormMember:
-    """A member that always has this value, which no attribute holds."""
+    """Return a member that always has this value and no attribute."""
 
     def read(found: Any) -> Any:
         if type(found) is not type(value) or found != value:
@@ -221,9 +221,9 @@ Members = Mapping[str, "Form[Any] | FormMember | Members"]
 
 
 def record(kind: Callable[..., T], members: Members, *, check: Callable[[T], None] | None = None) -> Form[T]:
-    """An object with exactly `members`, which are the keyword arguments of `kind` and attributes of what it builds.
+    """Form of an object with exactly `members`, which are the keyword arguments of `kind` and attributes of its result.
 
-    `check` sees the value that was read, and raises MalformedError for what no single member shows.
+    `check` receives the value and raises MalformedError for errors that no single member shows.
     """
     fields = _Fields(members)
 
@@ -237,7 +237,7 @@ def record(kind: Callable[..., T], members: Members, *, check: Callable[[T], Non
 
 
 def variants(tag: str, kinds: Mapping[str, tuple[type[Any], Members]]) -> Form[Any]:
-    """An object whose member `tag` selects the record of `kinds` that has the other members; written by the type of the value."""
+    """Form of an object whose member `tag` selects one of `kinds` for its other members; writing goes by the value's type."""
     forms = {name: record(kind, members) for name, (kind, members) in kinds.items()}
     names = {kind: name for name, (kind, _) in kinds.items()}
 

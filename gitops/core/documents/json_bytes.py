@@ -1,4 +1,4 @@
-"""JSON documents that another program may have written: bytes to plain values and back.
+"""Conversion between bytes and plain values for JSON documents that another program may have written.
 
 1. The size is capped before anything is parsed, the depth before anything recurses.
 2. The bytes are UTF-8 without a byte order mark; a key appears once; numbers are finite and text is whole Unicode.
@@ -32,7 +32,7 @@ _NO_BRACKETS_OR_QUOTES = _NO_BRACKETS.replace(b'"', b"")
 
 
 class MalformedError(ValueError):
-    """A value does not have the declared form. Its reader knows the document, and turns this into a coded error."""
+    """A value does not have the declared form. The document's reader turns this into an error with a code."""
 
     def __init__(self, detail: str, path: str = "") -> None:
         """`path` is dotted and relative to the value that was read; empty for that value itself."""
@@ -41,13 +41,13 @@ class MalformedError(ValueError):
         self.path = path
 
     def inside(self, step: str) -> MalformedError:
-        """The same error, seen from the value that holds this one as `step`: a member, or an index in brackets."""
+        """Return the same error with `step`, a member name or an index in brackets, in front of its path."""
         joint = "" if not self.path or self.path.startswith("[") else "."
         return MalformedError(self.detail, f"{step}{joint}{self.path}")
 
 
 def parse(data: bytes, *, limit: int = MAX_BYTES) -> Any:
-    """The value of one JSON document of at most `limit` bytes. Raises MalformedError, never RecursionError or UnicodeError."""
+    """Parse one JSON document of at most `limit` bytes. Raises MalformedError, never RecursionError or UnicodeError."""
     if len(data) > limit:
         raise MalformedError(f"the document has {len(data)} bytes; at most {limit} are read")
     try:
@@ -70,10 +70,10 @@ def parse(data: bytes, *, limit: int = MAX_BYTES) -> Any:
 
 
 def encode(value: Any, *, limit: int = MAX_BYTES) -> bytes:
-    """Bytes of a stored document that `parse` will accept again.
+    """Encode a stored document so that `parse` accepts it again.
 
-    Raises UsageError for text that is not whole Unicode (such as an undecodable command line argument), and for a document
-    that would be too large to be read back.
+    Raises UsageError for text that is not valid Unicode (such as an undecodable command line argument), and for a document
+    that would be too large to read back.
     """
     try:
         data = document(value)
@@ -87,7 +87,7 @@ def encode(value: Any, *, limit: int = MAX_BYTES) -> bytes:
 
 
 def quoted(text: str) -> str:
-    """A text of unknown origin as a quoted, bounded, single line for a message."""
+    """Return an untrusted string quoted, on one line and shortened, for a message."""
     return json.dumps(text[:_SHOWN]) + ("…" if len(text) > _SHOWN else "")
 
 

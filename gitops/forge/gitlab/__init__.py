@@ -1,1 +1,1 @@
-"""GitLab, gitlab.com or self-managed: the dialect, the events and the adapter."""
+"""GitLab, on gitlab.com or self-managed: dialect, events and adapter."""

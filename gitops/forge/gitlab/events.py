@@ -1,4 +1,4 @@
-"""Webhooks of GitLab, with their signatures, and the variables of its jobs, as neutral events: functions of bytes, pure.
+"""Decoding of GitLab webhooks, their signatures, and CI job variables to neutral events. Pure functions of bytes.
 
 Webhooks: https://docs.gitlab.com/user/project/integrations/webhooks/, their payloads:
 https://docs.gitlab.com/user/project/integrations/webhook_events/. Variables of jobs:
@@ -48,11 +48,10 @@ _REVIEW_ACTIONS = frozenset({"approved", "unapproved", "approval", "unapproval"}
 
 
 def decode(headers: Mapping[str, str], body: bytes) -> events.Delivery:
-    """A webhook of a project, group or instance. Raises GitopsError `event_invalid`.
+    """Decode a webhook of a project, group or instance. Raises GitopsError `event_invalid`.
 
-    A repeated delivery has the same `Idempotency-Key`; older releases send `X-Gitlab-Event-UUID`, and still older ones nothing:
-    then the digest of the body is the id. See
-    https://docs.gitlab.com/user/project/integrations/webhooks/#delivery-headers.
+    Repeated deliveries share an `Idempotency-Key`. Older releases send `X-Gitlab-Event-UUID`, and even older ones nothing;
+    then the digest of the body is the id. See https://docs.gitlab.com/user/project/integrations/webhooks/#delivery-headers.
     """
     payload = event_object(body, MAX_BODY)
     kind = payload.text("object_kind")
@@ -69,10 +68,10 @@ def decode(headers: Mapping[str, str], body: bytes) -> events.Delivery:
 
 
 def decode_file(environ: Mapping[str, str], body: bytes) -> events.Delivery:
-    """The variables of a job of GitLab CI, with the content of its `TRIGGER_PAYLOAD` file if a webhook started it.
+    """Decode the variables of a GitLab CI job, with the content of its `TRIGGER_PAYLOAD` file if a webhook started it.
 
-    Raises GitopsError `event_invalid`, also if these are not the variables of such a job. The number of the job is part of
-    the id: a retried job is another delivery.
+    Raises GitopsError `event_invalid`, also if these are not the variables of such a job. The job number is part of the id,
+    so a retried job is a different delivery.
     """
     source = _text(environ, "CI_PIPELINE_SOURCE")
     name = f"{_number(environ, 'CI_PIPELINE_ID')}-{_number(environ, 'CI_JOB_ID')}"
@@ -99,12 +98,11 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> events.Delivery:
 
 
 def check_signature(headers: Mapping[str, str], body: bytes, secret: bytes) -> bool:
-    """Whether a webhook was sent by the holder of the secret. Headers have lower-case names.
+    """Return True if the holder of the secret sent this webhook. Header names are lower-case.
 
-    A secret that starts with `whsec_` is a signing token: then only a signature of this body counts, because a plain token can
-    be repeated after one delivery was seen. Any other secret is compared with `X-Gitlab-Token`. The caller checks the age of a
-    signed delivery. Sources:
-    https://docs.gitlab.com/user/project/integrations/webhooks/ and
+    A secret that starts with `whsec_` is a signing token. In that case only a signature of this body counts, because a plain
+    token can be replayed by anyone who saw one delivery. Any other secret is compared with `X-Gitlab-Token`. The caller
+    checks the age of a signed delivery. Sources: https://docs.gitlab.com/user/project/integrations/webhooks/ and
     https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md.
     """
     if not secret:

@@ -1,7 +1,7 @@
-"""How GitLab is asked, one method for each request, and how its answers are read. Pure.
+"""Requests to GitLab, one method each, and the reading of its responses. Pure.
 
-https://docs.gitlab.com/api/rest/ (paths with an encoded project, paging), and the page that each method names. An answer
-of another form than documented is RemoteError `forge_unavailable`.
+https://docs.gitlab.com/api/rest/ (paths with an encoded project, paging), and the page that each method refers to. A
+response in an undocumented form is RemoteError `forge_unavailable`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _QUICK_ACTION = re.compile(r"^([ \t]*)/(?!gitops\b)(?=\w+(?:\s|$))", re.MULTILIN
 
 
 class GitLabDialect(Dialect):
-    """One project on GitLab. It has no checks: a pipeline shows only commit statuses."""
+    """One project on GitLab. It has no checks, because a pipeline shows only commit statuses."""
 
     features = Features(
         reviews=True,
@@ -113,9 +113,9 @@ class GitLabDialect(Dialect):
         self.root = f"/projects/{quote(project, safe='')}"
 
     def next_page(self, base: str, request: WebRequest, answer: WebAnswer, read: int) -> WebRequest | None:
-        """The page that is counted as the next (`x-next-page`), else the one that is linked.
+        """Build the request for the next page, from its number (`x-next-page`) or otherwise from the link.
 
-        Raises RemoteError `forge_unavailable` for a count that is not a number. https://docs.gitlab.com/api/rest/#pagination
+        Raises RemoteError `forge_unavailable` if the number is not a number. https://docs.gitlab.com/api/rest/#pagination
         """
         counted = answer.headers.get("x-next-page", "").strip()
         if not counted:
@@ -127,19 +127,19 @@ class GitLabDialect(Dialect):
     # Requests
 
     def viewer(self) -> WebRequest:
-        """Whose token it is: https://docs.gitlab.com/api/users/."""
+        """Build the request for the token's account: https://docs.gitlab.com/api/users/."""
         return WebRequest("GET", "/user")
 
     def settings(self) -> WebRequest:
-        """The project: https://docs.gitlab.com/api/projects/."""
+        """Build the request for the project: https://docs.gitlab.com/api/projects/."""
         return self._get("")
 
     def list_requests(
         self, state: RequestState | None = None, target: str | None = None, source: str | None = None
     ) -> WebRequest:
-        """Merge requests, those of forks included: https://docs.gitlab.com/api/merge_requests/.
+        """Build the request for merge requests, including those from forks: https://docs.gitlab.com/api/merge_requests/.
 
-        Oldest first, so that what is opened while the list is read moves no page.
+        They are sorted oldest first, so that a new one, opened while the list is read, does not shift the pages.
         """
         query = [("scope", "all"), ("state", "all" if state is None else _STATES[state])]
         if target is not None:
@@ -149,59 +149,59 @@ class GitLabDialect(Dialect):
         return self._list("/merge_requests", *query, ("order_by", "created_at"), ("sort", "asc"), quiet=GONE)
 
     def requests_of(self, commit: str) -> WebRequest:
-        """Merge requests that a commit belongs to: https://docs.gitlab.com/api/commits/."""
+        """Build the request for the merge requests that a commit belongs to: https://docs.gitlab.com/api/commits/."""
         return self._list(f"/repository/commits/{full_id(commit)}/merge_requests", quiet=GONE)
 
     def list_ended(self) -> WebRequest:
-        """Merged requests, those that changed last first: https://docs.gitlab.com/api/merge_requests/."""
+        """Build the request for merged merge requests, last changed first: https://docs.gitlab.com/api/merge_requests/."""
         query = (("scope", "all"), ("state", "merged"), ("order_by", "updated_at"), ("sort", "desc"))
         return self._list("/merge_requests", *query, quiet=GONE)
 
     def open_request(self, source: str, target: str, title: str, text: str) -> WebRequest:
-        """Open one; 409 if there is one already: https://docs.gitlab.com/api/merge_requests/."""
+        """Build the request to open a merge request; 409 if it exists: https://docs.gitlab.com/api/merge_requests/."""
         form = {"source_branch": source, "target_branch": target, "title": title, "description": text}
         return self._send("POST", "/merge_requests", form)
 
     def set_labels(self, number: int, add: Sequence[str], remove: Sequence[str]) -> WebRequest:
-        """Add labels to one and remove labels: https://docs.gitlab.com/api/merge_requests/."""
+        """Build the request to add and remove labels of a merge request: https://docs.gitlab.com/api/merge_requests/."""
         lists = {"add_labels": ",".join(add), "remove_labels": ",".join(remove)}
         form = {name: names for name, names in lists.items() if names}
         return self._send("PUT", f"/merge_requests/{number}", form, quiet=GONE)
 
     def list_files(self, number: int) -> WebRequest:
-        """Files that one changes: https://docs.gitlab.com/api/merge_requests/."""
+        """Build the request for the changed files of a merge request: https://docs.gitlab.com/api/merge_requests/."""
         return self._list(f"/merge_requests/{number}/diffs", quiet=GONE)
 
     def approvals(self, number: int) -> WebRequest:
-        """Who approved: https://docs.gitlab.com/api/merge_request_approvals/.
+        """Build the request for approvals: https://docs.gitlab.com/api/merge_request_approvals/.
 
-        404 where an edition has none.
+        404 if an edition has none.
         """
         return self._get(f"/merge_requests/{number}/approvals", quiet=GONE)
 
     def reviewers(self, number: int) -> WebRequest:
-        """The reviewers and their reviews: https://docs.gitlab.com/api/merge_requests/."""
+        """Build the request for the reviewers and their reviews: https://docs.gitlab.com/api/merge_requests/."""
         return self._get(f"/merge_requests/{number}/reviewers", quiet=GONE)
 
     def list_comments(self, number: int) -> WebRequest:
-        """Comments, oldest first: https://docs.gitlab.com/api/notes/."""
+        """Build the request for comments, oldest first: https://docs.gitlab.com/api/notes/."""
         return self._list(f"/merge_requests/{number}/notes", ("order_by", "created_at"), ("sort", "asc"), quiet=GONE)
 
     def add_comment(self, number: int, text: str) -> WebRequest:
-        """Write a comment."""
+        """Build the request to add a comment."""
         return self._send("POST", f"/merge_requests/{number}/notes", {"body": text})
 
     def change_comment(self, number: int, comment: str, text: str) -> WebRequest:
-        """Another text for a comment."""
+        """Build the request to replace the text of a comment."""
         path = f"/merge_requests/{number}/notes/{quote(comment, safe='')}"
         return self._send("PUT", path, {"body": text}, quiet=GONE)
 
     def remove_comment(self, number: int, comment: str) -> WebRequest:
-        """Remove a comment."""
+        """Build the request to remove a comment."""
         return self._send("DELETE", f"/merge_requests/{number}/notes/{quote(comment, safe='')}", quiet=GONE)
 
     def react(self, number: int, comment: str, reaction: Reaction) -> WebRequest:
-        """React to a comment; 404 if the same reaction is there already, so that sending it twice does no harm.
+        """Build the request to react to a comment. It returns 404 if the reaction exists, so repeating it does no harm.
 
         https://docs.gitlab.com/api/emoji_reactions/#add-reactions-to-comments
         """
@@ -209,18 +209,18 @@ class GitLabDialect(Dialect):
         return self._send("POST", path, {"name": _EMOJI[reaction]}, quiet=GONE, repeatable=True)
 
     def list_reactions(self, number: int, comment: str) -> WebRequest:
-        """Reactions to a comment: https://docs.gitlab.com/api/emoji_reactions/#list-all-emoji-reactions-for-a-comment."""
+        """Build the request for reactions: https://docs.gitlab.com/api/emoji_reactions/#list-all-emoji-reactions-for-a-comment."""
         return self._list(f"/merge_requests/{number}/notes/{quote(comment, safe='')}/award_emoji", quiet=GONE)
 
     def list_statuses(self, commit: str) -> WebRequest:
-        """The newest statuses of a commit: https://docs.gitlab.com/api/commits/."""
+        """Build the request for the newest statuses of a commit: https://docs.gitlab.com/api/commits/."""
         return self._list(f"/repository/commits/{full_id(commit)}/statuses", quiet=GONE)
 
     def set_status(self, status: CheckStatus, ref: str | None = None) -> WebRequest:
-        """Set one: https://docs.gitlab.com/api/commits/.
+        """Build the request to set a status: https://docs.gitlab.com/api/commits/.
 
-        The newest of a name counts, so that sending it twice does no harm. 400 if the state cannot follow the one before, as
-        pending cannot follow pending; 404 if no branch holds the commit and no `ref` is given.
+        The newest status of a name counts, so sending it twice does no harm. 400 if the state cannot follow the previous
+        one, for example pending after pending; 404 if no branch contains the commit and no `ref` is given.
         """
         form = {
             "state": _CHECKS[status.state],
@@ -233,58 +233,64 @@ class GitLabDialect(Dialect):
         return self._send("POST", path, form, quiet=refused, repeatable=True)
 
     def pipelines_of(self, commit: str) -> WebRequest:
-        """The newest pipelines of a commit: https://docs.gitlab.com/api/pipelines/."""
+        """Build the request for the newest pipelines of a commit: https://docs.gitlab.com/api/pipelines/."""
         return self._list("/pipelines", ("sha", commit), ("order_by", "id"), ("sort", "desc"), quiet=GONE)
 
     def get_permission(self, account: Account) -> WebRequest | None:
-        """A member, also of the groups above: https://docs.gitlab.com/api/project_members/. Ids are numbers."""
+        """Build the request for a member, including members of parent groups: https://docs.gitlab.com/api/project_members/.
+
+        Account ids are numbers.
+        """
         if not (account.id.isascii() and account.id.isdecimal()):
             return None
         return self._get(f"/members/all/{account.id}", quiet=GONE)
 
     def protected_branches(self) -> WebRequest:
-        """All, with their patterns; 401, 403 and 404 say that the token may not see them.
+        """Build the request for all protected branches; 401, 403 and 404 mean that the token cannot see them.
 
         https://docs.gitlab.com/api/protected_branches/
         """
         return self._list("/protected_branches")
 
     def deployments(self, environment: str) -> WebRequest:
-        """The newest of an environment: https://docs.gitlab.com/api/deployments/."""
+        """Build the request for the newest deployments to an environment: https://docs.gitlab.com/api/deployments/."""
         return self._list(
             "/deployments", ("environment", environment), ("order_by", "id"), ("sort", "desc"), quiet=GONE
         )
 
     def add_deployment(self, environment: str, commit: str, branch: str, state: DeploymentState) -> WebRequest:
-        """Record one: https://docs.gitlab.com/api/deployments/#create-a-deployment."""
+        """Build the request to record a deployment: https://docs.gitlab.com/api/deployments/#create-a-deployment."""
         form = {"environment": environment, "sha": commit, "ref": branch, "tag": False, "status": DEPLOYMENTS[state]}
         return self._send("POST", "/deployments", form)
 
     def update_deployment(self, number: int, state: DeploymentState) -> WebRequest:
-        """Another status for one: https://docs.gitlab.com/api/deployments/#update-a-deployment."""
+        """Build the request to change a deployment's status: https://docs.gitlab.com/api/deployments/#update-a-deployment."""
         return self._send("PUT", f"/deployments/{number}", {"status": DEPLOYMENTS[state]})
 
     def list_issues(self, author: Account) -> WebRequest:
-        """Open ones by an account, oldest first: https://docs.gitlab.com/api/issues/."""
+        """Build the request for an author's open issues, oldest first: https://docs.gitlab.com/api/issues/."""
         query = (("scope", "all"), ("state", "opened"), ("author_id", quote(author.id, safe="")))
         return self._list("/issues", *query, ("order_by", "created_at"), ("sort", "asc"), quiet=GONE)
 
     def comment_on_issue(self, number: int, text: str) -> WebRequest:
-        """Comment on one: https://docs.gitlab.com/api/notes/."""
+        """Build the request to comment on an issue: https://docs.gitlab.com/api/notes/."""
         return self._send("POST", f"/issues/{number}/notes", {"body": text})
 
     # Answers
 
     @staticmethod
     def read_account(data: JsonObject, /) -> Account:
-        """A user: https://docs.gitlab.com/api/users/. Only the answer about oneself says whether it is a bot."""
+        """Read a user: https://docs.gitlab.com/api/users/.
+
+        Only the response about the token's own user says whether it is a bot.
+        """
         return Account(str(data.number("id")), data.text("username"), data.flag("bot"))
 
     def read_request(self, data: JsonObject, /) -> ChangeRequest:
-        """A merge request: https://docs.gitlab.com/api/merge_requests/.
+        """Read a merge request: https://docs.gitlab.com/api/merge_requests/.
 
-        Its head has a ref in the target project, also if its branch is in a fork. GitLab does not say who pushed: the author
-        stands for them.
+        Its head has a ref in the target project, even if its branch is in a fork. GitLab does not report who pushed, so the
+        author is used instead.
         """
         number = data.number("iid")
         state = _READ_STATES.get(data.text("state"))
@@ -317,17 +323,18 @@ class GitLabDialect(Dialect):
         )
 
     def read_text(self, data: JsonObject, /) -> str:
-        """The text of a merge request or an issue."""
+        """Return the text of a merge request or an issue."""
         return data.text_or("description", most=_MAX_BODY)
 
     def read_files(self, data: JsonObject, /) -> tuple[str, ...]:
-        """The path of a changed file, and where it was before."""
+        """Return the path of a changed file and its previous path."""
         return data.text("old_path", 4_096), data.text("new_path", 4_096)
 
     def read_comment(self, data: JsonObject, /) -> Comment | None:
-        """A comment, or None for a line that GitLab wrote itself: https://docs.gitlab.com/api/notes/.
+        """Read a comment. None for a line that GitLab itself wrote: https://docs.gitlab.com/api/notes/.
 
-        A reaction changes `updated_at` as an edit does, also one of the bot: what was answered counts as edited from then on.
+        Like an edit, a reaction changes `updated_at`, even a reaction of the bot. So a comment that was answered counts as
+        edited from then on.
         """
         if data.flag("system"):
             return None
@@ -337,21 +344,21 @@ class GitLabDialect(Dialect):
         return Comment(author.login, body, at, None, str(data.number("id")), author.id, edited)
 
     def read_reaction(self, data: JsonObject, /) -> tuple[str, Reaction | None]:
-        """Whose reaction it is, and which."""
+        """Return the account id and the reaction, or None for a reaction that the bot never uses."""
         account, name = self.read_account(data.part("user")).id, data.text("name")
         return account, next((each for each, emoji in _EMOJI.items() if emoji == name), None)
 
     def read_status(self, data: JsonObject, commit: str, /) -> CheckStatus:
-        """A status; jobs of GitLab CI have one, too: https://docs.gitlab.com/api/commits/.
+        """Read a status, including those of GitLab CI jobs: https://docs.gitlab.com/api/commits/.
 
-        What GitLab calls running, manual, skipped and so on is pending, because it decides nothing.
+        States such as running, manual and skipped count as pending, because they decide nothing.
         """
         state = _READ_CHECKS.get(data.text("status"), CheckState.PENDING)
         at = next((data.moment(time) for time in ("finished_at", "started_at", "created_at") if data.has(time)), "")
         return CheckStatus(commit, data.text("name"), state, data.text_or("description"), at)
 
     def read_permission(self, data: JsonObject, account: Account, now: datetime, /) -> Permission:
-        """What a member may do: https://docs.gitlab.com/api/project_members/.
+        """Return the permission of a member: https://docs.gitlab.com/api/project_members/.
 
         NONE for the row of another account, one that is not active, and one that has expired.
         """
@@ -365,15 +372,15 @@ class GitLabDialect(Dialect):
         return next((role for least, role in _ROLES if level >= least), Permission.NONE)
 
     def read_issue(self, data: JsonObject, /) -> Issue:
-        """An issue: https://docs.gitlab.com/api/issues/."""
+        """Read an issue: https://docs.gitlab.com/api/issues/."""
         author, text = self.read_account(data.part("author")), self.read_text(data)
         return Issue(data.number("iid"), author.id, data.text("title"), text, data.text_or("web_url"))
 
     def escape(self, text: str) -> str:
-        """A text in which GitLab finds no quick action: a line such as `/merge` would be carried out with the bot's rights.
+        """Disarm GitLab's quick actions in a text, because a line such as `/merge` would run with the bot's rights.
 
-        A backslash before the slash is not shown outside of code. Our own commands stay as they are, to be copied. Source:
-        https://docs.gitlab.com/user/project/quick_actions/
+        A backslash before the slash is invisible outside of code. Our own commands are unchanged, so that people can copy
+        them. Source: https://docs.gitlab.com/user/project/quick_actions/
         """
         return _QUICK_ACTION.sub(r"\1\\/", text)
 
@@ -397,9 +404,9 @@ _CONFLICT = 409
 
 
 class GitLabForge(HostedForge):
-    """Implements Forge, with everything but checks and lists of pushes.
+    """Forge implementation with every feature except checks and push lists.
 
-    A push of many branches is one event without commits there, and events are those of the whole project:
+    On GitLab, a push of many branches is one event without commits, and events cover the whole project:
     https://docs.gitlab.com/administration/settings/push_event_activities_limit/
     """
 
@@ -410,9 +417,10 @@ class GitLabForge(HostedForge):
         self._project: JsonObject | None = None
 
     def me(self) -> Account:
-        """Whose token it is; asked once. A project access token is a bot of its own.
+        """Return the token's account, requested once. A project access token has a separate bot account.
 
-        Raises RemoteError `forge_unavailable`, GitopsError `forge_refused` for a token without an account, as CI_JOB_TOKEN.
+        Raises RemoteError `forge_unavailable`, GitopsError `forge_refused` for a token without an account, such as
+        CI_JOB_TOKEN.
         """
         try:
             return super().me()
@@ -427,10 +435,10 @@ class GitLabForge(HostedForge):
             raise GitopsError(Code.FORGE_REFUSED, detail) from error
 
     def files(self, number: int) -> tuple[str, ...]:
-        """Paths that a request changes, sorted, old names of moved files included.
+        """Return the sorted paths that a merge request changes, including old names of moved files.
 
-        Raises RemoteError `forge_limit` where GitLab would list only some of them, and, retryable, `forge_unavailable` while it
-        still prepares the list.
+        Raises RemoteError `forge_limit` if GitLab would list only some of them, and, retryable, `forge_unavailable` while it
+        is still preparing the list.
         """
         expected = files_of(self._get_request(number))
         found = list(self._list(self._api.list_files(number)))
@@ -441,18 +449,18 @@ class GitLabForge(HostedForge):
         return self._paths(found)
 
     def reviews(self, number: int) -> tuple[Review, ...]:
-        """The last comment of each reviewer and the approvals, objections at the end. GitLab keeps no commit with them."""
+        """Return the last comment of each reviewer, then the approvals, then the objections. GitLab records no commit."""
         return reviews(*self._opinions(self.request(number).number))
 
     def review_decision(self, number: int) -> ReviewDecision:
-        """What GitLab's approval rules decide; UNKNOWN for editions and projects without any."""
+        """Return the decision of GitLab's approval rules. UNKNOWN for editions and projects without any."""
         request = self._get_request(number)
         return review_decision(request, *self._opinions(number))
 
     def branch_rules(self, branch: str) -> BranchRules:
-        """What is enforced on a branch (short name); unknown for tokens below the Maintainer role.
+        """Return the rules for a branch (short name). Unknown for tokens below the Maintainer role.
 
-        `required_checks` is `*` where every status of a head must have succeeded: GitLab does not single any out.
+        `required_checks` is `*` if every status of a head must have succeeded, because GitLab does not single any out.
         """
         try:
             protections = list(self._list(self._api.protected_branches()))
@@ -464,7 +472,7 @@ class GitLabForge(HostedForge):
         return branch_rules(branch, protections, self._settings())
 
     def set_status(self, status: CheckStatus) -> None:
-        """Set the status of a commit in a context, replacing the one before; one request, unless GitLab refuses it.
+        """Set the status of a commit in a context, replacing the previous one, with one request unless GitLab refuses it.
 
         Raises UsageError `usage_error` for anything but a full id, RemoteError `forge_refused`.
         """
@@ -483,9 +491,10 @@ class GitLabForge(HostedForge):
             raise RemoteError(Code.FORGE_REFUSED, detail, status=answer.status)
 
     def set_labels(self, number: int, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Add labels to a request and remove labels, in one request; others stay. A label in both lists is added.
+        """Add labels to a merge request and remove labels, in one request. A label in both lists is added.
 
-        Raises GitopsError `request_not_found`, UsageError `usage_error` for a comma, which separates labels here.
+        Other labels are unchanged. Raises GitopsError `request_not_found`, UsageError `usage_error` for a comma, which
+        separates labels here.
         """
         for name in (*add, *remove):
             if "," in name or not name.strip():
@@ -495,9 +504,9 @@ class GitLabForge(HostedForge):
             raise no_request(number)
 
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:
-        """The one open request of branch `source` into `target` (full ref names), opened or updated.
+        """Open or update the single open request of branch `source` into `target` (full ref names), and return it.
 
-        Raises as every forge does, and RemoteError `forge_unavailable` for a request that GitLab has and does not list.
+        Raises as every forge does, and RemoteError `forge_unavailable` if GitLab has a request that it does not list.
         """
         try:
             return super().propose(source, target, title, body)
@@ -509,8 +518,8 @@ class GitLabForge(HostedForge):
     def record_deployment(self, deployment: Deployment) -> None:
         """Record the state of a deployment of a commit to an environment, in one record that is updated.
 
-        A deployment that has ended cannot change on GitLab: another one is created. GitLab requires a branch: it gets the
-        default branch of the project.
+        GitLab cannot change a deployment that has ended, so another one is created. GitLab requires a branch and gets the
+        project's default branch.
         """
         wanted = DEPLOYMENTS[deployment.state]
 
@@ -557,16 +566,17 @@ class GitLabForge(HostedForge):
 
 
 def rows(body: Any, what: str) -> tuple[JsonObject, ...]:
-    """The objects of a list that comes on one page."""
+    """Return the objects of a single-page list."""
     if not isinstance(body, list):
         raise RemoteError(Code.FORGE_UNAVAILABLE, f"GitLab answers for {what} with something that is not a list")
     return tuple(answer_object(item, f"{what}[{index}]") for index, item in enumerate(body))
 
 
 def files_of(data: JsonObject) -> int | None:
-    """How many files a merge request changes, None while GitLab does not say.
+    """Return the number of files that a merge request changes, None while GitLab does not report it.
 
-    Raises GitopsError `forge_limit` for `1000+`, where GitLab lists no more: https://docs.gitlab.com/administration/diff_limits/
+    Raises GitopsError `forge_limit` for `1000+`, because GitLab lists no more:
+    https://docs.gitlab.com/administration/diff_limits/
     """
     count = data.text_or("changes_count")
     if not count:
@@ -578,11 +588,12 @@ def files_of(data: JsonObject) -> int | None:
 
 
 def reviews(approvals: JsonObject | None, reviewers: Sequence[JsonObject]) -> tuple[Review, ...]:
-    """Comments of reviewers, then the approvals by time, then the objections.
+    """Return reviewers' comments, then the approvals by time, then the objections.
 
-    GitLab does not say which commit was approved, so `commit` is empty and such a review never belongs to a given commit. Nor
-    does it say when a reviewer objected, so `at` is empty there, and an objection comes after any approval of the same person.
-    Sources: https://docs.gitlab.com/api/merge_request_approvals/ and https://docs.gitlab.com/api/merge_requests/.
+    GitLab does not report the approved commit, so `commit` is empty and such a review never belongs to a given commit. It
+    does not report the time of an objection either, so `at` is empty there, and an objection comes after any approval of the
+    same person. Sources: https://docs.gitlab.com/api/merge_request_approvals/ and
+    https://docs.gitlab.com/api/merge_requests/.
     """
     approved: list[Review] = []
     for row in () if approvals is None else approvals.parts("approved_by"):
@@ -601,10 +612,10 @@ def reviews(approvals: JsonObject | None, reviewers: Sequence[JsonObject]) -> tu
 def review_decision(
     request: JsonObject, approvals: JsonObject | None, reviewers: Sequence[JsonObject]
 ) -> ReviewDecision:
-    """What GitLab's rules decide, the stricter of its answers.
+    """Return the decision of GitLab's rules, the stricter of its two answers.
 
-    `detailed_merge_status` names only the first thing that stops a merge, and the approvals know only the rules of editions that
-    have them: without `approvals_required`, or with none required, there are no rules. Source:
+    `detailed_merge_status` contains only the first reason that prevents a merge, and the approvals cover only the rules of
+    editions that have them. Without `approvals_required`, or if it is 0, there are no rules. Source:
     https://docs.gitlab.com/api/merge_requests/
     """
     status = request.text_or("detailed_merge_status")
@@ -624,7 +635,7 @@ def review_decision(
 
 
 def branch_rules(branch: str, protections: Sequence[JsonObject], project: JsonObject) -> BranchRules:
-    """What is enforced on a branch; of several rules that match, the most permissive is in force.
+    """Return the rules for a branch. If several protections match, the most permissive one is in force.
 
     `pushers` are `gitlab:<number>` for people, `group:<number>`, `deploy-key:<number>`, and roles by their names. Sources:
     https://docs.gitlab.com/user/project/repository/branches/protected/ and https://docs.gitlab.com/api/protected_branches/.
@@ -664,7 +675,7 @@ def _pushers(row: JsonObject) -> Iterable[str]:
 
 
 def newest_deployment(deployments: Iterable[JsonObject], commit: str, account: str) -> tuple[int, str] | None:
-    """The number and the status of the newest deployment of a commit by an account: https://docs.gitlab.com/api/deployments/."""
+    """Return number and status of an account's newest deployment of a commit: https://docs.gitlab.com/api/deployments/."""
     own = [
         (row.number("id"), row.text("status"))
         for row in deployments

@@ -1,1 +1,1 @@
-"""A forge that is only a git repository: requests, comments and statuses are commits behind refs."""
+"""A forge that is only a git repository, with change requests, comments and statuses as commits at refs."""

@@ -1,4 +1,4 @@
-"""A forge that is only a git repository: requests, comments and statuses are commits behind refs of their own.
+"""A forge that is only a git repository, with change requests, comments and statuses as commits at separate refs.
 
     refs/gitops/requests/<n>/head      the head commit of request n, which so stays alive when its branch is deleted
     refs/gitops/requests/<n>/meta      a chain of commits whose trees hold the request's documents
@@ -83,7 +83,7 @@ _LONGEST_NAME = len("123456789.json")
 
 
 class DocumentReports(ABC):
-    """Statuses, checks, deployments and issues, over refs that a subclass keeps."""
+    """Statuses, checks, deployments and issues, stored in refs that a subclass manages."""
 
     def __init__(self, bot: Person, clock: Clock) -> None:
         """`bot` writes comments and issues, and knows its own by its name."""
@@ -111,7 +111,7 @@ class DocumentReports(ABC):
         return _identity(self.me())
 
     def me(self) -> port.Account:
-        """Who the bot is: what it commits as."""
+        """Return the bot's account: the identity that it commits with."""
         return port.Account(self._bot.email, self._bot.name, bot=True)
 
     def _now(self) -> str:
@@ -120,22 +120,22 @@ class DocumentReports(ABC):
     # Statuses and checks
 
     def statuses(self, commit: str) -> tuple[port.CheckStatus, ...]:
-        """Statuses of a commit, by context. Raises IntegrityError `request_invalid`."""
+        """Return the statuses of a commit by context. Raises IntegrityError `request_invalid`."""
         return _read_statuses(self._folder(_shard("statuses", commit)) or EMPTY, commit)
 
     def statuses_of(self, commits: Iterable[str]) -> Mapping[str, tuple[port.CheckStatus, ...]]:
-        """Statuses of many commits, as `statuses` gives those of each, from one listing."""
+        """Return the statuses of many commits, like `statuses`, from one listing."""
         shards = self._folders("refs/gitops/statuses")
         return {commit: _read_statuses(shards.get(_shard("statuses", commit), EMPTY), commit) for commit in commits}
 
     def set_status(self, status: port.CheckStatus) -> None:
-        """Set the status of a commit in a context, replacing the one before. The commit itself need not be here."""
+        """Set the status of a commit in a context, replacing the previous one. The commit does not have to be here."""
         ref, what = _shard("statuses", status.commit), f"statuses: {status.commit[:12]}"
         files = {f"{status.commit}/{_file_name(status.context)}.json": STATUS.write(status)}
         self._amend(ref, what, lambda folder: changed_files(folder, files))
 
     def checks(self, commit: str) -> tuple[port.CommitCheck, ...]:
-        """Checks of a commit with their annotations, by name. Raises IntegrityError `request_invalid`."""
+        """Return the checks of a commit with their annotations, by name. Raises IntegrityError `request_invalid`."""
         folder = self._folder(_shard("checks", commit)) or EMPTY
         checks = []
         for stem in (f"{commit}/{name[:-5]}" for name in folder.names(commit) if name.endswith(".json")):
@@ -144,7 +144,7 @@ class DocumentReports(ABC):
         return tuple(sorted(checks, key=lambda check: check.name))
 
     def set_check(self, check: port.CommitCheck) -> None:
-        """Write the check of a commit with this name, or replace it; what is too long is cut. The commit need not be here."""
+        """Create or replace the check of a commit with this name, shortened if too long. The commit does not have to be here."""
         ref, what = _shard("checks", check.commit), f"checks: {check.commit[:12]}"
         stem = f"{check.commit}/{_file_name(check.name)}"
         kept = tuple(
@@ -167,11 +167,11 @@ class DocumentReports(ABC):
     # Deployments
 
     def deployment(self, environment: str) -> port.Deployment | None:
-        """The newest deployment to an environment. Raises IntegrityError `request_invalid`."""
+        """Return the newest deployment to an environment. Raises IntegrityError `request_invalid`."""
         return _read_deployment(self._folder(_deployment_ref(environment)) or EMPTY)
 
     def record_deployment(self, deployment: port.Deployment) -> None:
-        """Record the state of a deployment; earlier ones stay in the history of the ref, and an unchanged one keeps its time."""
+        """Record a deployment's state. Earlier ones stay in the ref's history; an unchanged one keeps its time."""
         new, at = deployment, self._now()
         dated = DatedDeployment(new.commit, new.environment, new.state, new.description, new.url, at)
         files = {_DEPLOYMENT: DEPLOYMENT.write(dated)}
@@ -183,7 +183,7 @@ class DocumentReports(ABC):
     # Issues
 
     def issues(self, marker: str, author: port.Account) -> tuple[port.Issue, ...]:
-        """The open issues of an account with this marker. Raises IntegrityError `request_invalid`."""
+        """Return the open issues of an account with this marker. Raises IntegrityError `request_invalid`."""
         ref = _issues_ref(marker, _identity(author))
         return tuple(
             port.Issue(each.number, author.id, each.title, each.body, f"{ref}:{each.path}")
@@ -192,13 +192,13 @@ class DocumentReports(ABC):
         )
 
     def recorded_issues(self, marker: str, author: port.Account) -> tuple[RecordedIssue, ...]:
-        """All issues of an account with this marker, oldest first. Raises IntegrityError `request_invalid`."""
+        """Return all issues of an account with this marker, oldest first. Raises IntegrityError `request_invalid`."""
         by = _identity(author)
         found = _read_issues(self._folder(_issues_ref(marker, by)) or EMPTY)
         return tuple(each for each in found if (each.marker, each.author) == (marker, by))
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:
-        """Write the bot's one open issue with this marker, or update it; returns what `git show` prints it by.
+        """Create or update the bot's one open issue with this marker. Return the name under which `git show` prints it.
 
         Raises UsageError `comment_too_large`.
         """
@@ -222,7 +222,7 @@ class DocumentReports(ABC):
         return f"{ref}:{placed(before).path}"
 
     def close_issue(self, marker: str, comment: str) -> None:
-        """Close the bot's open issue with this marker, if there is one, with a last comment.
+        """Close the bot's open issue with this marker, if any, with a final comment.
 
         Raises UsageError `comment_too_large`.
         """
@@ -304,10 +304,10 @@ _OWN = "gitops/"
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """What the operator of a repository has set, read when it is needed.
+    """Settings of the repository's operator, read when they are needed.
 
-    `people` are those who may give commands, by the name that the server knows them by. `guarded` are the branches (short
-    names) that the installed hook protects; None where no hook is installed, or where that cannot be seen.
+    `people` are the people who can give commands, by their names on the server. `guarded` are the branches (short names)
+    that the installed hook protects; None if no hook is installed, or if that cannot be determined.
     """
 
     people: Callable[[], Mapping[str, port.Permission]] = dict
@@ -315,7 +315,7 @@ class OperatorSettings:
 
 
 class DocumentForge(DocumentReports):
-    """Implements Forge, and what a forge does by itself: opening, merging and closing requests, comments of people."""
+    """Forge implementation that also does what hosted forges do by themselves: open, merge and close requests, store comments."""
 
     def __init__(self, bot: Person, clock: Clock, settings: OperatorSettings) -> None:
         """`bot` writes comments and issues, and knows its own by its name."""
@@ -326,11 +326,11 @@ class DocumentForge(DocumentReports):
 
     @abstractmethod
     def request(self, number: int) -> port.ChangeRequest:
-        """One change request. Raises GitopsError `request_not_found`."""
+        """Return one change request. Raises GitopsError `request_not_found`."""
 
     @abstractmethod
     def files(self, number: int) -> tuple[str, ...]:
-        """Paths that a request changes, sorted. Raises GitopsError `request_not_found`."""
+        """Return the sorted paths that a request changes. Raises GitopsError `request_not_found`."""
 
     @abstractmethod
     def _all(self) -> tuple[port.ChangeRequest, ...]:
@@ -367,7 +367,7 @@ class DocumentForge(DocumentReports):
 
     @property
     def features(self) -> port.Features:
-        """What this forge offers."""
+        """The features of this forge."""
         return port.Features(
             checks=True,
             deployments=True,
@@ -379,11 +379,11 @@ class DocumentForge(DocumentReports):
         )
 
     def permission(self, account: port.Account) -> port.Permission:
-        """What the operator permits an account."""
+        """Return the permission that the operator gave an account."""
         return self._settings.people().get(account.id, port.Permission.NONE)
 
     def branch_rules(self, branch: str) -> port.BranchRules:
-        """What the installed hook enforces on a branch (short name)."""
+        """Return the rules that the installed hook enforces on a branch (short name)."""
         known = self._settings.guarded()
         if known is None:
             return port.BranchRules()
@@ -402,44 +402,44 @@ class DocumentForge(DocumentReports):
     def requests(
         self, *, state: port.RequestState | None = None, target: str | None = None
     ) -> tuple[port.ChangeRequest, ...]:
-        """Change requests, by number: all, or those of a state and a target (full ref name)."""
+        """Return change requests by number: all, or only those with a state and a target (full ref name)."""
         return tuple(r for r in self._all() if state in (None, r.state) and target in (None, r.target))
 
     def merged_by(self, commits: Sequence[str]) -> port.MergedRequests:
-        """The requests that any of these commits merged."""
+        """Return the change requests that any of these commits merged."""
         wanted = frozenset(commits)
         return port.MergedRequests(tuple(request for request in self._all() if request.merged_as in wanted))
 
     def pushes(self, branch: str, project: str = "") -> Iterator[port.Push]:  # noqa: ARG002 - nothing to ask
-        """None are kept: a request names who pushed to it, and the hook sees who pushes to a target."""
+        """Yield nothing: a request lists its pushers, and the hook sees who pushes to a target."""
         return iter(())
 
     def open_or_update(
         self, source: str, target: str, head: str, title: str, pusher: str
     ) -> tuple[port.ChangeRequest, bool]:
-        """The open request of `source` into `target` (full ref names) with the new head; opened if there is none.
+        """Open a request of `source` into `target` (full ref names), or move the open one to the new head.
 
-        The second value says whether it was opened now. `head` must be in the store. Raises IntegrityError
-        `request_invalid` for a title or pusher that is not one plain line.
+        The second value is True if it was opened now. `head` must be in the store. Raises IntegrityError `request_invalid`
+        for a title or pusher that is not one plain line.
         """
         return self._push(PushedBranch(source, target, head, title, pusher), None)
 
     def propose(self, source: str, target: str, title: str, body: str) -> port.ChangeRequest:
-        """The one open request of branch `source` into `target`, opened or updated.
+        """Open or update the single open request of branch `source` into `target`, and return it.
 
-        Raises GitopsError `git_object_missing` when there is no such branch, UsageError `comment_too_large`.
+        Raises GitopsError `git_object_missing` if there is no such branch, UsageError `comment_too_large`.
         """
         push = PushedBranch(source, target, self._tip(source), title, self._bot.email)
         return self._push(push, body)[0]
 
     def withdraw(self, number: int, comment: str) -> None:
-        """Close an open request, with a last comment. Raises GitopsError `request_not_found`."""
+        """Close an open request with a final comment. Raises GitopsError `request_not_found`."""
         if records.read_request(self._request_folder(number), number).state is port.RequestState.OPEN:
             self.close(number)
             self.add_comment(number, self.identity, comment)
 
     def mark_merged(self, number: int, commit: str) -> port.ChangeRequest:
-        """Record that `commit` on the target branch brought the request in.
+        """Record that `commit` on the target branch merged the request.
 
         Raises GitopsError `request_not_found`, `request_closed` if it is closed, or merged as another commit.
         """
@@ -473,30 +473,30 @@ class DocumentForge(DocumentReports):
     # Reviews: approvals are signed commits here
 
     def reviews(self, number: int) -> tuple[port.Review, ...]:
-        """None. Raises GitopsError `request_not_found`."""
+        """Return nothing, because this forge has no reviews. Raises GitopsError `request_not_found`."""
         self._request_folder(number)
         return ()
 
     def review_decision(self, number: int) -> port.ReviewDecision:
-        """Unknown. Raises GitopsError `request_not_found`."""
+        """Return UNKNOWN. Raises GitopsError `request_not_found`."""
         self._request_folder(number)
         return port.ReviewDecision.UNKNOWN
 
     # Comments
 
     def comments(self, number: int) -> tuple[port.Comment, ...]:
-        """Its comments, oldest first. Raises GitopsError `request_not_found`."""
+        """Return the comments on a request, oldest first. Raises GitopsError `request_not_found`."""
         return records.read_comments(self._request_folder(number), self.identity)
 
     def upsert_comment(self, number: int, marker: str, body: str) -> None:
-        """Write the bot's comment with this marker, or update it in place.
+        """Create or update the bot's comment with this marker.
 
         Raises GitopsError `request_not_found`, UsageError `comment_too_large`.
         """
         self._comment(number, self.identity, marker, body)
 
     def add_comment(self, number: int, author: str, body: str) -> None:
-        """Write a person's comment. Raises as `upsert_comment`, and IntegrityError `request_invalid` for its author."""
+        """Add a person's comment. Raises as `upsert_comment`, and IntegrityError `request_invalid` for its author."""
         self._comment(number, author, None, body)
 
     def _comment(self, number: int, author: str, marker: str | None, body: str) -> None:
@@ -508,7 +508,7 @@ class DocumentForge(DocumentReports):
         )
 
     def react(self, number: int, comment: str, reaction: port.Reaction) -> None:
-        """Answer a comment by a reaction. Raises GitopsError `request_not_found`, also if there is no such comment."""
+        """React to a comment. Raises GitopsError `request_not_found`, also if there is no such comment."""
 
         def change(folder: DocumentFolder) -> Mapping[str, bytes]:
             if folder.read(f"comments/{comment}.json") is None:
@@ -521,7 +521,7 @@ class DocumentForge(DocumentReports):
         self._amend_request(number, "reaction", change)
 
     def reactions(self, number: int, comment: str) -> tuple[port.Reaction, ...]:
-        """The bot's answers to a comment. Raises GitopsError `request_not_found`."""
+        """Return the bot's reactions to a comment. Raises GitopsError `request_not_found`."""
         return _read_reactions(self._request_folder(number), comment)
 
 
@@ -537,7 +537,7 @@ T = TypeVar("T")
 
 
 class LocalForge(DocumentForge):
-    """The forge of a repository, over a clone of it or the repository itself."""
+    """The forge of a repository, accessed through a clone or in the repository itself."""
 
     def __init__(
         self, store: GitStore, remote: GitRemote, bot: Person, clock: Clock, settings: OperatorSettings | None = None
@@ -548,7 +548,7 @@ class LocalForge(DocumentForge):
         self._remote = remote
 
     def request(self, number: int) -> ChangeRequest:
-        """One change request; its head commit is here afterwards. Raises GitopsError `request_not_found`."""
+        """Return one change request and make its head commit available here. Raises GitopsError `request_not_found`."""
         ref = records.meta_ref(number)
         refs = {} if records.number_of(ref) is None else self._refs(ref.removesuffix("/meta"))
         if ref not in refs:
@@ -556,17 +556,17 @@ class LocalForge(DocumentForge):
         return records.read_request(self._at(refs[ref]), number)
 
     def files(self, number: int) -> tuple[str, ...]:
-        """Paths that a request changes since it left its target, sorted; both names of a moved file.
+        """Return the sorted paths that a request changes since it left its target, with both names of a moved file.
 
-        For a merged request, the target before the merge is the first parent of the commit that merged it.
-        Raises GitopsError `request_not_found`.
+        For a merged request, the target before the merge is the first parent of the commit that merged it. Raises
+        GitopsError `request_not_found`.
         """
         head, base = self.request(number).head, self.base(number)
         theirs = None if base is None else self._store.commit(base).tree
         return self._store.changed_paths(theirs, self._store.commit(head).tree)
 
     def base(self, number: int) -> str | None:
-        """The commit where a request left its target, None if they share no history. Raises GitopsError `request_not_found`."""
+        """Return the commit where a request left its target, or None if unrelated. Raises GitopsError `request_not_found`."""
         request = self.request(number)
         # The objects of the target are needed also if the request is merged.
         tip = self._branch(request.target)

@@ -1,10 +1,10 @@
-"""What the bare-repository forge keeps of change requests: one document for each request, comment, status, check and so on.
+"""Stored documents of the bare-repository forge: one document per request, comment, status, check and so on.
 
-The nouns are those of the port; what their documents do not hold is empty in what is read and in what is written. Longer texts
-lie beside their document as Markdown, so that `git show` reads well. Every name, title and time in a document is one plain
-line, because all of them are shown. Checks, deployments, issues and reactions decide nothing.
+The nouns are those of the port; fields that a document does not have are empty when reading and writing. Longer texts are
+stored next to their document as Markdown, so that `git show` is readable. Every name, title and time in a document is one
+plain line, because all of them are shown. Checks, deployments, issues and reactions decide nothing.
 
-All are of version 1; a request that has an author or labels is of version 2, and one that has neither keeps version 1.
+All documents have version 1, except that a request with an author or labels has version 2.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ COMMENT = _document(record(partial(Comment, body=""), {"author": LINE, "at": TIM
 
 @dataclass(frozen=True, slots=True)
 class ReactionDocument:
-    """The bot's reactions to one comment, in the order in which they were given."""
+    """The bot's reactions to one comment, in chronological order."""
 
     comment: str
     reactions: tuple[Reaction, ...]
@@ -166,7 +166,7 @@ DEPLOYMENT = _document(
 
 @dataclass(frozen=True, slots=True)
 class RecordedIssue:
-    """An issue of the bot as it is kept; `last_comment` was written when it was closed. `path` is its file behind its ref."""
+    """An issue of the bot as it is stored. `last_comment` was written when it was closed. `path` is its file at its ref."""
 
     marker: str
     author: str
@@ -179,7 +179,7 @@ class RecordedIssue:
 
     @property
     def number(self) -> int:
-        """The number in the name of its file; it has none before it is kept."""
+        """The number in its file name. It has none before it is stored."""
         return int(self.path.removeprefix("issues/").removesuffix(".md") or 0)
 
 
@@ -214,14 +214,14 @@ _SLUG = 40
 
 
 class DocumentFolder(Protocol):
-    """The files behind one ref."""
+    """The files at one ref."""
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """Names of the files in a folder, sorted; none for a folder that is not there."""
+        """Return the sorted names of the files in a folder; none if the folder does not exist."""
         ...
 
     def read(self, path: str) -> bytes | None:
-        """Content of a file, or None."""
+        """Return the content of a file, or None."""
         ...
 
 
@@ -239,7 +239,7 @@ EMPTY: DocumentFolder = _NoFiles()
 
 @dataclass(frozen=True, slots=True)
 class PushedBranch:
-    """A push of `head` to `source`, proposed for `target`; both are full ref names."""
+    """A push of `head` to `source`, proposed for `target` (full ref names)."""
 
     source: str
     target: str
@@ -249,23 +249,23 @@ class PushedBranch:
 
 
 def meta_ref(number: int) -> str:
-    """The ref of a request's documents."""
+    """Return the ref of a request's documents."""
     return f"{REQUESTS}/{number}/meta"
 
 
 def head_ref(number: int) -> str:
-    """The ref that keeps a request's head commit alive."""
+    """Return the ref that protects a request's head commit from garbage collection."""
     return f"{REQUESTS}/{number}/head"
 
 
 def number_of(ref: str) -> int | None:
-    """The number of the request whose documents are at `ref`, or None for any other ref."""
+    """Return the number of the request whose documents are at `ref`, or None for any other ref."""
     number = ref.removeprefix(f"{REQUESTS}/").removesuffix("/meta")
     return int(number) if _NUMBER.fullmatch(number) and ref == meta_ref(int(number)) else None
 
 
 def not_found(number: int) -> GitopsError:
-    """The error for a request that does not exist."""
+    """Return the error for a request that does not exist."""
     return GitopsError(Code.REQUEST_NOT_FOUND, f"change request {number} does not exist")
 
 
@@ -273,7 +273,7 @@ def not_found(number: int) -> GitopsError:
 
 
 def read_request(folder: DocumentFolder, number: int) -> ChangeRequest:
-    """The request that a folder holds. Raises IntegrityError `request_invalid`, also for another's number."""
+    """Read the request in a folder. Raises IntegrityError `request_invalid`, also if the number does not match."""
     request = REQUEST.read(read_required(folder, _DOCUMENT))
     if request.number != number:
         raise IntegrityError(Code.REQUEST_INVALID, f"the documents of request {number} are those of {request.number}")
@@ -281,19 +281,19 @@ def read_request(folder: DocumentFolder, number: int) -> ChangeRequest:
 
 
 def request_files(request: ChangeRequest) -> Mapping[str, bytes]:
-    """The document of a request."""
+    """Return the document of a request as files."""
     return {_DOCUMENT: REQUEST.write(replace(request, head_ref=""))}
 
 
 def text_files(folder: DocumentFolder, text: str) -> Mapping[str, bytes]:
-    """The files to write for the text of a request. Raises UsageError `comment_too_large`."""
+    """Return the files to write for the text of a request. Raises UsageError `comment_too_large`."""
     return changed_files(folder, {_TEXT: text_bytes(text)})
 
 
 def request_after_push(known: Iterable[ChangeRequest], push: PushedBranch, at: str) -> tuple[ChangeRequest, bool]:
-    """The request after a push, and whether the push opens it; `known` are all requests there are.
+    """Return the request after a push, and True if the push opens it. `known` are all existing requests.
 
-    A pusher who pushes again moves to the end, so that the last one is the last pusher.
+    A pusher who pushes again moves to the end, so the last one is always the most recent pusher.
     """
     requests = tuple(known)
     for request in requests:
@@ -317,7 +317,7 @@ def request_after_push(known: Iterable[ChangeRequest], push: PushedBranch, at: s
 
 
 def end_request(request: ChangeRequest, state: RequestState, merged_as: str | None = None) -> ChangeRequest:
-    """The request merged or closed. Raises GitopsError `request_closed` if it ended otherwise before."""
+    """Return the request as merged or closed. Raises GitopsError `request_closed` if it already ended differently."""
     after = replace(request, state=state, merged_as=merged_as)
     if request.state is not RequestState.OPEN and after != request:
         raise GitopsError(Code.REQUEST_CLOSED, f"change request {request.number} is {request.state.value}")
@@ -328,7 +328,7 @@ def end_request(request: ChangeRequest, state: RequestState, merged_as: str | No
 
 
 def read_comments(folder: DocumentFolder, own: str) -> tuple[Comment, ...]:
-    """All comments, oldest first; only those by `own` have their marker."""
+    """Return all comments, oldest first. Only those by `own` have their marker."""
     comments: list[Comment] = []
     for stem in _stems(folder):
         found = COMMENT.read(read_required(folder, f"{stem}.json"))
@@ -341,9 +341,9 @@ def read_comments(folder: DocumentFolder, own: str) -> tuple[Comment, ...]:
 def comment_files(
     folder: DocumentFolder, body: str, *, author: str, at: str, marker: str | None = None
 ) -> Mapping[str, bytes]:
-    """The files to write for a comment: in place of the author's comment with its marker, else as a new one.
+    """Return the files to write for a comment, which replaces the author's comment with its marker or is new.
 
-    `marker` is None for a comment of a person. A comment that is changed keeps its time and place. Raises UsageError
+    `marker` is None for a person's comment. An updated comment keeps its time and place. Raises UsageError
     `comment_too_large`.
     """
     text = text_bytes(body)
@@ -379,17 +379,17 @@ def _body(folder: DocumentFolder, stem: str) -> str:
 
 
 def changed_files(folder: DocumentFolder, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """The files whose content differs from what the folder has."""
+    """Return the files whose content differs from the folder's."""
     return {path: data for path, data in files.items() if folder.read(path) != data}
 
 
 def slug(text: str) -> str:
-    """A part of a file name that a person recognizes."""
+    """Return a recognizable part of a file name for people."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_SLUG].strip("-") or "text"
 
 
 def read_required(folder: DocumentFolder, path: str) -> bytes:
-    """Content of a file. Raises IntegrityError `request_invalid` if it is not there."""
+    """Return the content of a file. Raises IntegrityError `request_invalid` if it does not exist."""
     content = folder.read(path)
     if content is None:
         raise IntegrityError(Code.REQUEST_INVALID, f"{path} is missing", path=path)
