@@ -1,1 +1,1 @@
-"""Carrying out a plan: runner, providers, settling results, recovery, refresh and drift."""
+"""Applying a plan: runner, providers, settlement, recovery, refresh and drift."""

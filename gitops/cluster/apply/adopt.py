@@ -1,4 +1,4 @@
-"""What an import finds of an earlier ledger. To import over it forgets what it recorded, so people have to approve that.
+"""Imports over an earlier ledger. They discard its records, so people have to approve them.
 
 1. An anchor beside the graphs names a ledger: its first and its newest entry, and the rules in force.
 2. Else this clone saw an entry, or a signed approval or decision names one.
@@ -39,10 +39,11 @@ def _find_former(current: Session) -> FormerLedger | None:
 
 
 def found_former(current: Session, *, adopt: bool) -> FormerLedger | None:
-    """What an import follows; None for a fresh start. Without `adopt` an earlier ledger refuses the import.
+    """Return the traces of an earlier ledger that an import follows; None for a fresh start.
 
-    With `adopt` the keys and rules of the target branch have to be those of the earlier ledger: its people approve. Raises
-    GitopsError `ledger_adopt_required`, and as the ledger does.
+    Without `adopt`, an earlier ledger makes it refuse the import. With `adopt`, the keys and rules of the target branch must
+    be those of the earlier ledger, so that its people approve. Raises GitopsError `ledger_adopt_required`, and as the ledger
+    does.
     """
     governance = current.workspace.governance
     former = None if governance is None else _find_former(current)
@@ -73,7 +74,7 @@ def adopt_former(current: Session) -> tuple[Change, ...]:
 
 
 def waiting_adoption(current: Session) -> tuple[Change, ...]:
-    """The change that an apply records first, after an import over an earlier ledger; what it waits for is reported."""
+    """Return the change that an apply must record first after an import over an earlier ledger, and report its wait."""
     if pending_adoption(current.view) is None or current.workspace.governance is None:
         return ()
     plan, _, need = _plan_adoption(current)

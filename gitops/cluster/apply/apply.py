@@ -1,4 +1,4 @@
-"""`apply`: plan again under the lock, carry out the execution graph, settle, publish.
+"""`apply`: plans again under the lock, runs the execution graph, settles and publishes.
 
 1. Load; any error ends here. 2. Lock. 3. Read the ledger, and record countersignatures that settle debts. 4. Settle or go on with
 what an interrupted run left. 5. Plan with the approvals that count; an open debt ends here. 6. Create the changeset, and announce
@@ -46,7 +46,7 @@ from gitops.core.errors import GitopsError
 
 
 def apply(workspace: Workspace) -> ApplyOutcome:
-    """Apply what the folder declares, as far as approvals, dependencies and the live graphs allow."""
+    """Apply the folder, as far as approvals, dependencies and the live graphs allow."""
     return writing(workspace, "apply", StateNeed.REQUIRED, lambda current: project(current, _apply(current)))
 
 
@@ -84,7 +84,7 @@ def _carry_out_part(run: Run, part: Part) -> tuple[ApplyOutcome, bool]:
 
 
 def may_apply(current: Session) -> bool:
-    """Whether data may be kept here, and the source commit may be applied on top of the ledger as it is."""
+    """Return True if data can be stored here and the source commit can be applied on top of the current ledger."""
     governance, problem = current.workspace.governance, current.opened.data_problem
     if problem is None and governance is not None:
         try:
@@ -101,19 +101,19 @@ def may_apply(current: Session) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which part of a plan a run carries out: its number of `of`; 0 where that is not known yet."""
+    """The part of a plan that a run carries out: its number of `of`; 0 if unknown yet."""
 
     number: int = 1
     of: int = 0
 
     @property
     def label(self) -> str:
-        """As the changeset names it."""
+        """The label in the changeset."""
         return f"{self.number}/{self.of}"
 
 
 def prepare(current: Session, part: Part) -> tuple[Run, Part] | None:
-    """The run of a part of what is declared; None if an error ends it, which is reported then."""
+    """Return the run for a part of the declaration; None if an error, which is reported, ends it."""
     try:
         fence = next_fence(current.view, current.opened.ledger.intents().intents)
         resumed, closing = settle_interrupted(current, fence)
@@ -143,7 +143,7 @@ def _prepare(
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan from the state that recovery gives, the approvals that count for it, and how many problems there were `before`."""
+    """A plan from the recovered state, the approvals that count, and the number of problems `before` it."""
 
     whole: Plan
     accepted: AcceptedApprovals
@@ -152,7 +152,7 @@ class Planned:
 
 
 def plan_from(current: Session, swept: Sweep) -> Planned:
-    """Plan what a run carries out; problems of that are reported."""
+    """Plan the changes of a run and report problems."""
     before = len(current.problems)
     return Planned(*plan_session(current, swept.state, swept.pending, in_place=True, live=True), swept, before)
 
@@ -164,7 +164,7 @@ def make_run(
     resumed: Interrupted | None,
     closing: tuple[EventDraft, ...] = (),
 ) -> tuple[Run, Part]:
-    """The run of a part of a plan, or of the part that a changeset to go on with is about. Nothing is written."""
+    """Return the run for a part of a plan, or for the part of a changeset that is resumed. Writes nothing."""
     whole, accepted, swept = planned.whole, planned.accepted, planned.swept
     workspace, atomic = current.workspace, current.workspace.atomic or resumed is not None
     plan, part = _choose(whole, part, resumed, atomic=atomic)
@@ -189,7 +189,7 @@ def make_run(
 
 
 def may_begin(current: Session, planned: Planned) -> bool:
-    """Report what keeps a run of a plan from beginning; False if there is an error behind the problems from before it."""
+    """Report what prevents a run of a plan from starting. Return False if there are errors after the earlier problems."""
     whole, swept = planned.whole, planned.swept
     current.problems.extend(whole.diagnostics)
     warn_of_lost_graphs(current, whole, swept.state, swept.pending)
@@ -235,7 +235,7 @@ def report(
     results: tuple[NodeResult, ...] = (),
     republished: frozenset[Address] = frozenset(),
 ) -> ApplyOutcome:
-    """The report of a run that wrote nothing: counts are zero and the ledger is what is stored."""
+    """Return the report of a run that wrote nothing: counts are zero, and the ledger is the stored one."""
     loaded = current.loaded
     return ApplyOutcome(
         config_dir=current.workspace.config_dir,
@@ -253,7 +253,7 @@ def report(
 
 
 def report_part(run: Run, ended: Ended, republished: frozenset[Address]) -> ApplyOutcome:
-    """The report of a part of a plan that was carried out; `republished` are its queries that are only published again."""
+    """Return the report for an applied part of a plan. `republished` are its queries that are only republished."""
     current, settled = run.session, ended.settled
     changes = _left(run) if settled is None else settled.changes
     outcome = report(current, changes, ended.results, republished)
@@ -293,7 +293,7 @@ def _left(run: Run) -> tuple[Change, ...]:
 
 
 def joined(current: Session, earlier: ApplyOutcome | None, part: ApplyOutcome) -> ApplyOutcome:
-    """The outcome of the parts so far: what they changed together, and how the last one ended."""
+    """Return the outcome of the parts so far: all their changes, and the result of the last one."""
     if earlier is None:
         return part
     return replace(
@@ -310,7 +310,7 @@ def joined(current: Session, earlier: ApplyOutcome | None, part: ApplyOutcome) -
 
 
 def republished_of(current: Session, plan: Plan) -> frozenset[Address]:
-    """The queries of a plan that are only published again, by the catalog as it is before that."""
+    """Return the queries of a plan that are only republished, by the catalog before the plan."""
 
     def read(query: Address, digest: str) -> bytes | None:
         declared = current.desired.resources[query]

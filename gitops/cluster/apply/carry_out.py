@@ -1,6 +1,6 @@
-"""Carry out a run: its nodes on the provider, in the order and under the locks of its execution graph, and what it records.
+"""Runs the nodes of an execution graph on the provider, in order and under locks, and records the results.
 
-An atomic run lands whole or not at all, any other one what it can. A dry run carries out the same graph, without any effect.
+A run is atomic or best-effort. A dry run uses the same graph, without any effect.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def carry_out(
     armed: Collection[str] = (),
     sound: NodeOutcome = NodeOutcome.UNCHANGED,
 ) -> tuple[NodeResult, ...]:
-    """Carry out the graph of a run; one result per node, in plan order.
+    """Run the graph of a run and return one result per node, in plan order.
 
-    `act` carries out a node, by default with the provider. `results` gets the result of each node when it has ended, `at_barrier`
-    is what `run_graph` does with barriers, `armed` are operations whose intents are durable already, and `sound` is how a look at
-    a target ends that finds nothing against the run.
+    `act` carries out a node, by default with the provider. `results` gets the result of each node when it has ended,
+    `at_barrier` is what `run_graph` does with barriers, `armed` are operations whose intents are already durable, and
+    `sound` is the outcome of a target check that finds no problem.
     """
     current, workspace = run.session, run.session.workspace
     act = act or ClusterProvider(current, run.intents, armed).apply
@@ -106,10 +106,11 @@ def carry_out(
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The settlement of a run, None where it came to none, and the results of its nodes.
+    """The settlement of a run, None if there is none, and the results of its nodes.
 
-    `settles` says that the settlement counts: the run came as far as its write. `written` says that the state was written,
-    `reached` that all of the run was carried out, and `converged` that what is applied then is what is declared.
+    `settles` means that the settlement counts, because the run reached its write. `written` means that the state was
+    written, `reached` that the whole run was carried out, and `converged` that the applied state then matches the declared
+    one.
     """
 
     settled: Settlement | None
@@ -140,7 +141,7 @@ _LOST = (Code.STATE_CAS_MISMATCH, Code.CHANGESET_STATE_INVALID)
 
 
 def run_atomic(run: Run) -> Ended:
-    """Carry out the graph of an atomic run, whose changeset is created."""
+    """Run the graph of an atomic run, whose changeset is already created."""
     barriers = _Barriers(run)
     finishing = (run.intents.get(node.id) for node in run.graph.nodes if node.effect is Effect.FINISH)
     armed = {intent.operation_id for intent in finishing if intent is not None}
@@ -439,7 +440,7 @@ _NO_WAIT = "not waited for: the run lands what it can"
 
 
 def run_best_effort(run: Run) -> Ended:
-    """Carry out, settle, write. A fault that a test puts in may end the run as if the process had died."""
+    """Run the graph, settle and write. An injected fault may end the run as if the process had crashed."""
     current, workspace = run.session, run.session.workspace
     results = carry_out(run)
     settled = settle_run(run, results)

@@ -1,6 +1,6 @@
-"""`drift`: compare what is live with what the ledger records, and write nothing.
+"""`drift`: compares the live state with the ledger and writes nothing.
 
-`refresh` records what it observes as applied. `drift` only reports a difference: people decide what to do about it.
+`refresh` records what it observes as applied. `drift` only reports a difference, and people decide what to do about it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gitops.database.graph.port import Existence
 
 
 class DriftKind(StrEnum):
-    """What differs.
+    """Kind of drift.
 
-    SCHEMA: a graph accepts another schema. VANISHED: an applied graph is gone without a delete. CATALOG: the text of a query or
-    policy is not the applied one.
+    SCHEMA: a graph accepts a different schema. VANISHED: an applied graph is missing without a delete. CATALOG: the text of
+    a query or policy is not the applied one.
     """
 
     SCHEMA = "schema"
@@ -34,10 +34,10 @@ class DriftKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DriftItem:
-    """One resource that differs. `recorded` and `live` are digests, `live` None where there is nothing.
+    """One resource that differs. `recorded` and `live` are digests; `live` is None if nothing exists.
 
-    `source` is the live schema and `path` the file of the cluster folder that declares it, where both are known: then a change
-    of files can declare what is live.
+    `source` is the live schema and `path` the file of the cluster folder that declares it, if both are known: then a change
+    to files can declare the live schema.
     """
 
     address: Address
@@ -50,25 +50,25 @@ class DriftItem:
 
     @property
     def adoptable(self) -> bool:
-        """Whether a change of files can declare it."""
+        """True if a change to files can declare it."""
         return self.path is not None and self.source is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftOutcome(VerbOutcome):
-    """What was found; an error among the diagnostics says that not everything could be compared."""
+    """The detected drift. An error among the diagnostics means that not everything could be compared."""
 
     observations: StateObservations
     items: tuple[DriftItem, ...] = ()
 
     @property
     def adoptable(self) -> bool:
-        """Whether a change of files can declare all of it."""
+        """True if a change to files can declare all of it."""
         return bool(self.items) and all(item.adoptable for item in self.items)
 
 
 def drift(workspace: Workspace) -> DriftOutcome:
-    """Compare every recorded graph, and every text of the catalog."""
+    """Compare every recorded graph, and every text in the catalog."""
     return reading(workspace, "drift", StateNeed.REQUIRED, _drift)
 
 

@@ -1,4 +1,4 @@
-"""`apply --dry-run`: what an apply would do now, in its order and with its events, and without any effect.
+"""`apply --dry-run`: shows what an apply would do now, in its order and with its events, without any effect.
 
 1. Load, and look whether the lock is free: it is not taken. 2. Read the ledger. 3. Foresee what becomes of what an interrupted
 run left. 4. Plan as an apply does; an open debt ends here. 5. Run the execution graph under the scheduler of an apply. A node
@@ -48,7 +48,7 @@ from gitops.core.errors import GitopsError
 
 
 def dry_run(workspace: Workspace) -> ApplyOutcome:
-    """Say what `apply` would do on this workspace, by the steps of this module. Nothing is written."""
+    """Return what `apply` would do on this workspace, by the steps of this module. Writes nothing."""
     return replace(looking(workspace, StateNeed.REQUIRED, _dry_run), entry_id=None)
 
 

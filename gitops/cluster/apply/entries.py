@@ -1,4 +1,4 @@
-"""Ledger entries of a run, and the debts of emergencies that they open and settle; a ledger folder has no entries.
+"""Ledger entries of a run, and the emergency debts that they open and settle. A ledger folder has no entries.
 
 1. Before a run plans, countersignatures that count go into an entry of their own, so that no entry both opens and settles debts.
 2. While a debt is open, nothing is applied but a further emergency.
@@ -46,11 +46,12 @@ _APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKin
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What an entry records besides its place in the ledger.
+    """Content of an entry besides its place in the ledger.
 
-    `operation` is the id of the run, None for what is written outside of one. `origins` are those of `changes`; an entry that
-    does not list all changes carries on those of earlier ones. `recovered` are the operations that recovery settled.
-    `trust_applied` says that new keys and rules take effect with this entry, `scope` where the cluster is from then on.
+    `operation` is the id of the run, None for writes outside of one. `origins` are those of `changes`; an entry that does
+    not list all changes carries on those of earlier ones. `recovered` are the operations that recovery settled.
+    `trust_applied` means that new keys and rules take effect with this entry; `scope` is the location of the cluster from
+    then on.
     """
 
     operation: str | None = None
@@ -68,9 +69,9 @@ class Facts:
 
 
 def make_entry(current: Session, kind: EntryKind, facts: Facts, state: LedgerState | None = None) -> LedgerEntry | None:
-    """The entry of a run under governance, else None. The store sets number and previous entry.
+    """Return the entry of a run under governance, otherwise None. The store sets its number and previous entry.
 
-    It is dated with the time of the session. `state` is what is written with it; without it the recorded state stays.
+    It is dated with the time of the session. `state` is written with it; without it, the recorded state is kept.
     """
     workspace, view = current.workspace, current.view
     governance = workspace.governance
@@ -135,7 +136,7 @@ def _listed(change: Change) -> EntryChange:
 
 
 def origins_of(governance: Governance, changes: Iterable[Change], gated: Container[Address]) -> tuple[Origin, ...]:
-    """The origins that an entry records: of changes that are gated, and of those that are not applied and may be gated later."""
+    """Return the origins for an entry: of gated changes, and of unapplied ones that may be gated later."""
     resources: dict[Origin, list[Address]] = {}
     for change in changes:
         if change.address in gated or change.disposition in (Disposition.BLOCKED, Disposition.DEFERRED):
@@ -146,7 +147,7 @@ def origins_of(governance: Governance, changes: Iterable[Change], gated: Contain
 
 
 def commit_entry(current: Session, write: LedgerWrite) -> bool:
-    """Write a state with its entry; whether that worked. What kept it from that is reported."""
+    """Write a state with its entry. Return True on success; a failure is reported."""
     try:
         current.view = current.opened.ledger.commit(current.view, write)
     except GitopsError as error:
@@ -165,7 +166,7 @@ def record_approved(
     origins: tuple[Origin, ...] = (),
     scope: ClusterScope | None = None,
 ) -> bool:
-    """Write the entry of one change of a plan that applies no resource, and use up what it needed; whether it was written."""
+    """Write the entry of a planned change that applies no resource, and consume its approvals. Return True if written."""
     draft = StateDraft(current.state)
     used = {"consumed_at": current.workspace.stamp(), "consumed_by_operation": "apply"}
     draft.use_approvals((approval.approval_id for approval in need.approvals), used)
@@ -183,7 +184,7 @@ def record_approved(
 
 
 def settle_debts(current: Session) -> bool:
-    """Rule 1; False when the entry could not be written. Without open debts nothing is read."""
+    """Carry out rule 1. Return False if the entry could not be written. Without open debts, nothing is read."""
     governance = current.workspace.governance
     if governance is None or not current.state.debts:
         return True
@@ -198,13 +199,13 @@ def settle_debts(current: Session) -> bool:
 
 
 def check_debts(current: Session, plan: Plan, approvals: AcceptedApprovals) -> None:
-    """Rule 2: report every open debt, as an error where it stops the run."""
+    """Carry out rule 2: report every open debt, as an error if it stops the run."""
     severity = Severity.ERROR if debts_stop(plan, approvals) else Severity.WARNING
     report_debts(approvals.earlier.open, current.workspace.governance, current.problems, severity)
 
 
 def announced_debts(announced: Sequence[ApprovalEvidence], completed: Iterable[str]) -> tuple[Debt, ...]:
-    """Rule 3 for interrupted runs: the debts of the announced approvals that recovery found to be used."""
+    """Carry out rule 3 for interrupted runs: return the debts of announced approvals that recovery found used."""
     used = set(completed)
     debts = (debt_of(evidence) for evidence in announced)
     return tuple(debt for debt in debts if debt is not None and debt.approval_id in used)

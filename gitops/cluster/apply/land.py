@@ -1,4 +1,4 @@
-"""The write that moves the applied state: the settled results of a run, with the events of its changeset."""
+"""The write that changes the applied state: the settled results of a run, with the events of its changeset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gitops.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:
-    """A write that is ready: `changed` says whether the state or what the entry records differs from before."""
+    """A prepared write. `changed` is true if the state or the content of the entry differs from before."""
 
     settled: Settlement
     state: LedgerState
@@ -29,7 +29,7 @@ class StateWrite:
     recovered: tuple[Approval, ...]
 
     def write(self, run: Run, retire: Iterable[str]) -> None:
-        """Write it, with the events of the journal. Raises GitopsError."""
+        """Write it with the events of the journal. Raises GitopsError."""
         current, settled, ledger = run.session, self.settled, run.session.opened.ledger
         workspace, governance, retired = current.workspace, current.workspace.governance, tuple(retire)
         facts = replace(
@@ -59,7 +59,7 @@ class StateWrite:
 
 
 def settle_run(run: Run, results: Iterable[NodeResult]) -> Settlement:
-    """What the results of a run give, with the debts that its emergencies open; they are those of the run from now on."""
+    """Return the settlement of a run's results, with the debts of its emergencies, which now belong to the run."""
     workspace = run.session.workspace
     at, actor = workspace.stamp(), workspace.actor
     settled = settle(run.plan, run.session.desired, run.swept.state, results, at=at, actor=actor)
@@ -69,7 +69,7 @@ def settle_run(run: Run, results: Iterable[NodeResult]) -> Settlement:
 
 
 def prepare_write(run: Run, settled: Settlement) -> StateWrite:
-    """What a settlement gives to write on top of the ledger as the run knows it. Raises GitopsError."""
+    """Return the write for a settlement on top of the ledger that the run knows. Raises GitopsError."""
     current, governance = run.session, run.session.workspace.governance
     origins = run.origins(settled.changes)
     changed = settled.state != current.state or settled.trust_applied
@@ -83,7 +83,7 @@ def prepare_write(run: Run, settled: Settlement) -> StateWrite:
 
 
 def settled_intents(run: Run, results: Iterable[NodeResult]) -> tuple[str, ...]:
-    """The operations that are done, never started, or provably without effect; recovery settles the others."""
+    """Return the operations that are done, never started, or provably without effect; recovery settles the others."""
     retire = list(run.swept.retire)
     for result in results:
         if not result.outcome.failed or result.facts.get(DISARMED):

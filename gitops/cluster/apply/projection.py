@@ -1,4 +1,4 @@
-"""Strategies on their targets: after the commit of an apply, and at each tick, the rows of a target follow the ledger.
+"""Keeps the strategy rows on targets in sync with the ledger, after the commit of an apply and at each tick.
 
 1. What is ours on a target is recorded in the state, with the commit that applies or removes a strategy.
 2. Under the lock of the target the rows are compared with what is applied, written and deleted. All of it can be repeated. A
@@ -32,7 +32,7 @@ from gitops.core.faults import around
 
 
 def project(current: Session, outcome: ApplyOutcome) -> ApplyOutcome:
-    """The outcome of an apply with the rows of all targets brought in line; what could not be done is a warning of it."""
+    """Bring the rows of all targets in line after an apply, and return the outcome with a warning for each failure."""
     if not current.ready:
         return outcome
     before, seen = current.view, len(current.problems)
@@ -82,7 +82,7 @@ def _opened(current: Session, target: ComputeTarget) -> StrategyTarget:
 
 
 def reconcile(current: Session, target: StrategyTarget, name: str, rules: Sequence[ComputeRules]) -> RowChanges:
-    """Steps 2 and 3 on one target that is open and locked; `rules` are all strategies that are applied to it.
+    """Carry out steps 2 and 3 on one open and locked target. `rules` are all strategies that are applied to it.
 
     Returns what was done. Rows that are not ours are reported. Raises GitopsError of the target, or of the ledger.
     """
@@ -142,7 +142,7 @@ def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
 
 
 def check_target(current: Session, node: ExecNode, *, sound: NodeOutcome) -> NodeResult:
-    """Look at the target of a node, by the table of this module; `sound` is how it ends if that is nothing against the run."""
+    """Check the target of a node, by the table of this module. `sound` is the outcome if there is no problem."""
     from gitops.cluster.plan.strategies import applied_rules, declared_rules  # late, since few runs change strategies
 
     problems = Diagnostics()

@@ -1,7 +1,7 @@
-"""Carries out graph, schema, query, policy and trust changes on the graph engine and the catalog.
+"""Applies graph, schema, query, policy and trust changes to the graph engine and the catalog.
 
-Order within an operation that moves a graph: arm the intent, check the source, act, record the new version. A failure after
-the intent was armed leaves it armed unless nothing can have happened; the next recovery settles it.
+Order within an operation that changes a graph: arm the intent, check the source, act, record the new version. A failure
+after the intent was armed leaves it armed unless nothing can have happened; the next recovery settles it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _InjectedCrashError(Exception):
 
 
 class ClusterProvider:
-    """Acts on the world for one run. Called from worker threads, one call per node, the locks of the node held."""
+    """Carries out the nodes of one run. Called from worker threads, once per node, with the node's locks held."""
 
     def __init__(self, session: Session, intents: Mapping[str, Intent], armed: Collection[str] = ()) -> None:
         """`intents` are those of the run by node id; `armed` are the ids of the operations whose intents are durable already."""
@@ -48,9 +48,9 @@ class ClusterProvider:
         self._armed = armed
 
     def apply(self, node: ExecNode, change: Change) -> NodeResult:
-        """Carry out one node; every failure of the work is an outcome with diagnostics.
+        """Carry out one node. Every failure of the work is an outcome with diagnostics.
 
-        Raises CancelledError where the run was asked to stop, and this node has had no effect.
+        Raises CancelledError if the run was asked to stop and this node has had no effect.
         """
         problems = Diagnostics()
         facts: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Settle what interrupted runs left: the operations at the start of every verb that writes, open changesets in an apply.
+"""Settles the leftovers of interrupted runs: operations at the start of every writing verb, open changesets in an apply.
 
 The intents are read, their graphs looked at, and they are settled by `recovery_rules`:
 
@@ -68,10 +68,10 @@ _UNFENCED = frozenset({Code.GRAPH_MISSING, Code.GRAPH_UNREADABLE, Code.GRAPH_DEL
 def recover(
     stores: Stores, view: LedgerView, problems: Diagnostics, *, at: str, resumed: frozenset[str] = frozenset()
 ) -> Sweep:
-    """Settle interrupted operations in the state value; intents that cannot be read are reported and left alone.
+    """Settle interrupted operations in the state value. Unreadable intents are reported and left alone.
 
-    The graphs of an atomic changeset that is open stay as they are, and are pending: the next apply goes on with it. Those of
-    the changeset that this run goes on with are `resumed`.
+    The graphs of an open atomic changeset are unchanged and pending, because the next apply continues it. Those of the
+    changeset that this run continues are `resumed`.
     """
     listing = stores.ledger.intents()
     if listing.problem is not None:
@@ -104,9 +104,9 @@ def recover(
 
 
 def next_fence(view: LedgerView, intents: Sequence[Intent]) -> int:
-    """The number of the next operation: that of the entry that announces it, above those of all operations that may still run.
+    """Return the next operation number: that of the announcing entry, above all operations that may still be running.
 
-    A ledger folder has no entries, and counts its states.
+    A ledger folder has no entries and counts its states.
     """
     number = view.entry.number if view.entry is not None else 0 if view.state is None else view.state.revision
     return max(number, *(intent.fence or 0 for intent in intents), 0) + 1
@@ -139,10 +139,10 @@ INTERRUPTED = "the run was interrupted"
 
 
 def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None, tuple[EventDraft, ...]]:
-    """Settle what is open; `fence` is the number of this run.
+    """Settle open changesets. `fence` is the number of this run.
 
-    Returns the changeset that this run goes on with, if there is one, and the events of one that landed nothing and failed, which
-    are written with the first ones of this run. Raises GitopsError where something else has to be done before an apply.
+    Returns the changeset that this run continues, if there is one, and the events of a failed one that applied nothing,
+    which are written with the first events of this run. Raises GitopsError if something else has to be done before an apply.
     """
     listing = current.opened.ledger.changesets()
     if listing.problem is not None:
@@ -168,7 +168,7 @@ def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None
 
 
 def abandon(current: Session, found: Interrupted, fence: int) -> None:
-    """Take back an interrupted changeset and end it. Raises GitopsError; `cluster_recovery_pending` if its pivot is done."""
+    """Roll back an interrupted changeset and end it. Raises GitopsError; `cluster_recovery_pending` if its pivot is done."""
     record, journal = found.record, Journal(current.workspace.stamp, found.record)
     found.require_way_back()
     if record.state is not ChangesetState.ROLLING_BACK:
@@ -190,7 +190,7 @@ _KEPT = "kept for inspection (on_failure: keep)"
 
 
 def to_take_back(record: Changeset) -> ExecutionGraph:
-    """The graph of what an interrupted run may have staged; the graphs of a cluster do not depend on each other."""
+    """Return the graph of the possibly staged changes of an interrupted run. A cluster's graphs do not depend on each other."""
     nodes = (
         ExecNode(m.address, m.address.kind.value, m.action, position, (LockClaim(f"graph:{m.address.name}"),))
         for position, m in enumerate(live_members(record))
@@ -205,10 +205,10 @@ def take_back(
     fence: int,
     versions: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[Orphan, ...]:
-    """Take back the nodes of `staged` in the reverse of their order, each by what its graph is now; what is left behind.
+    """Roll back the nodes of `staged` in reverse order, given the current state of each graph. Return what is left behind.
 
-    A node without an intent was never begun. `fence` is the number of this run, and `versions` are those that its migrations gave
-    the graphs, where they are known.
+    A node without an intent was never started. `fence` is the number of this run, and `versions` are those that its
+    migrations gave the graphs, if known.
     """
 
     def execute(node: ExecNode) -> NodeResult:
@@ -226,7 +226,7 @@ def take_back(
 
 
 def keep(current: Session, found: Interrupted, begun: Collection[str]) -> tuple[Orphan, ...]:
-    """Leave what a changeset staged as it is, for people to look at: all of it that is there is orphaned.
+    """Leave the staged changes of a changeset in place for people to inspect, and return all of them as orphans.
 
     `begun` are the nodes that were carried out, and may have failed.
     """
@@ -277,7 +277,7 @@ def _carry_out(current: Session, found: Interrupted, address: Address, fence: in
 def end_rolled_back(
     current: Session, journal: Journal, orphaned: tuple[Orphan, ...], severity: Severity = Severity.ERROR
 ) -> None:
-    """Add that what was ready is taken back but for what is `orphaned`, and report it; the error is recorded before."""
+    """Record that everything ready was rolled back except `orphaned`, and report it. The error was recorded before."""
     record, at, left = journal.record, current.workspace.stamp(), {orphan.address for orphan in orphaned}
     key, error = record.key, record.error or "it failed"
     undone = [m for m in record.members if m.runtime.state is RuntimeState.READY and m.address not in left]
@@ -301,7 +301,7 @@ def end_rolled_back(
 
 
 def finish(current: Session, found: Interrupted, fence: int) -> None:
-    """Finish a committed changeset as far as that is possible now; what is not is reported. Raises GitopsError of the ledger."""
+    """Finish a committed changeset as far as possible now, and report the rest. Raises GitopsError of the ledger."""
     record, intents = found.record, found.intents
     journal, at = Journal(current.workspace.stamp, record), current.workspace.stamp()
     if record.state is ChangesetState.COMMITTED:
@@ -339,10 +339,10 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
 
 
 def settled(current: Session, intents: Iterable[Intent]) -> tuple[str, ...]:
-    """Of operations that are done, those that need no intent any longer.
+    """Return the completed operations that no longer need their intent.
 
-    In a folder the state may record that an approval is used while its document does not, after a death between the two. The
-    sweep of the next run marks it, and finds the approval by the intent.
+    In a folder, after a crash between two writes, the state may record that an approval is consumed while its document does
+    not. The sweep of the next run marks it, and finds the approval through the intent.
     """
     intents = tuple(intents)
     used = {name for intent in intents for name in intent.approval_ids}

@@ -1,6 +1,6 @@
-"""`refresh` and `import`: record what is observed. Opens graphs read-only and writes only the state.
+"""`refresh` and `import`: record observations. They open graphs read-only and write only the state.
 
-Order: recovery, catalog, graphs, write. The catalog comes before the graphs, so that renewed composites leave out dropped
+Order: recovery, catalog, graphs, write. The catalog comes before the graphs, so that recomputed composites leave out dropped
 queries.
 """
 
@@ -30,14 +30,14 @@ from gitops.database.graph.port import Existence, GraphReading
 
 
 def refresh(workspace: Workspace) -> RefreshOutcome:
-    """Observe the declared graphs and the catalog, and write the ledger, also if some graphs cannot be observed."""
+    """Observe the declared graphs and the catalog, and write the ledger, even if some graphs cannot be observed."""
     return writing(workspace, "refresh", StateNeed.REQUIRED, lambda current: _record_observations(current, "refresh"))
 
 
 def import_cluster(workspace: Workspace, *, adopt: bool = False) -> RefreshOutcome:
-    """Start a ledger from what is observed; nothing is written if anything cannot be observed.
+    """Start a ledger from observations. Nothing is written if anything cannot be observed.
 
-    With `adopt` also where an earlier ledger was: then a quorum has to approve that before anything is applied.
+    `adopt` also allows this over an earlier ledger; then a quorum has to approve that before anything is applied.
     """
 
     def body(current: Session) -> RefreshOutcome:

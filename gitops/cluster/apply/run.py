@@ -1,4 +1,4 @@
-"""One run of a plan between planning and reporting, and what it writes to the ledger."""
+"""One run of a plan between planning and reporting, and its ledger writes."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _NOTHING: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 @dataclass()
 class Run:
-    """What one apply carries out.
+    """The work of one apply.
 
-    `plan` is what this run is about, which may be a part of `whole`. `graph` is carried out, with `intents` by node id. `journal`
-    is its changeset. `done` are the nodes, with their facts, that an interrupted run of the same changeset has done, `earlier`
-    the intents that it announced.
+    `plan` is the plan of this run, which may be a part of `whole`. `graph` is carried out, with `intents` by node id.
+    `journal` is its changeset. `done` are the nodes, with their facts, that an interrupted run of the same changeset has
+    completed, `earlier` the intents that it announced.
     """
 
     session: Session
@@ -64,21 +64,21 @@ class Run:
 
     @property
     def announced(self) -> Mapping[str, tuple[Intent, ...]]:
-        """Every intent of the changeset by node id, also of an interrupted run of it."""
+        """Every intent of the changeset by node id, including those of an interrupted run of it."""
         names = {**self.earlier, **self.intents}
         own = {name: (intent,) for name, intent in self.intents.items()}
         return {name: (*self.earlier.get(name, ()), *own.get(name, ())) for name in names}
 
     def operations(self, names: Iterable[str] | None = None) -> tuple[str, ...]:
-        """The operations that are announced for these nodes, or for all."""
+        """Return the operations that are announced for these nodes, or for all."""
         announced = self.announced
         chosen = announced if names is None else names
         return tuple(intent.operation_id for name in chosen for intent in announced.get(name, ()))
 
     def origins(self, changes: Sequence[Change]) -> tuple[Origin, ...]:
-        """The origins that an entry with these changes records; a ledger folder has none.
+        """Return the origins for an entry with these changes; none for a ledger folder.
 
-        Those of the other parts of the plan are among them: their authors are asked for after this entry.
+        They include those of the other parts of the plan, because their authors are needed after this entry.
         """
         governance = self.session.workspace.governance
         if governance is None:
@@ -89,7 +89,7 @@ class Run:
         return origins_of(governance, (*changes, *others), gated)
 
     def announce(self) -> None:
-        """Write the events of the changeset, and before the first side effect the intents: one entry. Raises GitopsError."""
+        """Write the changeset's events, and before the first side effect the intents, in one entry. Raises GitopsError."""
         if not self.intents:
             self.record()
             return
@@ -106,7 +106,7 @@ class Run:
         self.journal.written()
 
     def record(self, retire: Sequence[str] = (), state: LedgerState | None = None) -> None:
-        """Write the events of the changeset, with what else `write_events` does. Raises GitopsError."""
+        """Write the events of the changeset, with the other effects of `write_events`. Raises GitopsError."""
         facts = replace(self.facts, origins=self._waiting_origins)
         write_events(self.session, self.journal, retire, state, facts)
 
@@ -120,7 +120,7 @@ class Run:
 
     @property
     def facts(self) -> Facts:
-        """What each of its entries records."""
+        """Return the content of each of its entries."""
         return Facts(self.operation, self.plan.digest, self.plan.config_digest)
 
 
@@ -131,9 +131,9 @@ def write_events(
     state: LedgerState | None = None,
     facts: Facts | None = None,
 ) -> None:
-    """Write the events of a changeset, remove sidecars, and record a `state` with what was seen of graphs. Raises GitopsError.
+    """Write a changeset's events, remove sidecars, and record a `state` with observed graphs. Raises GitopsError.
 
-    `facts` are those of the run at work; without them the changeset is that of an earlier one.
+    `facts` are those of the current run; without them, the changeset is that of an earlier one.
     """
     ledger, facts = current.opened.ledger, facts or Facts(config_digest=journal.record.desired_digest)
     entry = make_entry(current, EntryKind.CHANGESET, facts, state)
@@ -152,9 +152,9 @@ def write_events(
 
 
 def announce(run: Run, part: str) -> bool:
-    """Create the changeset of a run and write its intents; False if that failed, which is reported then.
+    """Create the changeset of a run and write its intents. Return False after reporting a failure.
 
-    A run that is not atomic announces no more than its intents: without any, the changeset is recorded with the result.
+    A best-effort run announces only its intents; without any, the changeset is recorded with the result.
     """
     current = run.session
     try:
@@ -184,7 +184,7 @@ def _create(run: Run, part: str) -> None:
 
 
 def begins_at(current: Session) -> tuple[str, ChangesetBase]:
-    """Where a new changeset begins: the name of its cluster, and what is applied."""
+    """Return where a new changeset starts: the name of its cluster, and the applied state."""
     state, governance = current.state, current.workspace.governance
     cluster = governance.target.cluster if governance is not None else current.desired.name or "cluster"
     return cluster, ChangesetBase(state.revision, current.view.cas, state.applied_digest, state.config_digest)
@@ -215,7 +215,7 @@ def _identify(run: Run, facts: ChangesetFacts, cluster: str, part: str) -> Chang
 
 
 def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int, *, atomic: bool) -> dict[str, Intent]:
-    """The intents of the graph that carries a plan out by node id, in its order, so that their ids sort like their operations."""
+    """Return the intents of a plan's graph by node id, in its order, so that their ids sort like their operations."""
     workspace, stores = current.workspace, current.opened
     granted: dict[str, tuple[Approval, ...]] = {r.resource: r.spent for r in plan.approvals_required if r.satisfied}
     growth, at = current.data_growth, workspace.stamp()

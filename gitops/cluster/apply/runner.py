@@ -1,4 +1,4 @@
-"""Run an execution graph on worker threads.
+"""Runs an execution graph on worker threads.
 
 One thread, the caller's, coordinates: it alone asks the schedule, reads the clock, carries out barriers and emits events. Workers
 get a node and put one answer on a queue; they share nothing else. The time of the machine is read once, at the start. All times
@@ -70,10 +70,10 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What bounds a run: how many nodes run at once, and what ends it before its work is done.
+    """Limits of a run: the number of concurrent nodes, and what ends it early.
 
-    One worker gives the serial run. `fail_fast` starts nothing more after a failure. `stop` says before each start whether to
-    start nothing more; it is called in the coordinating thread only.
+    One worker gives the serial run. With `fail_fast`, nothing more starts after a failure. `stop` is called before each
+    start, only in the coordinating thread, and returns whether to start nothing more.
     """
 
     workers: int = 1
@@ -95,12 +95,13 @@ def run_graph(
     recoveries: Mapping[str, str] = _NOTHING,
     facts: Mapping[str, Any] = _NOTHING,
 ) -> tuple[NodeResult, ...]:
-    """Carry out every node that its dependencies, locks and the failure policy allow.
+    """Run every node that its dependencies, locks and the failure policy allow.
 
-    `execute` is called in a worker thread, once per started node, never for a barrier; it raises CancelledError where it heeds
-    the cancellation. `at_barrier` carries out barriers, in the coordinating thread, while nothing before it runs; without it they
-    end at once. `on_event` gets the events, in the coordinating thread only. `recoveries` names by node the operation that its
-    intent announced, for the event of a node whose effect is not known, and `facts` are added to the first event.
+    `execute` is called in a worker thread, once per started node, never for a barrier; it raises CancelledError when it
+    obeys the cancellation. `at_barrier` carries out barriers, in the coordinating thread, while nothing before it runs;
+    without it they end immediately. `on_event` gets the events, only in the coordinating thread. `recoveries` has, by node,
+    the operation that its intent announced, for the event of a node with an unknown effect, and `facts` are added to the
+    first event.
 
     Returns one result per node, in plan order. Raises what `Schedule` raises for a bad graph or worker count, before
     anything starts, and what ended the scheduling as described above, after running nodes finished.
@@ -363,7 +364,7 @@ class _Coordinator:
 
 
 def report_interrupt(cancel: Cancellation, results: Sequence[NodeResult], problems: Diagnostics) -> None:
-    """Add what an interrupt kept from being applied, if a run was asked to stop; without results it had not begun."""
+    """Report changes that an interrupt prevented, if a stop was requested. Without results, the run had not started."""
     changes = [result for result in results if not result.node_id.startswith((f"{BARRIER_KIND}.", f"{TARGET}."))]
     left = sum(not result.outcome.succeeded for result in changes)
     if cancel.requested and (left or not changes):
@@ -379,14 +380,14 @@ def _milliseconds(span: timedelta) -> int:
 
 
 class WorkResult(NamedTuple):
-    """What became of the work of a node; `crash` is what ends the whole run."""
+    """Result of a node's work. `crash` is an exception that ends the whole run."""
 
     result: NodeResult
     crash: BaseException | None = None
 
 
 class Worker:
-    """A thread that carries out what it is given, one node after another."""
+    """A thread that carries out the nodes that it is given, one after another."""
 
     def __init__(self, execute: Callable[[ExecNode], NodeResult], answer: Callable[[WorkResult], None]) -> None:
         """`answer` is called in the thread, once for each node."""
@@ -397,11 +398,11 @@ class Worker:
         self.thread.start()
 
     def give(self, node: ExecNode) -> None:
-        """Carry out a node after those that were given before."""
+        """Carry out a node after the previously given ones."""
         self._inbox.put(node)
 
     def dismiss(self) -> None:
-        """End the thread when it has carried out what it was given."""
+        """End the thread once it has carried out its nodes."""
         self._inbox.put(None)
 
     def _work(self) -> None:
@@ -410,7 +411,7 @@ class Worker:
 
 
 def answer_of(node: ExecNode, execute: Callable[[ExecNode], NodeResult]) -> WorkResult:
-    """What became of the work of a node, whatever it raised."""
+    """Carry out a node and return its result, whatever it raised."""
     try:
         try:
             return WorkResult(_checked(node, execute(node)))

@@ -1,4 +1,4 @@
-"""Record where a cluster is from now on, once that is approved: an entry of its own, before anything else is applied.
+"""Records an approved change of a cluster's location in a separate entry, before anything else is applied.
 
 1. The change of the cluster is approved, under the keys and rules in force and for the place that it leaves.
 2. No operation is interrupted, and no debt is open. Countersignatures are recorded first: the new place would not find them.
@@ -30,9 +30,9 @@ from gitops.core.errors import GitopsError
 
 
 def apply_scope(workspace: Workspace, *, dry_run: bool = False) -> ApplyOutcome:
-    """Carry out the change of where a cluster is, if there is one and it is approved. The steps are those of this module.
+    """Apply an approved change of a cluster's location, if there is one, by the steps of this module.
 
-    With `dry_run` nothing is written: the outcome says that the change would be recorded.
+    With `dry_run`, nothing is written: the outcome shows that the change would be recorded.
     """
     run = partial(_apply_scope, dry_run=dry_run)
     if dry_run:

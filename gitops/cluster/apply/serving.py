@@ -1,4 +1,4 @@
-"""Wait after an apply until the servers of the cluster answer from what is applied."""
+"""Waits after an apply until the cluster's servers serve the applied revision."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LOOK_S = 1.0
 
 
 def await_served(workspace: Workspace, outcome: ApplyOutcome, limit: timedelta) -> ApplyOutcome:
-    """The outcome of an apply, once every live server that follows the ledger answers from what it applied, or a newer revision.
+    """Return the outcome of an apply once every live following server serves its revision or a newer one.
 
-    A server that refuses it ends the wait with the error `serving_refused`, the time limit with `serving_not_reached`. One that
-    serves a chosen revision is not waited for. Without any report there is a warning, `serving_unreported`. After an apply with
-    errors nothing is waited for.
+    A server that refuses it ends the wait with the error `serving_refused`, the time limit with `serving_not_reached`. A
+    server of a selected revision is not waited for. Without any report there is a warning, `serving_unreported`. After an
+    apply with errors, there is no wait.
     """
     applied = revision_of(outcome.observations.state_cas, outcome.observations.state_revision)
     cluster, _ = read_cluster(workspace.tree)
@@ -79,11 +79,11 @@ _DRAIN_LOOK_S = 2.0
 
 
 def drain(current: Session, record: Changeset, *, destroys: bool) -> Drain:
-    """Wait until nothing reads what a committed changeset removed: by the reports of its servers, at most for its time of grace.
+    """Wait until no server reports that it reads the data removed by a committed changeset, at most for the grace time.
 
-    Where no server reports, all of that time passes, and where nothing is left that `destroys` data, none does. A report decides
-    about nothing but the time. Raises CancelledError where the run was asked to stop: the changeset stays committed then, and a
-    later run goes on.
+    If no server reports, the full time passes; if nothing that `destroys` data is left, there is no wait. Reports affect
+    only the waiting time. Raises CancelledError if the run was asked to stop: the changeset remains committed, and a later
+    run continues.
     """
     workspace = current.workspace
     grace, clock, cancel = workspace.drain_grace.total_seconds(), workspace.clock, workspace.cancel

@@ -1,4 +1,4 @@
-"""From the state and the results of a run to the next state. Only what is done changes a digest; the order of results is free."""
+"""Computes the next state from the state and results of a run. Only completed nodes change a digest, in any order."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from gitops.core.diagnostics import Diagnostics
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The outcome of a run.
+    """The settled result of a run.
 
-    `state` carries the revision of the state it started from; writing it raises it. `publishable` is False when catalog
-    payloads are missing: then nothing may be written. `trust_applied` says that new keys and rules take effect,
-    `rules_wait` that they, or where the cluster is, do not yet: then the run has not converged, though the state may be what is
-    declared.
+    `state` has the revision of the state it started from; writing it increments it. `publishable` is False if catalog
+    payloads are missing: then nothing may be written. `trust_applied` means that new keys and rules take effect,
+    `rules_wait` that they, or the location of the cluster, do not yet: then the run has not converged, although the state
+    may match the declaration.
     """
 
     state: LedgerState
@@ -43,7 +43,7 @@ class Settlement:
 def settle(
     plan: Plan, desired: DesiredState, state: LedgerState, results: Iterable[NodeResult], *, at: str, actor: str | None
 ) -> Settlement:
-    """Fold the results of a run by `actor`, settled at the RFC 3339 time `at`, into the state that it started from."""
+    """Fold the results of a run by `actor`, settled at the RFC 3339 time `at`, into its starting state."""
     by_node = {r.node_id: r for r in results}
     diagnostics = Diagnostics()
     for node in plan.graph.nodes:
@@ -116,10 +116,10 @@ def _demote(
 def with_seen(
     state: LedgerState, desired: DesiredState, facts: Mapping[Address, Mapping[str, object]], *, at: str
 ) -> LedgerState:
-    """The state after a write that also records what was seen of graphs, by address of their changes, at the time `at`.
+    """Return the state after a write that also records observed graphs, by the addresses of their changes, at time `at`.
 
-    The applied revision stays as it is. Where nothing was seen, so does the state. What becomes of a graph that is recorded as
-    vanished needs an approval, so its record stays, too.
+    The applied revision is unchanged. Without observations, so is the state. Any decision about a graph recorded as vanished
+    needs an approval, so its record is kept too.
     """
     draft = StateDraft(state)
     for address, seen in facts.items():

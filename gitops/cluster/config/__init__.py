@@ -1,1 +1,1 @@
-"""The cluster folder: its files, `cluster.yaml`, and what they declare."""
+"""The cluster folder: its files, `cluster.yaml`, and the declared resources."""

@@ -1,6 +1,6 @@
-"""What earlier runs of this very program found out and may be asked again: a hint, never a fact that permits anything.
+"""Cached results of earlier runs of this program, used only as hints that never permit anything.
 
-It is kept by content, which texts are sound, and by folder, which files and graphs are as they were.
+Checked texts are cached by content, unchanged files and graphs by folder.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _MAX_PAIRS = 4096
 
 
 class CompileCache(Protocol):
-    """Entries by name. Nothing here fails: what cannot be read is not there, and what cannot be kept is forgotten.
+    """Entries by name. It never fails: an unreadable entry counts as missing, and a failed write is ignored.
 
-    An entry is given back only as it was kept, whole, by the same edition of the program: the same sources of the languages
-    and of the loader on the same Python. Processes may use one cache at the same time; the last to keep an entry wins.
+    An entry is returned only complete and only to the same edition of the program: the same sources of the languages and the
+    loader on the same Python version. Several processes may use one cache at the same time; the last write wins.
     """
 
     def load(self, name: str) -> bytes | None:
-        """The entry of this name, or None."""
+        """Return the entry with this name, or None."""
 
     def save(self, name: str, data: bytes) -> None:
-        """Keep an entry, in place of an older one of its name."""
+        """Store an entry, replacing an older one with the same name."""
 
 
 class Hints(NamedTuple):
-    """What lets commands that only advise load faster: a tree of the folder, and a cache.
+    """Hints that make advisory commands load faster: a tree of the folder, and a cache.
 
     A cache is not evidence. No verb that permits, applies or checks a change request uses it.
     """
@@ -45,35 +45,35 @@ class Hints(NamedTuple):
     cache: CompileCache
 
     def recall(self) -> Index | None:
-        """What an earlier load has kept of the folder."""
+        """Return the stored index of an earlier load of the folder."""
         return read_index(self.cache.load(f"index {self.tree.identity}"))
 
     def keep(self, index: Index) -> None:
-        """Keep it for the next load."""
+        """Store the index for the next load."""
         self.cache.save(f"index {self.tree.identity}", write_index(index))
 
 
 class MemoryCache:
-    """A CompileCache in a dictionary."""
+    """CompileCache in a dictionary."""
 
     def __init__(self) -> None:
         self.entries: dict[str, bytes] = {}
 
     def load(self, name: str) -> bytes | None:
-        """The entry, or None."""
+        """Return the entry, or None."""
         return self.entries.get(name)
 
     def save(self, name: str, data: bytes) -> None:
-        """Keep an entry."""
+        """Store an entry."""
         self.entries[name] = data
 
 
 class SoundPairs:
-    """The query files that are known to parse and to check against a schema, by the digests of both.
+    """Query files that are known to parse and to check against a schema, by the digests of both.
 
-    A schema alone is a pair with the empty text, a policy one with the kinds of its bindings. Only soundness is kept, never a
-    problem: problems are found again on every load. A pair is addressed by content alone, so it holds in every folder, commit
-    and clone.
+    A schema alone is a pair with the empty text, a policy one with the kinds of its bindings. Only validity is stored, never
+    a problem, so every load finds problems again. A pair is addressed only by content, so it is valid in every folder,
+    commit and clone.
     """
 
     def __init__(self, cache: CompileCache) -> None:
@@ -82,12 +82,12 @@ class SoundPairs:
         self._grown: set[str] = set()
 
     def names(self, schema: str, query: str = "") -> Sequence[str] | None:
-        """The queries that the file declares, in its order, all sound against the schema; None if the pair is not known."""
+        """Return the file's queries in order if all are valid against the schema; None if the pair is not known."""
         key = digest(f"{schema} {query}".encode())
         return self._group(key).get(key)
 
     def add(self, schema: str, query: str, names: Sequence[str]) -> None:
-        """Record a pair as sound."""
+        """Record a pair as valid."""
         key = digest(f"{schema} {query}".encode())
         group = self._group(key)
         if key not in group:
@@ -95,7 +95,7 @@ class SoundPairs:
             self._grown.add(key[:2])
 
     def save(self) -> None:
-        """Keep in the cache what was added."""
+        """Store the added pairs in the cache."""
         for name in sorted(self._grown):
             newest = list(self._groups[name].items())[-_MAX_PAIRS:]
             self._cache.save(f"units {name}", json.dumps(dict(newest), separators=(",", ":")).encode())
@@ -129,8 +129,8 @@ class SoundPairs:
 class GraphRecord(NamedTuple):
     """One graph without problems.
 
-    `files` and `folders` are positions in the columns of the index: what was read, and what was listed or passed through.
-    `queries` is the path of each query as written.
+    `files` and `folders` are positions in the columns of the index: the files that were read, and the folders that were
+    listed or passed through. `queries` is the path of each query as written.
     """
 
     files: Sequence[int]
@@ -139,7 +139,7 @@ class GraphRecord(NamedTuple):
 
 
 class FileColumns(NamedTuple):
-    """The files: normalized path, digest of the content, size, stamp."""
+    """Columns of files: normalized path, digest of the content, size, stamp."""
 
     places: list[str]
     digests: list[str]
@@ -148,7 +148,7 @@ class FileColumns(NamedTuple):
 
 
 class FolderColumns(NamedTuple):
-    """The folders: normalized path, stamp, digest of the query files in it; that is empty for one that is only passed through."""
+    """Columns of folders: normalized path, stamp, digest of the query files in it (empty if it was only passed through)."""
 
     places: list[str]
     stamps: list[str | None]
@@ -157,10 +157,10 @@ class FolderColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A load, as far as it found no problems.
+    """Problem-free part of a load.
 
-    `config` is the digest of `cluster.yaml`, `form` its content as in `config_form`, `header` its name, storage root and whether
-    it locks. `digests` are those of all resources of `graphs`, by address.
+    `config` is the digest of `cluster.yaml`, `form` its content as in `config_form`, `header` its name, storage root and
+    lock setting. `digests` are those of all resources of `graphs`, by address.
     """
 
     config: str
@@ -176,7 +176,7 @@ NO_INDEX = Index("", {}, (None, None, True), {}, {}, FileColumns([], [], [], [])
 
 
 class IndexColumns:
-    """The columns of an index under construction: each file and folder once."""
+    """Columns of an index under construction, with each file and folder only once."""
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[int, str, int]] = {}
@@ -185,7 +185,7 @@ class IndexColumns:
     def add(
         self, files: Iterable[tuple[str, str, int]], listings: Mapping[str, str], queries: Mapping[str, str]
     ) -> GraphRecord:
-        """The record of a graph of these files (normalized path, digest, size) and folders (listing by normalized path).
+        """Add a graph's files (normalized path, digest, size) and folders (listing by normalized path), and return its record.
 
         A folder that any graph lists is recorded with its listing.
         """
@@ -199,7 +199,7 @@ class IndexColumns:
         return GraphRecord(places, passed, queries)
 
     def stamped(self, tree: StampedTree) -> tuple[FileColumns, FolderColumns]:
-        """The columns with the stamps of now: what changed since the load began has no stamp."""
+        """Return the columns with current stamps. Anything that changed since the load began has no stamp."""
         files, folders = list(self._files), list(self._folders)
         digests, sizes = [each[1] for each in self._files.values()], [each[2] for each in self._files.values()]
         listings = [listing for _, listing in self._folders.values()]
@@ -210,13 +210,13 @@ class IndexColumns:
 
 
 def write_index(index: Index) -> bytes:
-    """The bytes of an index."""
+    """Encode an index as bytes."""
     value = [[index.config, index.header], index.form, index.graphs, index.digests, index.files, index.folders]
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def read_index(data: bytes | None) -> Index | None:
-    """The index that the bytes hold, or None for other bytes."""
+    """Decode an index, or return None for other bytes."""
     try:
         value = None if data is None else json.loads(data)
         if type(value) is not list:
@@ -288,12 +288,12 @@ def _all(kind: type | tuple[type, ...], values: Iterable[object]) -> bool:
 
 
 def addresses_of(graph: str, queries: Iterable[str]) -> list[Address]:
-    """The addresses of a graph, its schema and its queries."""
+    """Return the addresses of a graph, its schema and its queries."""
     return [graph_address(graph), schema_address(graph), *(query_address(graph, query) for query in queries)]
 
 
 class RecordedTree:
-    """An `index`, compared with the folder as it is now. `stale` counts the files and folders that had to be looked at."""
+    """An `index` compared with the current folder. `stale` counts the files and folders that had to be checked."""
 
     def __init__(self, tree: StampedTree, index: Index) -> None:
         """Compare all stamps, and list the folders that these do not vouch for. No file is read."""
@@ -321,7 +321,7 @@ class RecordedTree:
                 self._changed_folders.add(position)
 
     def compare_files(self, reader: SourceReader) -> None:
-        """Read the files that their stamps do not vouch for: those with the recorded content count as unchanged."""
+        """Read the files whose stamps do not match. Those with the recorded content count as unchanged."""
         files = self.index.files
         self._changed_files = {
             position
@@ -332,7 +332,7 @@ class RecordedTree:
         }
 
     def facts(self, place: str) -> tuple[str, int] | None:
-        """Digest and size of the file at a normalized path, if its stamp and the folders above it are as recorded."""
+        """Return digest and size of the file at a normalized path, if its stamp and parent folders match the record."""
         files = self.index.files
         if self._positions is None:
             self._positions = {each: position for position, each in enumerate(files.places)}
@@ -342,7 +342,7 @@ class RecordedTree:
         return files.digests[position], files.sizes[position]
 
     def is_unchanged(self, record: GraphRecord) -> bool:
-        """Whether all files and folders of a graph are as recorded."""
+        """Return True if all files and folders of a graph match the record."""
         return self._changed_files.isdisjoint(record.files) and self._changed_folders.isdisjoint(record.folders)
 
 

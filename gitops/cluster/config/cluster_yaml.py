@@ -1,11 +1,6 @@
-"""`cluster.yaml` from its bytes: what it declares, with every problem of its form and of its head.
+"""Parsing of `cluster.yaml`: its declarations, with every problem in its structure and header.
 
-What is declared (files, graphs that policies name) is checked by the loader.
-
-1. Key sets are exact at every level. A plain scalar in place of text counts as its text, except inside `queries`.
-2. No value after `metadata:`, `state:`, `graphs:`, `policies:`, `applies_to:`, `restores:` or `compute:` is an empty collection;
-   a written null is not.
-3. Null for `name`, `backend`, `lock` and `storage` means absent.
+The loader checks the declared things themselves (files, graphs in policy bindings).
 """
 
 from __future__ import annotations
@@ -62,19 +57,19 @@ _FAULT_CODES = {
 
 
 def load_header(tree: SourceTree) -> tuple[Header | None, Diagnostics]:
-    """Steps 1 to 5 of a load: `cluster.yaml` alone. The header is None when there is any error."""
+    """Carry out steps 1 to 5 of a load, on `cluster.yaml` only. The header is None if there is any error."""
     cluster, found = read_cluster(tree)
     return (None if cluster is None else header_of(cluster, found)), found
 
 
 def read_cluster(tree: SourceTree) -> tuple[DeclaredCluster | None, Diagnostics]:
-    """Steps 1 to 4 of a load: the parsed file, None when one of them failed; and the problems."""
+    """Carry out steps 1 to 4 of a load. Return the parsed file, None if a step failed, and the problems."""
     data, found = read_config(tree)
     return (None, found) if data is None else parse_cluster(data)
 
 
 def header_of(cluster: DeclaredCluster, found: Diagnostics) -> Header | None:
-    """Step 5 of a load; None if it found a problem, which is added to `found`."""
+    """Carry out step 5 of a load. Return None if it found a problem, which is added to `found`."""
     before = len(found)
     if cluster.version != 1:
         message = f"version {cluster.version} is not supported; this release reads version 1"
@@ -97,14 +92,14 @@ def header_of(cluster: DeclaredCluster, found: Diagnostics) -> Header | None:
 
 
 def declared_storage(cluster: DeclaredCluster) -> str | None:
-    """The storage root as declared, None for the default. Raises StorageRootError."""
+    """Return the declared storage root, None for the default. Raises StorageRootError."""
     return None if cluster.storage is None else parse_storage(cluster.storage.value).text
 
 
 def parse_cluster(data: bytes) -> tuple[DeclaredCluster | None, Diagnostics]:
-    """Read the bytes of `cluster.yaml`.
+    """Parse the bytes of `cluster.yaml`.
 
-    Returns None with every finding: repeated and reserved keys first, and only if there are none the shape
+    Returns None with every finding: first repeated and reserved keys, and only without those the structure
     (`invalid_cluster_yaml`, one for each place).
     """
     cluster, found = _parsed(data)
@@ -397,7 +392,7 @@ _PROMOTED = ("graphs", *SECTIONS)
 
 
 def promoted_config(source: bytes, target: bytes) -> bytes | None:
-    """`target` with the graphs and policies of `source`; None if one of them is not in block style at its top level.
+    """Return `target` with the graphs and policies of `source`; None if one is not in block style at its top level.
 
     Raises YamlError for a document that cannot be read.
     """

@@ -1,4 +1,4 @@
-"""A cluster folder at a commit as a SourceTree: read from git objects, never checked out."""
+"""A cluster folder at a commit as a SourceTree, read from git objects without a checkout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REFUSED = {EntryType.SYMLINK: Code.SOURCE_SYMLINK, EntryType.SUBMODULE: Code.SO
 
 
 class CommitTree:
-    """The files under one git tree. Always confined: a change request chooses paths, so none may lead out."""
+    """The files below one git tree. It is always confined, because a change request chooses the paths."""
 
     def __init__(
         self, reader: GitReader, tree_id: str, *, root: str | None = None, limits: SourceLimits | None = None
@@ -36,21 +36,21 @@ class CommitTree:
 
     @property
     def root(self) -> str:
-        """The given display name, else the tree id."""
+        """The given display name, or otherwise the tree id."""
         return self._root
 
     @property
     def identity(self) -> str:
-        """One for all commits: their stamps are ids of contents."""
+        """The same for all commits, because stamps are content ids."""
         return f"commits {self._root}"
 
     @property
     def limits(self) -> SourceLimits:
-        """As given."""
+        """The given limits."""
         return self._meter.limits
 
     def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
-        """The ids of blobs and trees; the id of a tree also proves that nothing below it changed."""
+        """Return the ids of blobs and trees. The id of a tree also proves that nothing below it changed."""
         found: list[str | None] = []
         for place in places:
             entry = None
@@ -60,7 +60,7 @@ class CommitTree:
         return found
 
     def object_id(self, place: str) -> str | None:
-        """Kind and id of the blob or tree at a normalized path."""
+        """Return kind and id of the blob or tree at a normalized path."""
         try:
             entry = self._find(place)
         except SourceError:
@@ -68,18 +68,18 @@ class CommitTree:
         return None if entry is None else f"{entry.type} {entry.id}"
 
     def reopened(self) -> CommitTree:
-        """The same tree."""
+        """Return the same tree."""
         return CommitTree(self._reader, self._tree, root=self._root, limits=self._meter.limits)
 
     def kind(self, path: str) -> PathKind:
-        """What is at `path`."""
+        """Return the kind of the object at `path`."""
         entry = self._find(normalize(path, confined=True))
         if entry is None:
             return PathKind.ABSENT
         return PathKind.DIR if entry.type is EntryType.TREE else PathKind.FILE
 
     def read(self, path: str) -> bytes:
-        """The content of the regular file at `path`."""
+        """Return the content of the regular file at `path`."""
         place = normalize(path, confined=True)
         entry = self._find(place)
         if entry is None:
@@ -94,7 +94,7 @@ class CommitTree:
         return data
 
     def names(self, path: str) -> tuple[str, ...]:
-        """The names in the folder at `path`."""
+        """Return the names in the folder at `path`."""
         place = normalize(path, confined=True)
         entry = self._find(place)
         if entry is None:

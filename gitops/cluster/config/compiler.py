@@ -1,6 +1,6 @@
-"""The languages, for one load: each text compiled once, each problem reported at its place.
+"""Compilation for one load: each text is compiled once, and each problem is reported at its place.
 
-The languages take long to import. A load that finds everything recorded or known to be sound does not import this module.
+The languages take long to import. A load in which everything is recorded or known to be valid does not import this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SCHEMA_CODES = {Stage.PARSE: Code.SCHEMA_PARSE_ERROR, Stage.CATALOG: Code.SCHEM
 
 
 class LanguageCompiler:
-    """Compiles for one load; every problem goes to `found`."""
+    """Compiler for one load, which adds every problem to `found`."""
 
     def __init__(self, found: Diagnostics) -> None:
         self._found = found
@@ -35,7 +35,7 @@ class LanguageCompiler:
         self._reported_schemas: set[str] = set()
 
     def schema(self, file: SourceFile, at: str) -> Schema | None:
-        """The compiled schema, or None with its problems reported for the config path `at`."""
+        """Return the compiled schema, or None after reporting its problems for the config path `at`."""
         result = _once(self._schemas, file, compile_schema)
         # For further graphs with the same schema, one problem is enough.
         limit = 1 if file.digest in self._reported_schemas else None
@@ -50,11 +50,11 @@ class LanguageCompiler:
         return None
 
     def queries(self, file: SourceFile) -> tuple[Query, ...] | LanguageError:
-        """The queries that a file declares, in its order, or why it does not parse (not reported)."""
+        """Return the queries of a file in order, or its parse error (not reported)."""
         return _once(self._queries, file, parse_queries)
 
     def check(self, query: Query, file: SourceFile, schema: Schema, at: str) -> CheckedQuery | None:
-        """The checked query of a file, or None with its problems reported for the config path `at`."""
+        """Return the checked query of a file, or None after reporting its problems for the config path `at`."""
         try:
             return check_query(query, schema.catalog)
         except LanguageError as error:
@@ -62,7 +62,7 @@ class LanguageCompiler:
             return None
 
     def are_sound(self, queries: Iterable[Query], schema: Schema) -> bool:
-        """Whether queries check against a schema; reports nothing."""
+        """Return True if queries are valid against a schema, without reporting anything."""
         try:
             for query in queries:
                 check_query(query, schema.catalog)
@@ -75,7 +75,7 @@ class LanguageCompiler:
         self._report(error, file, at, QUERY_CODES)
 
     def drop_trees(self) -> None:
-        """Drop the parsed queries: they are the bulk of a load's memory, and graphs rarely share a file.
+        """Drop the parsed queries, which use most of a load's memory and are rarely shared by graphs.
 
         A file that was needed again is kept, so that none is parsed more than twice.
         """
@@ -110,9 +110,9 @@ def _once(
 
 
 def find_query_file(reader: SourceReader, declared: DeclaredGraph, name: str) -> tuple[str, SourceFile] | None:
-    """The path as written and the file that a load of the graph would take a query from; None if it would find none.
+    """Return the written path and the file from which a load of the graph would take a query, or None.
 
-    Nothing is reported, and nothing checked: a file is parsed only if the name is in its text.
+    Nothing is reported or checked. A file is parsed only if the name is in its text.
     """
     for path in _paths(reader.tree, declared, name):
         file = reader.read(path)

@@ -1,7 +1,7 @@
 """The section `compute` of `cluster.yaml`: targets, and the strategies of their compute clusters.
 
-Its form is read with the file. What fits together is checked by the load, from the same declaration in its JSON form, so that a
-folder that did not change is checked without reading its YAML.
+Its structure is read with the file. The load checks consistency on the same declaration in its JSON form, so an unchanged
+folder is checked without reading its YAML.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _LADDER = re.compile(r"[0-9]+(cc|C)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class DeclaredStrategies:
-    """At most one rule of each strategy."""
+    """Declared rules, at most one for each strategy."""
 
     target_size: TargetSize | None = None
     shrink_to_fit: ShrinkToFit | None = None
@@ -73,7 +73,7 @@ class DeclaredStrategies:
 
     @property
     def rules(self) -> tuple[StrategyRule, ...]:
-        """The rules that are declared, in the order in which they decide."""
+        """Return the declared rules in the order in which they decide."""
         found = (self.target_size, self.shrink_to_fit, self.burst, self.idle_suspend)
         return tuple(rule for rule in found if rule is not None)
 
@@ -128,7 +128,7 @@ STRATEGIES: dict[str, Form[Any]] = {
 
 
 def check_strategies(declared: DeclaredStrategies, cluster: str, *, experimental: bool) -> None:
-    """Check what may not stand together. Raises Refused, with places below the compute cluster `cluster`."""
+    """Check that the strategies can be combined. Raises Refused, with places below the compute cluster `cluster`."""
     target, shrink, burst = declared.target_size, declared.shrink_to_fit, declared.burst
     problems: list[tuple[Place, str]] = []
     if shrink is not None and target is not None:
@@ -150,7 +150,7 @@ def check_strategies(declared: DeclaredStrategies, cluster: str, *, experimental
 
 
 def strategy_warnings(declared: DeclaredStrategies, interval_s: int) -> list[tuple[Place, str]]:
-    """What is permitted and hardly meant, where a tick comes every so many seconds."""
+    """Return warnings about allowed but probably unintended strategies, for this interval between ticks in seconds."""
     idle, found = declared.idle_suspend, list[tuple[Place, str]]()
     if idle is None:
         return found
@@ -185,7 +185,7 @@ _LITERAL_URL = (
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTarget:
-    """One entry of `targets`; `url` is the name of an environment variable."""
+    """One entry of `targets`. `url` is the name of an environment variable."""
 
     kind: str
     url: str
@@ -195,7 +195,7 @@ class DeclaredTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredComputeCluster(DeclaredStrategies):
-    """One entry of `strategies`; `cluster` is its name on the target, where that is not the key."""
+    """One entry of `strategies`. `cluster` is its name on the target, if that differs from the key."""
 
     target: str
     cluster: str | None = None
@@ -206,7 +206,7 @@ class DeclaredComputeCluster(DeclaredStrategies):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeSection:
-    """The section. `interval` is the seconds between two ticks, as the schedule has it: it only serves warnings."""
+    """The section `compute`. `interval` is the scheduled number of seconds between two ticks, used only for warnings."""
 
     targets: Mapping[str, DeclaredTarget]
     strategies: Mapping[str, DeclaredComputeCluster]
@@ -282,12 +282,12 @@ COMPUTE_FORM = mapping(
 
 
 def read_compute(value: object) -> ComputeSection:
-    """The section from plain values, of the YAML or of its JSON form. Raises Refused with places below the section."""
+    """Read the section from plain values, of the YAML or of its JSON form. Raises Refused with places below the section."""
     return COMPUTE_FORM(value)
 
 
 def compute_form(declared: ComputeSection) -> dict[str, Any]:
-    """The JSON form, by which the configuration digest covers the section; `read_compute` gives the same declaration."""
+    """Return the JSON form that the configuration digest covers. `read_compute` reverses it."""
     return {
         "targets": {
             name: {
@@ -317,7 +317,7 @@ def _cluster_form(declared: DeclaredComputeCluster) -> dict[str, Any]:
 
 
 def compute_resources(declared: ComputeSection) -> dict[Address, Resource]:
-    """The strategies of the compute clusters whose target is declared, by address."""
+    """Return the strategies of the compute clusters whose target is declared, by address."""
     targets = {
         name: ComputeTarget(name, each.url, TargetKind(each.kind), each.application_name, each.prune)
         for name, each in declared.targets.items()
@@ -336,14 +336,14 @@ def compute_resources(declared: ComputeSection) -> dict[Address, Resource]:
 
 
 def check_compute(declared: ComputeSection, section: Callable[[], YamlNode], found: Diagnostics) -> None:
-    """Add what does not fit together, with its place in `cluster.yaml`; `section` is asked for where there is a problem."""
+    """Add inconsistencies with their place in `cluster.yaml`. `section` is called only if there is a problem."""
     for code, place, message in _problems(declared):
         path, source = place_of(section(), place, message)
         found.add(code, path, message, source=source)
 
 
 def place_of(section: YamlNode, place: Place, message: str) -> tuple[str, SourceRef]:
-    """The dotted path of a problem below the section, and where it is in `cluster.yaml`."""
+    """Return the dotted path of a problem below the section, and its place in `cluster.yaml`."""
     line, column, _ = place_problem(section, place, message)
     path = ".".join(("compute", *(shown(str(step)) for step in place if step != CHOSEN_KEY)))
     return path, SourceRef(CONFIG_FILE, line, column)

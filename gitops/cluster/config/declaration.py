@@ -1,6 +1,6 @@
-"""What `cluster.yaml` declares: typed, every value with its place, nothing resolved and no other file read.
+"""Declarations of `cluster.yaml`: typed, every value with its place, nothing resolved and no other file read.
 
-The same content has a plain JSON form, which the configuration digest covers and the compile cache keeps.
+The same content has a plain JSON form, which the configuration digest covers and the compile cache stores.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Text:
 
 
 class Placed(Protocol):
-    """What has a place that is found when it is asked for."""
+    """An object whose place is determined on request."""
 
     @property
     def source(self) -> SourceRef:
@@ -48,12 +48,12 @@ class Placed(Protocol):
 
 
 def source_of(place: Placed | SourceRef) -> SourceRef:
-    """The place itself: only when it is reported, since lines have to be counted to find it."""
+    """Return the place itself. Call it only to report the place, because finding it requires counting lines."""
     return place if isinstance(place, SourceRef) else place.source
 
 
 class DeclaredQuery(NamedTuple):
-    """`<name>: {file: <path>}`."""
+    """One declaration `<name>: {file: <path>}`."""
 
     name: Text
     file: Text
@@ -66,7 +66,7 @@ class QueryRegistry(NamedTuple):
 
 
 class QuerySources(NamedTuple):
-    """The other forms: folders and files, of which every declaration counts. `single` means a text and not a list."""
+    """The other forms of `queries`: folders and files, with all queries in them. `single` means a text and not a list."""
 
     items: tuple[Text, ...]
     single: bool
@@ -81,7 +81,7 @@ class DeclaredGraph(NamedTuple):
 
 
 class DeclaredText(NamedTuple):
-    """One entry of a section of texts, such as `policies`; `applies_to` as written, empty for kinds that are bound to nothing."""
+    """One entry of a section of texts, such as `policies`. `applies_to` is as written, empty for kinds without bindings."""
 
     name: Text
     file: Text
@@ -97,7 +97,7 @@ class DeclaredRestore(NamedTuple):
 
 
 class DeclaredCompute(NamedTuple):
-    """The section `compute` in the JSON form of `gitops.cluster.config.compute`, and as it stands in the document."""
+    """The section `compute` in the JSON form of `gitops.cluster.config.compute`, and as written in the document."""
 
     form: Mapping[str, Any]
     section: YamlNode
@@ -105,7 +105,7 @@ class DeclaredCompute(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeclaredCluster:
-    """The whole document. `graphs`, `restores` and the `texts` of each section are in order of their names, by code point."""
+    """The whole document. `graphs`, `restores` and the `texts` of each section are sorted by name, by code point."""
 
     version: int
     version_source: SourceRef
@@ -121,7 +121,7 @@ class DeclaredCluster:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What `status` and `force-unlock` need of `cluster.yaml`. `storage` is as in DesiredState: for `parse_storage`."""
+    """The part of `cluster.yaml` that `status` and `force-unlock` need. `storage` is as in DesiredState: for `parse_storage`."""
 
     name: str | None = None
     storage: str | None = None
@@ -129,7 +129,7 @@ class Header:
 
 
 def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
-    """Steps 1 and 2 of a load: the bytes of the file, None when one of them failed; and the problems."""
+    """Carry out steps 1 and 2 of a load. Return the bytes of the file, None if a step failed, and the problems."""
     found = Diagnostics()
     try:
         if (kind := tree.kind(".")) is PathKind.DIR:
@@ -145,9 +145,9 @@ def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
 
 
 def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
-    """The configuration as JSON values, keys in declaration order, every key present, absent values null or `{}`.
+    """Return the configuration as JSON values in declaration order, with every key; absent values are null or `{}`.
 
-    All after `policies` is left out where there is none: the digest of a folder without it is what it always was.
+    Everything after `policies` is omitted if it is missing, so the digest of a folder without it does not change.
     """
 
     def value(text: Text | None) -> str | None:
@@ -182,11 +182,11 @@ def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
 
 
 def config_digest(form: Mapping[str, Any], digests: Mapping[Address, str]) -> str:
-    """The configuration digest: one value for everything that a cluster folder declares.
+    """Return the configuration digest, one value for everything that a cluster folder declares.
 
-    It covers `form`, as `config_form` makes it, and `digests`, address to digest, of all desired resources: the input is
-    `cluster-config NUL <compact JSON of the form> NUL`, then `<address> NUL <digest> NUL` by address. So formatting, comments
-    and key order of `cluster.yaml` do not matter; the spelling of paths and every byte of every referenced file do.
+    It covers `form`, as returned by `config_form`, and `digests`, address to digest, of all desired resources: the input is
+    `cluster-config NUL <compact JSON of the form> NUL`, then `<address> NUL <digest> NUL` by address. So formatting,
+    comments and key order of `cluster.yaml` do not matter; the spelling of paths and every byte of every referenced file do.
     """
     pairs = "".join([f"{address}\0{digests[address]}\0" for address in sorted(digests)])
     return digest(b"cluster-config\0" + compact(form) + b"\0" + pairs.encode())
@@ -210,7 +210,7 @@ class _TextOfForm(Text):
 
 
 def texts_of(declared: DeclaredGraph | DeclaredText | None) -> Sequence[Text]:
-    """All texts of a declaration, in the order of the document as it is sorted; none where there is no declaration."""
+    """Return all texts of a declaration, in the document's sorted order; none without a declaration."""
     if declared is None:
         return ()
     if isinstance(declared, DeclaredText):
@@ -221,7 +221,7 @@ def texts_of(declared: DeclaredGraph | DeclaredText | None) -> Sequence[Text]:
 
 
 def graph_from_form(name: str, form: Mapping[str, Any], document: Callable[[], Sequence[Text]]) -> DeclaredGraph:
-    """The declaration of a graph from its JSON form. `document` gives its texts as the document has them, for their places.
+    """Return a graph's declaration from its JSON form. `document` returns the declaration in the document, for places.
 
     A place raises SourceMovedError if the document does not have that text.
     """
@@ -240,7 +240,7 @@ def graph_from_form(name: str, form: Mapping[str, Any], document: Callable[[], S
 
 
 def text_from_form(name: str, form: Mapping[str, Any], document: Callable[[], Sequence[Text]]) -> DeclaredText:
-    """The declaration of a text from its JSON form; the rest is as in `graph_from_form`."""
+    """Return a text's declaration from its JSON form. The rest is as in `graph_from_form`."""
     written = name, form["file"], *form.get("applies_to", ())
     texts = [_TextOfForm(value, n, document) for n, value in enumerate(written)]
     return DeclaredText(texts[0], texts[1], tuple(texts[2:]))

@@ -1,7 +1,7 @@
-"""What two states of a cluster folder declare differently, at the cost of what differs.
+"""Differences between the declarations of two states of a cluster folder, at a cost that depends only on the differences.
 
-Only graphs and texts are loaded that are declared differently, or of which a file differs. All others have the same digests in
-both, so they need not be read. Strategies have no files: where the section differs, all of them are compared.
+Only graphs and texts are loaded whose declaration or files differ. All others have the same digests in both, so they do not
+have to be read. Strategies have no files: if the section differs, all of them are compared.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _PAGE = 4096
 
 
 class Differences:
-    """Compares folders two by two; a `cluster.yaml` that several of them have is parsed once.
+    """Compares pairs of folders. A `cluster.yaml` that several of them share is parsed once.
 
-    `effort` grows with the work that was done: some 4 KiB of `cluster.yaml`, or one resource, count one.
+    `effort` grows with the work that was done: about 4 KiB of `cluster.yaml`, or one resource, count as one.
     """
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class Differences:
         self.effort = 0
 
     def addresses(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address]:
-        """Addresses that two folders declare differently, or only one of them does; of a file of queries, those that differ.
+        """Return the addresses that two folders declare differently; in a query file, only the queries that differ.
 
         `paths` are the normalized paths of all files that differ. A folder whose `cluster.yaml` cannot be read declares
-        nothing that could be compared; other problems are reported by the plan of that folder.
+        nothing to compare; the plan of that folder reports its other problems.
         """
         found, before, after = self._compare(old, new, paths, Diagnostics())
         texts: dict[bytes, Mapping[str, bytes]] = {}
@@ -55,7 +55,7 @@ class Differences:
         return frozenset(found - same)
 
     def certain(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address] | None:
-        """The same with every query of a file that differs; None where a problem of either folder hides what it declares."""
+        """Return the same with every query of a differing file; None if a problem of either folder hides its declarations."""
         problems = Diagnostics()
         found, _, _ = self._compare(old, new, paths, problems)
         readable = self._cluster(old) is not None and self._cluster(new) is not None

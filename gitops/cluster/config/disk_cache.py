@@ -1,4 +1,4 @@
-"""A compile cache in a folder of the user's own.
+"""A compile cache in a private folder of the user.
 
 Rules of this module:
 
@@ -35,7 +35,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class DiskCache:
-    """A CompileCache in `folder`, which is made when something is kept; `edition` names the program that made the entries."""
+    """CompileCache in `folder`, which is created on the first write. `edition` identifies the program that wrote the entries."""
 
     def __init__(self, folder: str | os.PathLike[str], edition: str, *, max_bytes: int = _MAX_BYTES) -> None:
         self._folder = os.fspath(folder)
@@ -44,7 +44,7 @@ class DiskCache:
         self._written: int | None = None
 
     def load(self, name: str) -> bytes | None:
-        """The entry, if it is whole and the folder is the user's own."""
+        """Return the entry if it is complete and the folder belongs to the user."""
         key = self._key(name)
         with contextlib.suppress(*_TROUBLE):
             folder = self._open()
@@ -64,7 +64,7 @@ class DiskCache:
         return None
 
     def save(self, name: str, data: bytes) -> None:
-        """Write the entry beside its place and move it there."""
+        """Write the entry to a temporary file and move it into place."""
         if len(data) > min(_MAX_ENTRY_BYTES, self._max_bytes // 8):
             return
         key = self._key(name)

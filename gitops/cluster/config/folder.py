@@ -32,10 +32,10 @@ _SETTLED_NS = 2_000_000_000
 
 
 class FolderTree:
-    """Files of one folder, walked by directory descriptors one name at a time, so that a race cannot smuggle in a link.
+    """Files of one folder, accessed through directory descriptors one name at a time, so that no race can insert a link.
 
-    A confined tree reads only inside the folder; an unconfined one also absolute paths and `..`, as the operator may name them to
-    a command. What the files of the folder declare never leads out of it.
+    A confined tree reads only inside the folder; an unconfined one also reads absolute paths and `..`, which the operator
+    may pass to a command. The declarations in the folder's files never lead out of it.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, confined: bool, limits: SourceLimits | None = None) -> None:
@@ -47,7 +47,7 @@ class FolderTree:
 
     @property
     def root(self) -> str:
-        """The folder as it was given."""
+        """The folder as given."""
         return self._folder
 
     @property
@@ -57,13 +57,13 @@ class FolderTree:
 
     @property
     def limits(self) -> SourceLimits:
-        """As given."""
+        """The given limits."""
         return self._meter.limits
 
     def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
-        """Size, both times and number of each file or folder, as git's index keeps them.
+        """Return size, both times and inode number of each file or folder, as git's index does.
 
-        None for what changed just now, and without a moment to hold it against.
+        None if it changed just now, or if there is no time to compare with.
         """
         if self._now_ns is None:
             return [None for _ in places]
@@ -79,17 +79,17 @@ class FolderTree:
             os.close(start)
 
     def reopened(self) -> FolderTree:
-        """The same folder at the same moment."""
+        """Return the same folder at the same moment."""
         return self.at(self._now_ns)
 
     def at(self, now_ns: int | None) -> FolderTree:
-        """The same folder, with stamps: `now_ns` is the time now, in nanoseconds since 1970, before anything is read."""
+        """Return the same folder with stamps. `now_ns` is the current time in nanoseconds since 1970, before anything is read."""
         tree = FolderTree(self._folder, confined=self._confined, limits=self._meter.limits)
         tree._now_ns = now_ns
         return tree
 
     def kind(self, path: str) -> PathKind:
-        """What is at `path`."""
+        """Return the kind of the file at `path`."""
         place = normalize(path, confined=self._confined)
         try:
             with self._parent(place) as (parent, name):
@@ -106,7 +106,7 @@ class FolderTree:
             raise
 
     def read(self, path: str) -> bytes:
-        """The content of the regular file at `path`, all of it or an error."""
+        """Return the complete content of the regular file at `path`, or raise an error."""
         place = normalize(path, confined=self._confined)
         with self._parent(place) as (parent, name):
             if name is None:
@@ -131,7 +131,7 @@ class FolderTree:
         return data
 
     def names(self, path: str) -> tuple[str, ...]:
-        """The names in the folder at `path`; the `.git` of a work tree does not belong to the cluster folder."""
+        """Return the names in the folder at `path`, without the `.git` of a work tree."""
         place = normalize(path, confined=self._confined)
         with self._parent(place) as (parent, name):
             if name is not None and not stat.S_ISDIR(_mode(parent, name, place)):

@@ -1,4 +1,4 @@
-"""`gitops.yaml`: how the bot treats the clusters of a repository, and which people it trusts. Read from the target branch."""
+"""`gitops.yaml`: settings of the bot for the clusters of a repository, and the trusted people. Read from the target branch."""
 
 from __future__ import annotations
 
@@ -79,17 +79,17 @@ _MAX_TEXT = 1024
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text is printable, and not longer than any rule needs."""
+    """Return True if a text is printable and not longer than any rule needs."""
     return text.isprintable() and len(text) <= _MAX_TEXT
 
 
 def is_path(text: str) -> bool:
-    """Whether a text is a plain path inside the repository."""
+    """Return True if a text is a plain path inside the repository."""
     return is_plain(text) and not {"", ".", ".."}.intersection(text.split("/"))
 
 
 def wait(value: object) -> timedelta:
-    """The time that a run waits, by a text such as `30s` or `5m`; `0s` is none. Raises ValueError for anything else."""
+    """Parse a waiting time such as `30s` or `5m`; `0s` means none. Raises ValueError for anything else."""
     found = _WAIT.match(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError("is not a time to wait such as 0s, 30s or 5m")
@@ -97,13 +97,13 @@ def wait(value: object) -> timedelta:
 
 
 def is_branch(text: str) -> bool:
-    """Whether git takes a text as the name of a branch."""
+    """Return True if git accepts a text as a branch name."""
     unfit = any(not p or p.startswith(".") or p.endswith((".", ".lock")) for p in text.split("/"))
     return _BRANCH_TEXT.match(text) is not None and not unfit and ".." not in text
 
 
 def duration(value: object) -> timedelta:
-    """The duration that a text such as `7d`, `12h` or `30m` says. Raises ValueError for anything else."""
+    """Parse a duration such as `7d`, `12h` or `30m`. Raises ValueError for anything else."""
     found = _DURATION_TEXT.match(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError("is not a duration such as 7d, 12h or 30m")
@@ -186,9 +186,9 @@ _VERSION = KnownForm(_read_version, values=(str(VERSION),), shape={"const": VERS
 
 @dataclass(frozen=True, slots=True)
 class ClusterRule:
-    """One cluster: its name, its folder, the branch that it follows and the environment that it is.
+    """One cluster: its name, its folder, the branch that it follows and its environment.
 
-    `renamed_from` is the name of the ledger that the cluster goes on with.
+    `renamed_from` is the name of the ledger that the cluster continues.
     """
 
     name: str = rule(
@@ -228,7 +228,7 @@ class ClusterRule:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRule:
-    """Where ledgers are kept and who may sign their entries."""
+    """Where ledgers are stored and who can sign their entries."""
 
     store: LedgerStore = rule(
         choice(*get_args(LedgerStore)),
@@ -253,14 +253,14 @@ def _grows(before: DataGrowth, after: DataGrowth) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRule:
-    """Who may approve irreversible changes, how many are needed, and how long an approval lasts.
+    """Who can approve irreversible changes, how many approvals are needed, and how long an approval is valid.
 
-    `accounts` says which person a forge account is, by the number that the forge never gives to anybody else. `via_forge`
-    are the kinds of change for which a review on the forge counts as that person's approval; `forge_verdict` asks for the
-    forge's own verdict on top. `break_glass` are those who may act alone in an emergency. `gates` are reversible changes that
-    also need an approval: `lossy` ones remove types or properties of a graph that holds rows; or a mapping, which says how many
-    people each gate asks for. `environments` are such mappings by environment, which go before. `widening` are classes of
-    permissions whose gain by a change of a policy needs an approval.
+    `accounts` maps forge accounts to people, by the number that the forge never gives to anyone else. `via_forge` are the
+    kinds of change for which a review on the forge counts as that person's approval; `forge_verdict` also requires the
+    forge's own verdict. `break_glass` are the people who can act alone in an emergency. `gates` are reversible changes that
+    also need an approval: `lossy` ones remove types or properties of a graph that contains rows; or a mapping with the
+    number of people for each gate. `environments` are such mappings by environment, which have priority. `widening` are
+    classes of permissions whose gain through a policy change needs an approval.
     """
 
     allowed_signers: str = rule(
@@ -388,7 +388,7 @@ class ApprovalRule:
     )
 
     def numbers(self) -> dict[str, int]:
-        """How many people the file asks for, by the key that says it."""
+        """Return the configured numbers of people, by key."""
         common = self.gates if isinstance(self.gates, Mapping) else {}
         return {
             "approvals.required": self.required,
@@ -403,11 +403,11 @@ class ApprovalRule:
 
 @dataclass(frozen=True, slots=True)
 class ApplyRule:
-    """How merges are applied; `node_timeout` is how long a run waits for one change that may be interrupted.
+    """How merges are applied. `node_timeout` is how long a run waits for one interruptible change.
 
-    `atomicity` says whether a merge lands whole or not at all, or what can land; `queue` whether merges that wait are applied one
-    after the other, or all at once. Of an atomic run, `on_failure` says what becomes of what it staged when it fails, and
-    `drain_grace` how long data stay after they left the cluster.
+    `atomicity` selects atomic or best-effort merges; `queue` selects whether waiting merges are applied one after the other,
+    or all together. For an atomic run, `on_failure` decides about its staged changes after a failure, and `drain_grace` is
+    how long data is kept after it left the cluster.
     """
 
     parallel: int | None = rule(
@@ -463,10 +463,10 @@ class ApplyRule:
 
 @dataclass(frozen=True, slots=True)
 class ForgeRule:
-    """Which forge the repository is on and what the bot does there.
+    """The forge of the repository and the bot's actions there.
 
-    Where it is reached, and with which token, is the operator's to say, never a commit's. `kind` and `project` are for those
-    who run the bot outside of a job that says them. `templates` is a folder with the repository's own comment templates.
+    The operator, never a commit, configures its address and token. `kind` and `project` are for runs outside of a job that
+    provides them. `templates` is a folder with the repository's own comment templates.
     """
 
     kind: ForgeKind | None = rule(
@@ -514,7 +514,7 @@ class ForgeRule:
 
 @dataclass(frozen=True, slots=True)
 class BotConfig:
-    """The whole file. `repository` is a stable id of the repository; without it the root commit serves."""
+    """The whole file. `repository` is a stable id of the repository; without it, the root commit is used."""
 
     version: int = rule(_VERSION, f"The version of this file: `{VERSION}`.")
     repository: str | None = rule(
@@ -545,7 +545,7 @@ class BotConfig:
     forge: ForgeRule = rule(mapping(ForgeRule), "What the bot does on a forge.", default=ForgeRule())
 
     def cluster(self, name: str | None) -> ClusterRule:
-        """The cluster called `name`, or the only one. Raises GitopsError `cluster_not_found` or `cluster_ambiguous`."""
+        """Return the cluster called `name`, or the only one. Raises GitopsError `cluster_not_found` or `cluster_ambiguous`."""
         known = ", ".join(c.name for c in self.clusters) or "none"
         found = [rule for rule in self.clusters if name in (None, rule.name)]
         if len(found) == 1:
@@ -569,7 +569,7 @@ GITOPS_KEYS: Mapping[str, str] = MappingProxyType({key: row.documentation for ke
 
 
 def trust_rules(config: BotConfig) -> Iterator[tuple[str, Trusted, Any]]:
-    """The rules of trust of a file: the path of each, what makes it one, and its value."""
+    """Yield the trust rules of a file: path, trust property and value of each."""
     for key, row in KEY_ROWS.items():
         if row.trusted is not None:
             value: Any = config
@@ -581,7 +581,7 @@ def trust_rules(config: BotConfig) -> Iterator[tuple[str, Trusted, Any]]:
 # One event asks for the file of several commits, which is the same nearly always.
 @lru_cache(maxsize=8)
 def parse_bot_config(source: bytes) -> BotConfig:
-    """Read `gitops.yaml`. Raises BotConfigError `bot_config_invalid` with every problem and its line."""
+    """Parse `gitops.yaml`. Raises BotConfigError `bot_config_invalid` with every problem and its line."""
     try:
         root = parse_yaml(source)
     except YamlError as error:

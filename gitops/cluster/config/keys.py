@@ -1,7 +1,7 @@
 """Every key of `cluster.yaml` with a line of documentation, in the order in which messages list them.
 
-The parser permits the keys of this table, an editor completes and explains them, and the pages list them. `*` stands for a name
-that users choose. What stands below `compute` is read by forms of the same keys. Those of `gitops.yaml` are in `gitops_yaml`.
+The parser permits the keys of this table, editors complete and explain them, and the pages list them. `*` is a name that
+users choose. Keys below `compute` are read by forms with the same keys. The keys of `gitops.yaml` are in `gitops_yaml`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 
 def read_table(text: str) -> Mapping[str, str]:
-    """A table of lines `name | words`."""
+    """Parse a table of lines `name | words`."""
     pairs = (line.split(" | ", 1) for line in text.strip().splitlines())
     return MappingProxyType({name.strip(): words.strip() for name, words in pairs})
 
@@ -82,7 +82,7 @@ LISTS = frozenset({"clusters"})
 
 
 def documentation_path(path: tuple[str, ...], keys: Mapping[str, str]) -> str:
-    """The path with `*` for the names that users choose, as the documentation of keys spells it."""
+    """Return the path with `*` in place of user-chosen names, as in the documentation of keys."""
     shape = ""
     for name in path:
         exact, chosen = f"{shape}{name}", f"{shape}*"
@@ -91,7 +91,7 @@ def documentation_path(path: tuple[str, ...], keys: Mapping[str, str]) -> str:
 
 
 def keys_below(path: tuple[str, ...], keys: Mapping[str, str]) -> dict[str, str]:
-    """The keys that may stand below a path, with their documentation."""
+    """Return the keys that are allowed below a path, with their documentation."""
     prefix = f"{documentation_path(path, keys)}." if path else ""
     found = {key[len(prefix) :]: words for key, words in keys.items() if key.startswith(prefix)}
     return {key: words for key, words in found.items() if "." not in key and key != "*"}

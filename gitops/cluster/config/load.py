@@ -1,4 +1,4 @@
-"""From the files of a cluster folder to its desired state, with every problem found in one run.
+"""Loading of a cluster folder from its files to its desired state, with every problem found in one run.
 
 Steps, in this order; each of 1 to 4 ends the load when it fails, 5 to 8 report everything they find:
 
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 
 
 class Judgement(NamedTuple):
-    """The policies that were judged, and how many cases the folder has."""
+    """The policies that were checked, and the number of test cases in the folder."""
 
     policies: tuple[LoadedPolicy, ...] = ()
     cases: int = 0
@@ -91,11 +91,11 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a full load found.
+    """Result of a full load.
 
-    `desired` and `header` are None when there is an error that concerns them. `resources` (in address order) and
-    `dependencies` hold what could be loaded even then: for reports, never to plan from. `sound` are the graphs without problems,
-    by their ids, where the load was given what a ledger vouches for. `judgement` is of step 8.
+    `desired` and `header` are None if there is an error that concerns them. `resources` (in address order) and
+    `dependencies` contain everything that could be loaded even then: for reports, never for planning. `sound` are the graphs
+    without problems, by id, if the load was given a ledger's checked graphs. `judgement` is the result of step 8.
     """
 
     desired: DesiredState | None
@@ -107,7 +107,7 @@ class Loaded:
     judgement: Judgement = Judgement()
 
     def digests(self) -> Mapping[Address, str]:
-        """Address to digest of the resources, in address order."""
+        """Map addresses of resources to digests, in address order."""
         return digests_of(self.resources)
 
 
@@ -115,14 +115,14 @@ class Loaded:
 def load_desired(
     tree: SourceTree, vouched: VouchedGraphs | None = None, hints: Hints | None = None, *, applied: bool = False
 ) -> Loaded:
-    """Take the steps, but for what is known already: by the ledger that vouches for graphs of the folder, and by a cache.
+    """Carry out the steps, except for parts that a ledger's checked graphs or a cache already cover.
 
-    Each file is read at most once, and nothing but the cache is written; without either, everything is read. `vouched` and the
-    tree of `hints`, which is read in place of `tree`, are about the same folder. `applied` says that the folder is one that was
-    applied, perhaps by a release that took more: step 8 is left out.
+    Each file is read at most once, and only the cache is written; without either, everything is read. `vouched` and the tree
+    of `hints`, which is read instead of `tree`, are for the same folder. `applied` means that the folder was applied,
+    perhaps by a release that accepted more: step 8 is omitted.
 
-    Raises nothing for any content of the tree. Resources and compiled graphs of the result that were not read may be made when
-    they are asked for. That raises SourceMovedError if they are not what was believed of them: load again from the files alone.
+    Raises nothing for any content of the tree. Resources and compiled graphs of the result that were not read may be created
+    on demand. That raises SourceMovedError if they do not match the record: load again from the files only.
     """
     index = None if hints is None else hints.recall()
     tree = tree if hints is None else hints.tree
@@ -158,7 +158,7 @@ def load_desired(
 
 
 def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None:
-    """The schema text that the folder declares for a graph, if its digest is the expected one; reads two files."""
+    """Return the schema text that the folder declares for a graph, if its digest is as expected. Reads two files."""
     from gitops.cluster.config.cluster_yaml import read_cluster
 
     cluster, _ = read_cluster(tree)
@@ -176,7 +176,7 @@ def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None
 
 
 class Configuration:
-    """`cluster.yaml`, parsed or as an index records it. `form` is as in `config_form`."""
+    """`cluster.yaml`, parsed or from the record in an index. `form` is as in `config_form`."""
 
     def __init__(
         self, data: bytes, form: Mapping[str, Any], header: Header | None, parsed: DeclaredCluster | None
@@ -191,7 +191,7 @@ class Configuration:
 
     @classmethod
     def parse(cls, data: bytes, found: Diagnostics) -> Configuration | None:
-        """Steps 3 to 5; None if 3 or 4 failed. Problems go to `found`."""
+        """Carry out steps 3 to 5. Return None if 3 or 4 failed; problems are added to `found`."""
         # Neither the parser nor the languages are imported by a load that does not need them.
         from gitops.cluster.config.cluster_yaml import header_of, parse_cluster
 
@@ -201,10 +201,10 @@ class Configuration:
 
     @classmethod
     def recorded(cls, data: bytes, index: Index | None) -> Configuration | None:
-        """The content as recorded, None if the index is about another file.
+        """Return the recorded content, None if the index is for a different file.
 
-        Which ledger is read and locked must not depend on what a cache says of the file: a storage root must stand there
-        literally, on one line.
+        A cache must not influence which ledger is read and locked, so a storage root must be in the file literally, on one
+        line.
         """
         if index is None or index.config != digest(data):
             return None
@@ -217,7 +217,7 @@ class Configuration:
 
     @functools.cached_property
     def parsed(self) -> DeclaredCluster:
-        """The document, with the places of all texts. Raises SourceMovedError if it is not what the index says."""
+        """Return the document with the places of all texts. Raises SourceMovedError if it does not match the index."""
         from gitops.cluster.config.cluster_yaml import parse_cluster
 
         cluster, _ = parse_cluster(self._data)
@@ -235,19 +235,19 @@ class Configuration:
 
     @property
     def compute(self) -> YamlNode:
-        """The section `compute` of the document. Raises SourceMovedError where there is none."""
+        """Return the section `compute` of the document. Raises SourceMovedError if there is none."""
         if self.parsed.compute is None:
             raise SourceMovedError
         return self.parsed.compute.section
 
     def graph(self, name: str) -> DeclaredGraph:
-        """The declaration of a graph."""
+        """Return the declaration of a graph."""
         if not self.is_recorded:
             return self._graphs[name]
         return graph_from_form(name, self.form["graphs"][name], lambda: texts_of(self._graphs.get(name)))
 
     def text(self, section: str, name: str) -> DeclaredText:
-        """The declaration of a text in a section."""
+        """Return the declaration of a text in a section."""
         if not self.is_recorded:
             return self._texts[section, name]
         return text_from_form(name, self.form[section][name], lambda: texts_of(self._texts.get((section, name))))
@@ -497,7 +497,7 @@ _CASES = (".test.yaml", "policy.tests.yaml")
 
 
 def check_bundle(policy: LoadedPolicy, found: Diagnostics, sound: SoundPairs | None) -> None:
-    """Report the problems of a policy file, as it is bound."""
+    """Report the problems of a policy file with its bindings."""
     pair = "policy " + " ".join(sorted({kind_of(scope) for scope in policy.scopes})), policy.file.digest
     if sound is not None and sound.names(*pair) is not None:
         return
@@ -508,7 +508,7 @@ def check_bundle(policy: LoadedPolicy, found: Diagnostics, sound: SoundPairs | N
 
 
 def read_policy(policy: LoadedPolicy) -> tuple[Bundle | None, Diagnostics]:
-    """The bundle of a policy file, None if it has errors; and its problems as it is bound."""
+    """Return the bundle of a policy file, None if it has errors, and its problems with its bindings."""
     # A load that finds everything known to be sound does not import the reader.
     from gitops.cluster.policy.read import read_bundle
 
@@ -521,7 +521,7 @@ def read_policy(policy: LoadedPolicy) -> tuple[Bundle | None, Diagnostics]:
 
 
 def check_bindings(policies: Collection[LoadedPolicy], found: Diagnostics) -> None:
-    """Report each further policy of a scope that has one."""
+    """Report each additional policy of a scope that already has one."""
     named = {policy.declared.name.value: policy for policy in policies}
     for scope, names in conflicts({name: policy.scopes for name, policy in named.items()}).items():
         for name in names[1:]:
@@ -533,14 +533,14 @@ def check_bindings(policies: Collection[LoadedPolicy], found: Diagnostics) -> No
 
 
 def enforced_by(policies: Collection[LoadedPolicy]) -> Mapping[str, Enforced]:
-    """What is enforced on each scope; a policy that has errors is left out."""
+    """Return the policy that is enforced on each scope, leaving out policies with errors."""
     bundles = ((policy, read_policy(policy)[0]) for policy in policies)
     bound = (BoundBundle(p.declared.name.value, b, p.scopes, p.file.path) for p, b in bundles if b is not None)
     return bind(bound)[0]
 
 
 def case_files(policies: Collection[LoadedPolicy], reader: SourceReader) -> Iterator[SourceFile]:
-    """The files beside the configuration and the policies that have cases; one that cannot be read is reported."""
+    """Yield the test case files next to the configuration and the policies. An unreadable one is reported."""
     folders = {".", *(policy.file.path.rpartition("/")[0] or "." for policy in policies)} if policies else set()
     for folder in sorted(folders):
         try:
@@ -564,7 +564,7 @@ def judge(
     sound: SoundPairs | None,
     compiled: Callable[[str], GraphDeclaration],
 ) -> Judgement:
-    """Take step 8; problems go to the reader. `compiled` gives a graph of a folder without errors."""
+    """Carry out step 8. Problems are added to the reader. `compiled` returns a graph of a folder without errors."""
     found, graphs = reader.found, config.form["graphs"]
     for policy in policies:
         check_bundle(policy, found, sound)

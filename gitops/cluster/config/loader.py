@@ -1,7 +1,7 @@
-"""Steps 6 and 7 of a load: graphs with schema and queries, and texts, from their declarations to resources.
+"""Steps 6 and 7 of a load: from the declarations of graphs, queries and texts to resources.
 
-With `sound`, the pairs that earlier loads found sound, a text is compiled only if its pair is not among them, or to report a
-problem. Everything else is the same without: which files are read, in which order, and which problems are reported.
+With `sound`, the pairs that earlier loads found valid, a text is compiled only if its pair is not among them, or to report a
+problem. Everything else is the same as without: which files are read, in which order, and which problems are reported.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _LONGEST_GRAPH = 224
 
 
 class LoadedGraph(NamedTuple):
-    """What a graph was made of: its files, and the digest of the listing of each listed folder, by normalized path.
+    """The sources of a graph: its files, and the digest of each folder listing, by normalized path.
 
     `queries` is the path of each query as written.
     """
@@ -73,7 +73,7 @@ class LoadedGraph(NamedTuple):
 
 
 class LoadedPolicy(NamedTuple):
-    """A policy with its file and the scopes that it is bound to, normalized."""
+    """A policy with its file and its normalized binding scopes."""
 
     declared: DeclaredText
     file: SourceFile
@@ -88,9 +88,9 @@ class LoadedPolicy(NamedTuple):
 class ResourceLoader:
     """Loads graphs and texts one by one.
 
-    `resources` has everything that could be loaded, by address; what has an invalid name has no address. `compiled` has
-    the graphs of which every text was compiled, and `without_problems` those of which nothing was reported. `policies` are not
-    checked yet: see `gitops.cluster.config.load`.
+    `resources` has everything that could be loaded, by address; resources with an invalid name have no address. `compiled`
+    has the graphs whose texts were all compiled, and `without_problems` those for which nothing was reported. `policies` are
+    not checked yet: see `gitops.cluster.config.load`.
     """
 
     def __init__(self, reader: SourceReader, sound: SoundPairs | None = None) -> None:
@@ -142,7 +142,7 @@ class ResourceLoader:
             self.without_problems[graph] = LoadedGraph(loading.files, loading.listings, paths)
 
     def text(self, section: str, declared: DeclaredText, graphs: Collection[str]) -> None:
-        """Load one text of a section; `graphs` are the declared ids."""
+        """Load one text of a section. `graphs` are the declared ids."""
         kind = SECTIONS[section]
         name, at = declared.name.value, f"{section}.{shown(declared.name.value)}"
         named = self.check_name(name, at, declared.name)
@@ -178,7 +178,7 @@ class ResourceLoader:
         return tuple(sorted(bindings))
 
     def check_name(self, name: str, at: str, place: Placed | SourceRef, *, most: int | None = None) -> bool:
-        """Whether a text is a valid name, of at most so many characters; reported if not."""
+        """Return True for a valid name of at most `most` characters; otherwise report it."""
         if is_name(name) and (most is None or len(name) <= most):
             return True
         message = f"'{shown(name)}' is not a valid name: use letters, digits, _ and -, starting with a letter or _"

@@ -1,6 +1,7 @@
-"""Which clusters `gitops.yaml` names, and nothing else of it.
+"""The clusters in `gitops.yaml`, without the rest of the file.
 
-The hook of a server asks that for every push. Nearly all pushes leave the rules as they are, so they need not be validated.
+A server's hook needs them for every push. Nearly all pushes do not change the rules, so the rules do not have to be
+validated.
 """
 
 from __future__ import annotations
@@ -22,6 +23,6 @@ class NamedCluster(NamedTuple):
 
 
 def named_clusters(source: bytes) -> tuple[NamedCluster, ...]:
-    """The clusters of a file that was found valid before: it is not validated again."""
+    """Return the clusters of a file that was validated before, without validating it again."""
     listed = to_plain(parse_yaml(source)).get("clusters", ())
     return tuple(NamedCluster(c["name"], c["path"], f"refs/heads/{c.get('branch', DEFAULT_BRANCH)}") for c in listed)

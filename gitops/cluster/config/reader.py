@@ -1,4 +1,4 @@
-"""The files of one load: each read at most once, within bounds, with every problem reported at its place."""
+"""The files of one load: each is read at most once, within limits, and every problem is reported at its place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LFS = b"version https://git-lfs.github.com/spec/"
 
 
 class SourceFile:
-    """One file: `path` is normalized, `digest` covers its bytes, `broken` is the span of bytes that are not UTF-8."""
+    """One file. `path` is normalized, `digest` covers its bytes, `broken` is the span of bytes that are not UTF-8."""
 
     __slots__ = ("_data", "_text", "broken", "digest", "path", "size")
 
@@ -45,18 +45,18 @@ class SourceFile:
 
     @property
     def data(self) -> bytes:
-        """The bytes. Raises SourceMovedError if they are not those that were recorded."""
+        """The bytes. Raises SourceMovedError if they do not match the record."""
         if callable(self._data):
             self._data = self._data()
         return self._data
 
     @property
     def content(self) -> bytes | Callable[[], bytes]:
-        """What a Resource holds: the bytes, or how to get those of a recorded file, which is still read only once."""
+        """Return the content for a Resource: the bytes, or a function that reads those of a recorded file only once."""
         return (lambda: self.data) if callable(self._data) else self._data
 
     def at(self, span: Span) -> SourceRef:
-        """The place of the start of a span."""
+        """Return the place of the start of a span."""
         if self._text is None:
             self._text = SourceText(self.data)
         line, column = self._text.position(span.start)
@@ -64,7 +64,7 @@ class SourceFile:
 
 
 class FileSpan(NamedTuple):
-    """A span of a file as a place: its line is counted when it is reported."""
+    """A span of a file as a place. Its line is counted only when it is reported."""
 
     file: SourceFile
     span: Span
@@ -76,10 +76,10 @@ class FileSpan(NamedTuple):
 
 
 class SourceReader:
-    """Reads for one load; every problem goes to `found`.
+    """Reader for one load, which adds every problem to `found`.
 
-    `files` is what was asked for so far, by normalized path. `queries` and `query_bytes` were admitted so far; `full` says that
-    there were too many.
+    `files` are the files requested so far, by normalized path. `queries` and `query_bytes` are the totals so far; `full`
+    means that there were too many.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class SourceReader:
         self._hints = _MAX_HINTS
 
     def read(self, path: str) -> SourceFile | SourceError:
-        """The file at a path as declared, whatever its bytes are, or why there is none.
+        """Return the file at a declared path, whatever its bytes are, or the reason why there is none.
 
-        A declared path never leads out of the folder, whatever the tree would read: otherwise the folder of another person could
-        have a message quote any file of this machine.
+        A declared path never leads out of the folder, whatever the tree would read. Otherwise another person's folder could
+        make a message quote any file of this machine.
         """
         try:
             place = normalize(path, confined=True)
@@ -118,9 +118,9 @@ class SourceReader:
         return self.files[place]
 
     def file(self, path: str, at: str, place: Placed | SourceRef, *, missing: Code) -> SourceFile | None:
-        """The file at a path as written, which must be UTF-8.
+        """Return the file at a path as written, which must be UTF-8.
 
-        Otherwise None, reported for the config path `at`: as `missing`, or with the code of a refusal of the tree.
+        Otherwise return None and report it for the config path `at`: as `missing`, or with the code of the tree's refusal.
         """
         found = self.read(path)
         if not path.strip():
@@ -146,13 +146,13 @@ class SourceReader:
         self.found.add(code, at, message, source=source_of(place), fix=error.fix)
 
     def hint(self, name: str, known: Collection[str]) -> str:
-        """What to append to a message about an unknown name: the nearest known one, for the first such messages only."""
+        """Return a suffix with the nearest known name for a message about an unknown name, for the first such messages only."""
         self._hints -= 1
         near = did_you_mean(name, known) if self._hints >= 0 else None
         return f"; {near}" if near else ""
 
     def admit(self, at: str, place: Placed | SourceRef, *, queries: int = 0, size: int = 0) -> bool:
-        """Count queries and bytes of query files of one graph; False, and reported once, if there are too many."""
+        """Count queries and query file bytes of one graph. Return False, after one report, if there are too many."""
         self.queries += queries
         self.query_bytes += size
         if not self.full and (self.queries > MAX_QUERIES or self.query_bytes > MAX_QUERY_BYTES):

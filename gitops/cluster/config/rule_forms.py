@@ -1,4 +1,4 @@
-"""What the values of a document of rules must be: each form takes a plain value, and gives what it says, or all its problems.
+"""Forms that define the values of a rules document: each takes a plain value and returns the result or all problems.
 
     class LedgerRule:
         store: str = rule(choice("branch", "directory"), "Where the ledger is.", default="branch")
@@ -44,7 +44,7 @@ _MAX_PROBLEMS = 20
 
 
 class RuleProblem(NamedTuple):
-    """A problem: its line and column, which count from 1, and what is wrong."""
+    """A problem with its line and column, which count from 1."""
 
     line: int
     column: int
@@ -52,7 +52,7 @@ class RuleProblem(NamedTuple):
 
 
 class BotConfigError(GitopsError):
-    """`gitops.yaml` is refused; `problems` has every problem with its place."""
+    """Refusal of `gitops.yaml`. `problems` has every problem with its place."""
 
     def __init__(self, detail: str, problems: tuple[RuleProblem, ...]) -> None:
         """`detail` is the text of all problems."""
@@ -61,13 +61,13 @@ class BotConfigError(GitopsError):
 
 
 def refused_text(error: YamlError) -> BotConfigError:
-    """The error of a text that is not YAML."""
+    """Return the error for a text that is not YAML."""
     detail = "; ".join(str(p) for p in error.problems)
     return BotConfigError(detail, tuple(RuleProblem(p.line, p.column, p.message) for p in error.problems))
 
 
 def refused(root: YamlNode, problems: Sequence[tuple[Place, str]]) -> BotConfigError:
-    """All problems in one error, up to a bound."""
+    """Combine problems into one error, up to a limit."""
     found = [place_problem(root, place, message) for place, message in problems[:_MAX_PROBLEMS]]
     lines = [f"line {each.line}: {each.message}" for each in found]
     if len(problems) > _MAX_PROBLEMS:
@@ -76,7 +76,7 @@ def refused(root: YamlNode, problems: Sequence[tuple[Place, str]]) -> BotConfigE
 
 
 def place_problem(root: YamlNode, place: Place, message: str) -> RuleProblem:
-    """A problem of validation with its dotted place, at the deepest key, value or item on the way there."""
+    """Return a validation problem with its dotted place, at the deepest key, value or item on the way there."""
     about_key = message.startswith(UNKNOWN) or CHOSEN_KEY in place
     node: YamlNode | None = root
     at: YamlNode = root
@@ -104,7 +104,7 @@ Shape = Callable[[], dict[str, Any]]
 
 
 class Refused(Exception):  # noqa: N818 - what is refused is the value, and no more than that is wrong
-    """A value that is not what it must be; `problems` are messages with their places in it."""
+    """An invalid value. `problems` are messages with their places in it."""
 
     def __init__(self, *problems: tuple[Place, str]) -> None:
         super().__init__(problems)
@@ -113,11 +113,11 @@ class Refused(Exception):  # noqa: N818 - what is refused is the value, and no m
 
 @dataclass(frozen=True, slots=True)
 class KnownForm(Generic[T]):
-    """A form that says what it takes, for editors and pages.
+    """A form that describes its values to editors and pages.
 
-    `values` are all its texts, where they are few; `bounds` are those of a number. `names` says whose names its texts are.
-    `below` are the rows of the keys below it, `*` stands for a key that users choose. `shape` makes the JSON Schema of its
-    values; one that is left out permits everything.
+    `values` are all its texts, if there are few; `bounds` are those of a number. `names` is the source of its names. `below`
+    are the rows of the keys below it; `*` is a user-chosen key. `shape` makes the JSON Schema of its values; the default permits
+    every value.
     """
 
     read: Form[T]
@@ -132,7 +132,7 @@ class KnownForm(Generic[T]):
         return self.read(value)
 
     def holding(self, read: Form[Any], shape: Shape) -> KnownForm[Any]:
-        """The form of what holds values of this one."""
+        """Return the form of a container for values of this form."""
         return KnownForm(read, self.values, self.bounds, self.names, self.below, shape)
 
 
@@ -146,7 +146,7 @@ def schema_of(form: Form[Any]) -> dict[str, Any]:
 
 
 def text(accepts: Callable[[str], object], problem: str, *, names: str = "") -> Form[str]:
-    """A text that `accepts` takes; `problem` is the message about any other one."""
+    """Form of a text that `accepts` approves. `problem` is the message for any other text."""
 
     def read(value: object) -> str:
         if not isinstance(value, str):
@@ -163,7 +163,7 @@ def _text_shape() -> dict[str, Any]:
 
 
 def derived(make: Callable[[object], T], shape: Shape = _text_shape) -> Form[T]:
-    """What `make` gives for a value; the text of its ValueError is the message."""
+    """Form that returns the result of `make` for a value. The text of its ValueError is the message."""
 
     def read(value: object) -> T:
         try:
@@ -175,7 +175,7 @@ def derived(make: Callable[[object], T], shape: Shape = _text_shape) -> Form[T]:
 
 
 def whole(least: int, most: int) -> Form[int]:
-    """A whole number in a range."""
+    """Form of an integer in a range."""
 
     def read(value: object) -> int:
         if type(value) is not int or not least <= value <= most:
@@ -197,7 +197,7 @@ truth: Form[bool] = KnownForm(_truth, ("true", "false"), shape={"type": "boolean
 
 
 def choice(*texts: str) -> Form[Any]:
-    """One of a few texts."""
+    """Form of a text from a fixed set."""
 
     def read(value: object) -> object:
         if value not in texts or not isinstance(value, str):
@@ -209,7 +209,7 @@ def choice(*texts: str) -> Form[Any]:
 
 
 def optional(form: Form[T]) -> Form[T | None]:
-    """A value, or null for none."""
+    """Form of a value, or null for none."""
     return _known(form).holding(
         lambda value: None if value is None else form(value),
         lambda: {"anyOf": [schema_of(form), {"type": "null"}]},
@@ -217,7 +217,7 @@ def optional(form: Form[T]) -> Form[T | None]:
 
 
 def listed(item: Form[T]) -> Form[tuple[T, ...]]:
-    """A list of values of one form."""
+    """Form of a list of values of one form."""
 
     def read(value: object) -> tuple[T, ...]:
         if not isinstance(value, list):
@@ -228,7 +228,7 @@ def listed(item: Form[T]) -> Form[tuple[T, ...]]:
 
 
 def keyed(key: Form[str], form: Form[T], words: str = "") -> Form[Mapping[str, T]]:
-    """A mapping whose keys the user chooses, each of them a text of one form; `words` are those of one of its values."""
+    """Form of a mapping with user-chosen keys of one form. `words` describe one of its values."""
 
     def read(value: object) -> Mapping[str, T]:
         if not isinstance(value, dict):
@@ -250,7 +250,7 @@ def keyed(key: Form[str], form: Form[T], words: str = "") -> Form[Mapping[str, T
 
 
 def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | None = None) -> Form[T]:
-    """A mapping with the fields of the dataclass `kind` as members; one without a default is required.
+    """Form of a mapping with the fields of the dataclass `kind` as members; one without a default is required.
 
     The rows of the members are those of the fields, unless they are given.
     """
@@ -316,11 +316,11 @@ def _all(values: Iterable[tuple[Place, Form[Any], object]]) -> list[Any]:
 
 
 class Trusted(NamedTuple):
-    """What makes a rule one of trust: it is in force from the ledger entry on that takes it over, and a change of it is approved.
+    """Marks a trust rule, which takes effect with the ledger entry that records it and whose changes need approval.
 
-    `words` are those of a change of it for people. `widens` says whether something is permitted after a change from one value to
-    another that was not before; of a set it is asked about a name, whether that is in it. `member` is the attribute of
-    `TrustRoot` that has the value, where that is not called as the key.
+    `words` describe a change to it for people. `widens` decides whether a change from one value to another permits something
+    new; for a set, it is called for each name with whether the name is in it. `member` is the attribute of `TrustRoot` with
+    the value, if its name differs from the key.
     """
 
     words: str
@@ -329,25 +329,25 @@ class Trusted(NamedTuple):
 
 
 def more(before: Any, after: Any) -> bool:
-    """A larger value permits more, and None permits anything."""
+    """Return True if `after` permits more, for a rule where larger values permit more and None permits anything."""
     return before is not None and (after is None or after > before)
 
 
 def less(before: Any, after: Any) -> bool:
-    """A smaller value permits more, and None permits nothing."""
+    """Return True if `after` permits more, for a rule where smaller values permit more and None permits nothing."""
     return more(after, before)
 
 
 def any_other(before: Any, after: Any) -> bool:  # noqa: ARG001 - no order of values
-    """Every other value permits something else."""
+    """Return True if the values differ, for a rule where every other value permits something else."""
     return True
 
 
 class Row(NamedTuple):
-    """One rule: what its value must be, its words, and what makes it one of trust, if it is. `mapping` adds the default.
+    """One rule: the form of its value, its description, and its trust property, if any. `mapping` adds the default.
 
-    In the words, `{bounds}` stands for those of the number. `more` are further words for the page, in Markdown. `unset` says what
-    counts without the key, where that is not just a value.
+    In the description, `{bounds}` is replaced by those of the number. `more` is additional text for the page, in Markdown.
+    `unset` describes the behaviour without the key, if that is not just a value.
     """
 
     form: Form[Any]
@@ -359,18 +359,18 @@ class Row(NamedTuple):
 
     @property
     def said(self) -> str:
-        """Its words."""
+        """The description with its values filled in."""
         return self.words.replace("{bounds}", _known(self.form).bounds)
 
     @property
     def said_default(self) -> str:
-        """What counts without the key, in Markdown; empty for what must be there, and for what only has keys below it."""
+        """The behaviour without the key, in Markdown; empty for required keys and for keys that only contain other keys."""
         shown = shown_value(self.default)
         return self.unset or (shown if isinstance(self.default, int) or not shown else f"`{shown}`")
 
     @property
     def documentation(self) -> str:
-        """Its words with its default, for an editor."""
+        """The description with its default, for an editor."""
         return f"{self.said} Default: {self.said_default}." if self.said_default else self.said
 
     def schema(self) -> dict[str, Any]:
@@ -390,7 +390,7 @@ def rule(
     more: str = "",
     unset: str = "",
 ) -> Any:
-    """The field of a dataclass that states a rule; one without a default is required, and that of a mapping is none."""
+    """Return a dataclass field that defines a rule. Without a default it is required; that of a mapping is none."""
     row = Row(form, words, trusted, more, unset)
     if isinstance(default, dict):
         return field(default_factory=lambda: MappingProxyType(default), metadata={_ROW: row})
@@ -402,19 +402,19 @@ def _row(stated: Form[Any] | Row) -> Row:
 
 
 def rows_below(form: Form[Any], prefix: str = "") -> Iterator[tuple[str, Row]]:
-    """The rows of all keys of a mapping, with their dotted paths, in their order."""
+    """Yield the rows of all keys of a mapping with their dotted paths, in order."""
     for name, row in _known(form).below.items():
         yield f"{prefix}{name}", row
         yield from rows_below(row.form, f"{prefix}{name}.")
 
 
 def form_of(row: Row) -> KnownForm[Any]:
-    """The form of a row, with what it says of itself."""
+    """Return the form of a row, with its description of itself."""
     return _known(row.form)
 
 
 def shown_value(value: Any) -> str:
-    """A value as a rule file would have it; empty for none."""
+    """Return a value as a rules file would contain it; empty for none."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,4 +1,4 @@
-"""The graphs of a cluster folder that a ledger vouches for: those that an apply read and compiled without any problem.
+"""Checked graphs of a cluster folder: those that, according to a ledger, an apply read and compiled without any problem.
 
 A graph that is as it was is neither read nor compiled. It is as it was if these are the same:
 
@@ -40,7 +40,7 @@ Digests: TypeAlias = Mapping[Address, str]
 
 
 class SoundGraph(NamedTuple):
-    """One graph without problems: the digest of what it is made of, and how many files and bytes that is."""
+    """One graph without problems: the digest of its sources, and their number of files and bytes."""
 
     digest: str
     files: int
@@ -48,31 +48,31 @@ class SoundGraph(NamedTuple):
 
 
 class PlainFolder(NamedTuple):
-    """The git tree of a cluster folder without links, submodules and unsafe names, and the most folders that it can have."""
+    """The git tree of a folder without links, submodules and unsafe names, with its maximum number of subfolders."""
 
     tree: str
     folders: int
 
 
 class FolderDifference(NamedTuple):
-    """Where a cluster folder differs from an earlier tree of it: paths of entries of another kind or id, added and removed ones.
+    """Differences between a cluster folder and an earlier tree: paths of added, removed and changed entries.
 
-    Folders that are in both trees are compared entry by entry; below every other place of `places`, which are in `whole`, all
-    counts as different.
+    Folders that are in both trees are compared entry by entry. The other places of `places`, which are in `whole`, count as
+    different with everything below them.
     """
 
     places: frozenset[str]
     whole: frozenset[str]
 
     def covers(self, place: str) -> bool:
-        """Whether something at or below a normalized path differs."""
+        """Return True if something at or below a normalized path differs."""
         if place == ".":
             return bool(self.places)
         return place in self.places or any(above in self.whole for above in parents(place))
 
 
 class ComparedFolder(NamedTuple):
-    """A plain folder, and where it differs from the one that the record of a ledger is about; None if they were not compared."""
+    """A plain folder and its differences from the folder in a ledger's record; None if they were not compared."""
 
     plain: PlainFolder
     difference: FolderDifference | None = None
@@ -80,10 +80,10 @@ class ComparedFolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SoundRecord:
-    """What one applied folder is known for: that it is plain, and its graphs that had no problems, by their ids.
+    """Facts about one applied folder: that it is plain, and its graphs without problems, by id.
 
-    `compiler` is the digest of the program that found this out, `basis` that of the graphs, of the resources in the state and of
-    the limit of a file: with these, the state has just what the folder gave for each of the graphs.
+    `compiler` is the digest of the program that established this. `basis` is that of the graphs, of the resources in the
+    state and of the limit of a file: with these, the state contains exactly the folder's result for each of the graphs.
     """
 
     compiler: str
@@ -95,9 +95,9 @@ class SoundRecord:
 def sound_record(
     vouched: VouchedGraphs, sound: Mapping[str, SoundGraph], given: Digests, recorded: Digests
 ) -> SoundRecord:
-    """The record of a folder whose load found `sound` graphs and resources of the digests `given`.
+    """Return the record of a folder whose load found `sound` graphs and resources with the digests `given`.
 
-    Graphs of which the state has `recorded` others are left out: what it says of them is not what the folder gave.
+    Graphs for which the state has `recorded` others are left out, because that record does not come from this folder.
     """
     behind = {address.graph for address, value in given.items() if recorded.get(address) != value}
     behind |= {address.graph for address in recorded.keys() - given.keys()}
@@ -106,27 +106,27 @@ def sound_record(
 
 
 class ContentTree(StampedTree, Protocol):
-    """A tree whose files and folders have ids of their content."""
+    """A tree whose files and folders have content ids."""
 
     def object_id(self, place: str) -> str | None:
-        """Kind and id of what is at a normalized path, of a folder with all that is below it.
+        """Return kind and id of the object at a normalized path; for a folder with everything below it.
 
-        None where nothing is, or where the tree would refuse to read it.
+        None if nothing exists there, or if the tree would refuse to read it.
         """
 
     def reopened(self) -> ContentTree:
-        """The same folder, of which nothing has been read yet."""
+        """Return the same folder, with nothing read yet."""
 
 
 class VouchedGraph(NamedTuple):
-    """A graph that need not be read: its record, and the digests of all its resources."""
+    """A graph that does not have to be read: its record, and the digests of all its resources."""
 
     record: SoundGraph
     digests: Mapping[Address, str]
 
 
 class LedgerGraphs:
-    """What one verified entry has of graphs: its record, None if it has none, and the digests of its state."""
+    """The graphs of one verified entry: its record, None if it has none, and the digests of its state."""
 
     def __init__(self, record: SoundRecord | None, recorded: Mapping[Address, str]) -> None:
         """`recorded` are the digests of all resources."""
@@ -136,7 +136,7 @@ class LedgerGraphs:
 
     @cached_property
     def digests(self) -> Mapping[str, Mapping[Address, str]]:
-        """The recorded digests by graph, of what its declaration has. A restore is declared beside it, and read in any case."""
+        """The recorded digests of declared resources, by graph. A restore is declared separately and always read."""
         found: dict[str, dict[Address, str]] = {}
         for address, value in self.recorded.items():
             graph = address.graph
@@ -145,14 +145,14 @@ class LedgerGraphs:
         return found
 
     def composite(self, graph: str) -> str | None:
-        """The recorded digest of a graph, None if it is not that of the recorded resources; found once for a whole run."""
+        """Return a graph's recorded digest, None if it does not match its recorded resources. Computed once per run."""
         if graph not in self._composites:
             self._composites[graph] = _composite(graph, self.digests[graph])
         return self._composites[graph]
 
 
 class VouchedGraphs:
-    """The graphs of the folder `tree` that a ledger vouches for."""
+    """The graphs of the folder `tree` that a ledger lists as checked."""
 
     def __init__(self, tree: ContentTree, compiler: str, ledger: LedgerGraphs, folder: ComparedFolder) -> None:
         """`compiler` is the one of this program; `folder` says that the folder itself is plain, and where it differs."""
@@ -172,7 +172,7 @@ class VouchedGraphs:
         return difference if record.basis == _basis(record.graphs, self._ledger.recorded, self.tree) else None
 
     def find(self, graph: str, form: Mapping[str, Any]) -> VouchedGraph | None:
-        """What is vouched for of a graph with this declaration, as in `config_form`; None if it has to be loaded."""
+        """Return the checked graph with this declaration, as in `config_form`; None if it has to be loaded."""
         record = self._graphs.get(graph)
         if record is None or graph not in self._ledger.digests:
             return None
@@ -187,9 +187,9 @@ class VouchedGraphs:
         return VouchedGraph(record, self._ledger.digests[graph])
 
     def digest(self, graph: str, form: Mapping[str, Any], digests: Mapping[Address, str]) -> str | None:
-        """The digest of what a graph is made of, by its declaration as in `config_form` and the digests of its resources.
+        """Return the digest of a graph's sources, from its declaration as in `config_form` and its resource digests.
 
-        None if a path that it names cannot be read, or if the digest of the graph is not that of its resources.
+        None if a path in the declaration cannot be read, or if the digest of the graph does not match its resources.
         """
         composite = _composite(graph, digests)
         return None if composite is None else self._made_of(graph, form, composite)
@@ -247,9 +247,9 @@ _LISTING = SourceLimits(files=1_000_000)
 def require_plain(store: GitReader, folder: str, path: str, known: PlainFolder | None = None) -> ComparedFolder:
     """Refuse a cluster folder with a link, a submodule or an unsafe name anywhere in it, declared or not.
 
-    None of them is ever followed. But reviewers, and programs in a checkout, would see other bytes than an approval covers.
-    What is at the same place in a `known` folder, which was accepted before, is not looked at again. Returns the folder, and
-    where it differs from the known one, if that is still here.
+    None of them is ever followed. But reviewers, and programs in a checkout, would see different bytes from those that an
+    approval covers. Anything at the same place in a `known` folder, which was accepted before, is not checked again. Returns
+    the folder, and its differences from the known one, if that is still here.
 
     Raises GitopsError `source_symlink`, `source_submodule`, `source_name_unsafe`, `source_too_large`.
     """
@@ -297,7 +297,7 @@ def _require_plain(store: GitReader, folder: str, path: str, known: PlainFolder 
 
 
 def changed_paths(store: GitReader, other: str, folder: str) -> tuple[str, ...]:
-    """Files that differ from another tree of the folder; empty if that tree is missing here."""
+    """Return the files that differ from another tree of the folder; empty if that tree is missing here."""
     try:
         return store.changed_paths(other, folder)
     except GitopsError:

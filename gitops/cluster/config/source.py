@@ -1,4 +1,4 @@
-"""Where a cluster folder comes from: a commit, a folder on disk, or memory, read through one small interface.
+"""Interface for reading a cluster folder from a commit, a folder on disk, or memory.
 
 Rules of every tree, proven by one contract suite:
 
@@ -33,25 +33,25 @@ _ORDINARY = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9
 
 
 class SourceError(GitopsError):
-    """A path of a source tree cannot be read; `code` is the reason, `path` the path.
+    """A path of a source tree cannot be read. `code` is the reason, `path` the path.
 
-    `source_missing`: nothing is there. `source_unreadable`: not a regular file (or folder), or the system refused.
+    `source_missing`: nothing exists there. `source_unreadable`: not a regular file (or folder), or the system refused.
     `source_symlink`, `source_submodule`, `source_path_escapes`, `source_name_unsafe`, `source_too_large`: refused on
     purpose.
     """
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the tree could have answered but must not."""
+        """True if the tree refused to answer on purpose."""
         return self.code not in (Code.SOURCE_MISSING, Code.SOURCE_UNREADABLE)
 
 
 class SourceMovedError(Exception):
-    """The folder is not what it was when the load began, or not what a cache says: load it again from its files alone."""
+    """The folder changed during the load, or does not match the cache. Load it again from its files only."""
 
 
 class PathKind(StrEnum):
-    """What is at a path. `FILE` covers everything that is not a folder; reading it may still fail."""
+    """Kind of the object at a path. `FILE` covers everything that is not a folder; reading it may still fail."""
 
     FILE = "file"
     DIR = "dir"
@@ -60,7 +60,7 @@ class PathKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceLimits:
-    """Upper bounds of one tree: bytes of a file, files read (and entries of a folder), bytes read altogether."""
+    """Limits of one tree: bytes of a file, files read (and entries of a folder), total bytes read."""
 
     file_bytes: int = 4 * 1024 * 1024
     files: int = 20_000
@@ -68,49 +68,49 @@ class SourceLimits:
 
 
 class SourceTree(Protocol):
-    """A cluster folder at one moment. Each method raises SourceError, and nothing else, for what it cannot give."""
+    """A cluster folder at one moment. Each method raises only SourceError if it cannot return a result."""
 
     @property
     def root(self) -> str:
-        """Where the folder is, for people. Never used to find a file."""
+        """The place of the folder for people. Never used to find a file."""
 
     def read(self, path: str) -> bytes:
-        """The content of the regular file at `path`."""
+        """Return the content of the regular file at `path`."""
 
     def kind(self, path: str) -> PathKind:
-        """What is at `path`; a path through a file is absent."""
+        """Return the kind of the object at `path`. A path through a file is absent."""
 
     def names(self, path: str) -> tuple[str, ...]:
-        """The names in the folder at `path`, in code point order; refuses the whole folder for one unsafe name."""
+        """Return the names in the folder at `path`, in code point order. One unsafe name makes it refuse the whole folder."""
 
 
 class StampedTree(SourceTree, Protocol):
-    """A tree that can prove that a file or folder is unchanged, without reading it. It explains, and permits nothing.
+    """A tree that can prove, without reading it, that a file or folder is unchanged. It permits nothing.
 
-    A stamp is an opaque text. Two equal stamps of one path, taken from trees of one `identity`, say that the content of the
-    file, or the names in the folder, were equal at both moments.
+    A stamp is an opaque text. Two equal stamps of one path, taken from trees with one `identity`, prove that the content of
+    the file, or the names in the folder, were equal at both moments.
     """
 
     @property
     def identity(self) -> str:
-        """Which folder this is, whatever is in it."""
+        """Identity of the folder, regardless of its content."""
 
     @property
     def limits(self) -> SourceLimits:
-        """The upper bounds of one load."""
+        """The limits of one load."""
 
     def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
-        """The stamp of each normalized path, in order; None where nothing of that kind is, or no stamp can be trusted.
+        """Return the stamp of each normalized path, in order; None without such an object or a trustworthy stamp.
 
-        Nothing counts as read. The folders above a path are not looked at: ask for its folders too.
+        Nothing counts as read. The folders above a path are not checked, so ask for them too.
         """
 
     def reopened(self) -> StampedTree:
-        """The same folder, of which nothing has been read yet."""
+        """Return the same folder, with nothing read yet."""
 
 
 class Meter:
-    """Counts what was read from one tree and refuses more than its limits."""
+    """Counter of data read from one tree, which refuses more than its limits."""
 
     __slots__ = ("_bytes", "_files", "limits")
 
@@ -120,7 +120,7 @@ class Meter:
         self._bytes = 0
 
     def check(self, path: str, size: int) -> None:
-        """Raise SourceError `source_too_large` if a file of `size` bytes would be too much."""
+        """Raise SourceError `source_too_large` if a file of `size` bytes would exceed a limit."""
         limits = self.limits
         if size > limits.file_bytes:
             detail = f"{path} has more than the {limits.file_bytes} bytes allowed for one file"
@@ -133,7 +133,7 @@ class Meter:
         raise SourceError(Code.SOURCE_TOO_LARGE, detail, path=path)
 
     def admit(self, path: str, size: int) -> None:
-        """Count a file of `size` bytes about to be returned, after the same check."""
+        """Count a file of `size` bytes that is about to be returned, after the same check."""
         self.check(path, size)
         self._files += 1
         self._bytes += size
@@ -142,9 +142,9 @@ class Meter:
 # The same paths of a large cluster are asked for again and again: by each comparison, and by each plan of a run.
 @lru_cache(maxsize=16_384)
 def normalize(path: str, *, confined: bool) -> str:
-    """`path` without `.`, `..`, empty parts and trailing slash; `.` for the folder itself.
+    """Return `path` without `.`, `..`, empty parts and trailing slash; `.` for the folder itself.
 
-    Of an unconfined tree the result may be absolute or start with `..`. Raises SourceError `source_name_unsafe` or
+    For an unconfined tree, the result may be absolute or start with `..`. Raises SourceError `source_name_unsafe` or
     `source_path_escapes`.
     """
     if len(path) <= _MAX_NAME_BYTES and _ORDINARY.fullmatch(path):
@@ -173,28 +173,28 @@ def normalize(path: str, *, confined: bool) -> str:
 
 
 def shown_part(name: str, place: str) -> str:
-    """A part of a path in a message: the path alone where the part is its end."""
+    """Return a part of a path for a message: only the path if the part is its end."""
     return place if f"/{place}".endswith(f"/{name}") else f"{name} in {place}"
 
 
 def folder_for_file(place: str) -> SourceError:
-    """The error of a path that must be one of a file, and is a folder."""
+    """Return the error for a path that must be a file but is a folder."""
     fix = "write the path of a file in that folder"
     return SourceError(Code.SOURCE_UNREADABLE, f"{place} is a folder", path=place, fix=fix)
 
 
 def query_files(names: Iterable[str]) -> list[str]:
-    """Those names of a folder that are query files, in the order given."""
+    """Return the names in a folder that are query files, in the given order."""
     return [name for name in names if name.endswith(QUERY_EXTENSION) and name != QUERY_EXTENSION]
 
 
 def listing_digest(names: Iterable[str]) -> str:
-    """Digest of the query files among the names in a folder."""
+    """Return the digest of the query files among the names in a folder."""
     return digest("\0".join(query_files(names)).encode("utf-8", "surrogatepass"))
 
 
 def parents(place: str) -> Iterator[str]:
-    """The folders that a normalized path leads through, without the cluster folder itself and the root of the system."""
+    """Yield the parent folders of a normalized path, without the cluster folder itself and the file system root."""
     above = place.rpartition("/")[0]
     while above:
         yield above
@@ -202,10 +202,10 @@ def parents(place: str) -> Iterator[str]:
 
 
 def checked_listing(path: str, names: Iterable[str], limits: SourceLimits) -> tuple[str, ...]:
-    """The names of one folder in code point order.
+    """Return the names of one folder in code point order.
 
-    Raises SourceError `source_name_unsafe` for an unsafe name or two names that differ only by case, and
-    `source_too_large` for too many.
+    Raises SourceError `source_name_unsafe` for an unsafe name or two names that differ only in case, and `source_too_large`
+    for too many.
     """
     listing = sorted(names)
     if len(listing) > limits.files:
@@ -242,7 +242,7 @@ def _require_safe(name: str, path: str) -> None:
 
 
 class MemoryTree:
-    """A confined tree over a mapping of paths to contents: for tests and tools. Its stamps are digests."""
+    """A confined tree over a mapping of paths to contents, for tests and tools. Its stamps are digests."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class MemoryTree:
         self.limits = self._meter.limits
 
     def stamps(self, places: Iterable[str], kind: PathKind) -> list[str | None]:
-        """Digests of contents and of listings, which say the same everywhere."""
+        """Return digests of contents and listings, which are the same everywhere."""
 
         def stamp(place: str) -> str | None:
             try:
@@ -280,7 +280,7 @@ class MemoryTree:
         return [stamp(place) for place in places]
 
     def object_id(self, place: str) -> str | None:
-        """A digest of what is at a path and below it, and of what is refused there."""
+        """Return a digest of the object at a path with everything below it, including refused objects."""
         try:
             kind = self.kind(place)
         except SourceError:
@@ -292,7 +292,7 @@ class MemoryTree:
         return None if kind is PathKind.ABSENT else f"{kind} {digest(json.dumps(made_of).encode())}"
 
     def reopened(self) -> MemoryTree:
-        """The same files."""
+        """Return the same files."""
         return MemoryTree(self._given, root=self.root, refused=self._refused, limits=self.limits)
 
     def _resolve(self, path: str) -> str:
@@ -305,14 +305,14 @@ class MemoryTree:
         return place
 
     def kind(self, path: str) -> PathKind:
-        """As the protocol says."""
+        """Return the kind of the object at `path`."""
         place = self._resolve(path)
         if place in self._files:
             return PathKind.FILE
         return PathKind.DIR if place in self._folders else PathKind.ABSENT
 
     def read(self, path: str) -> bytes:
-        """As the protocol says."""
+        """Return the content of the file at `path`."""
         place = self._resolve(path)
         if place not in self._files:
             if place in self._folders:
@@ -322,7 +322,7 @@ class MemoryTree:
         return self._files[place]
 
     def names(self, path: str) -> tuple[str, ...]:
-        """As the protocol says."""
+        """Return the names in the folder at `path`."""
         place = self._resolve(path)
         if place not in self._folders:
             if place in self._files:

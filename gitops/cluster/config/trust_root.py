@@ -1,4 +1,4 @@
-"""Whom a repository trusts: keys and rules from `gitops.yaml` and the files that it names, with the digest of what they mean."""
+"""Trust rules of a repository: keys and rules from `gitops.yaml` and its key files, with a digest of their meaning."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ _OPTIONS_FIELD = re.compile(r'[A-Za-z-]+(?:="[^"]*")?(?:,[A-Za-z-]+(?:="[^"]*")?
 
 
 def parse_allowed_signers(text: bytes) -> tuple[Signer, ...]:
-    """Read an allowed-signers file, in order of its lines: `PRINCIPALS [OPTIONS] KEYTYPE KEY [COMMENT]`.
+    """Parse an allowed-signers file in line order: `PRINCIPALS [OPTIONS] KEYTYPE KEY [COMMENT]`.
 
     Options: `namespaces="a,b"`, `valid-after="DATE"`, `valid-before="DATE"`, with DATE `YYYYMMDD[HHMM[SS]][Z]` in UTC.
-    Raises GitopsError `trust_invalid` that names the first bad line.
+    Raises GitopsError `trust_invalid` with the first bad line.
     """
     signers: dict[str, Signer] = {}
     for number, line in _lines(text):
@@ -83,9 +83,9 @@ def parse_allowed_signers(text: bytes) -> tuple[Signer, ...]:
 
 
 def parse_revoked_keys(text: bytes) -> frozenset[str]:
-    """Read a plain list of public keys, one `KEYTYPE KEY [COMMENT]` a line, and return the base64 of their blobs.
+    """Parse a plain list of public keys, one `KEYTYPE KEY [COMMENT]` per line, to the base64 of their blobs.
 
-    Binary revocation lists are refused. Raises GitopsError `trust_invalid` that names the first bad line.
+    Binary revocation lists are refused. Raises GitopsError `trust_invalid` with the first bad line.
     """
     return frozenset(_key(number, line.split())[1] for number, line in _lines(text))
 
@@ -158,18 +158,18 @@ def _date(number: int, value: str | None) -> datetime | None:
 
 
 def trust_paths(config: BotConfig) -> tuple[str, ...]:
-    """Paths, from the repository root, of the files that say whom to trust."""
+    """Return the paths, from the repository root, of the files with trust rules."""
     rule = config.approvals
     extra = () if rule.revoked_keys is None else (rule.revoked_keys,)
     return (CONFIG_FILE, rule.allowed_signers, *extra)
 
 
 def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
-    """Keys and rules from their files, as a repository or a ledger entry holds them.
+    """Return keys and rules from their files in a repository or a ledger entry.
 
-    The digest covers meaning, not bytes: comments, order and settings that decide nothing about trust do not move it. It covers
-    keys, approvals, the id of the repository, the store and the signers of ledgers, and which forge may give which commands.
-    Raises GitopsError `bot_config_invalid`, `trust_missing`, `trust_invalid`.
+    The digest covers meaning, not bytes: comments, order and settings that have nothing to do with trust do not change it.
+    It covers keys, approvals, the id of the repository, the store and the signers of ledgers, and which forge can give which
+    commands. Raises GitopsError `bot_config_invalid`, `trust_missing`, `trust_invalid`.
     """
 
     def file(path: str) -> bytes:

@@ -1,1 +1,1 @@
-"""The ledger: entries, the chain on its branch, heads, locks; stores in a folder or on a branch."""
+"""The ledger: entries, the chain on its branch, heads and locks, stored in a folder or on a branch."""

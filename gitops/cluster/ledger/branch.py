@@ -1,4 +1,4 @@
-"""The ledger as a branch: the same tree as a ledger folder, in a signed, linear chain of commits that everybody can verify.
+"""The ledger as a branch: the tree of a ledger folder in a signed, linear chain of commits that everyone can verify.
 
 `gitops.cluster.ledger.chain` describes the files of an entry and the rules by which entries are verified.
 
@@ -97,7 +97,7 @@ _VIEWS: dict[tuple[GitStore, str], LedgerView] = {}
 
 
 class BranchReader(ChangesetReader):
-    """Reads the newest entry that this clone accepts: a commit is an immutable snapshot, and it is at hand."""
+    """Reads the newest entry that this clone accepts. A commit is an immutable local snapshot."""
 
     snapshot_reads = True
     parallel = 1
@@ -114,11 +114,14 @@ class BranchReader(ChangesetReader):
 
     @property
     def state_path(self) -> str:
-        """Where the state document is, for people: what `git show` takes."""
+        """The place of the state document for people, as an argument for `git show`."""
         return f"{self._ref.removeprefix('refs/heads/')}:{layout.STATE}"
 
     def view(self) -> LedgerView:
-        """The newest entry, verified. A branch that does not verify is a problem of the view, never an empty ledger."""
+        """Return the newest entry, verified.
+
+        If the branch does not verify, the view has a problem; it is never an empty ledger.
+        """
         try:
             found = self._heads.newest()
             view = LedgerView() if found is None else self._view_at(found)
@@ -132,14 +135,14 @@ class BranchReader(ChangesetReader):
         return view
 
     def intents(self) -> IntentListing:
-        """The recovery sidecars of the head."""
+        """Return the recovery sidecars of the head."""
         try:
             return intent_listing(self._documents(layout.RECOVERIES))
         except GitopsError as error:
             return IntentListing(problem=error.detail)
 
     def approvals(self) -> ApprovalListing:
-        """Approval documents from the head, and all approval and decision commits from their branches, consumed ones too."""
+        """Return the head's approval documents, and all approval and decision commits from their branches, even consumed ones."""
         listing = ApprovalListing()
         try:
             listing = approval_listing(self._documents(layout.APPROVALS))
@@ -161,7 +164,7 @@ class BranchReader(ChangesetReader):
         )
 
     def moved_since(self, entry: str) -> frozenset[Address]:
-        """The resources of changes that the entries after this one applied; entries back to it are read."""
+        """Return the resources changed by the entries after this one. Reads the entries back to it."""
         moved: set[Address] = set()
         at = self._head()
         while at is not None and at != entry:
@@ -172,12 +175,12 @@ class BranchReader(ChangesetReader):
         return frozenset(moved)
 
     def check_anchor(self, view: LedgerView) -> None:
-        """Compare the ledger with the anchor beside the graphs, where this machine has their storage."""
+        """Compare the ledger with the anchor next to the graphs, if this machine has access to their storage."""
         if self._place.anchor_file is not None:
             check_anchor(self._store, self._place.anchor_file, view, self._place.cluster)
 
     def former(self) -> FormerLedger | None:
-        """The anchor beside the graphs, else the newest entry that this clone or a signed document of the cluster knows."""
+        """Return the anchor next to the graphs, or the newest entry that this clone or a signed document knows."""
         file = self._place.anchor_file
         anchor = None if file is None else file.read()
         if anchor is not None and file is not None:
@@ -257,7 +260,7 @@ class _Draft:
 
 
 class BranchLedger(BranchReader):
-    """A LedgerStore over a branch of a git remote; safe for the threads of one run."""
+    """LedgerStore on a branch of a git remote, safe for the threads of one run."""
 
     def __init__(
         self, store: GitStore, remote: GitRemote, place: BranchSettings, clock: Clock, faults: Faults | None = None
@@ -277,11 +280,11 @@ class BranchLedger(BranchReader):
         return self._lock.ref
 
     def observe_lock(self) -> LockObservation:
-        """Whether the lock ref exists, and what its commit says."""
+        """Return the state of the lock ref, with the content of its commit."""
         return self._lock.observe()
 
     def blob(self, address: Address, digest: str) -> BlobReading:
-        """The catalog blob at the head, or one that waits for the next entry."""
+        """Return the catalog blob at the head, or one that is staged for the next entry."""
         key = layout.blob_key(address, digest)
         if key is None:
             return blob_reading(None, digest)
@@ -328,7 +331,7 @@ class BranchLedger(BranchReader):
             raise error.during(Code.RECOVERY_SIDECAR_WRITE_ERROR, self._ref) from error
 
     def arm(self, intent: Intent) -> None:
-        """Check that the intent was announced: `begin` made it durable."""
+        """Check that the intent was announced. `begin` has made it durable."""
         key = intent_key(intent)
         try:
             announced = self._read(key) is not None
@@ -358,7 +361,7 @@ class BranchLedger(BranchReader):
         return self._publish(view, self._draft(view, due, dict.fromkeys(intent_keys(operation_ids)), recorded))
 
     def put_blob(self, address: Address, content: bytes) -> str:
-        """Stage a catalog blob for the next entry; one that the head holds intact is reused."""
+        """Stage a catalog blob for the next entry, reusing an intact one in the head."""
         found = digest(content)
         key = layout.blob_key(address, found)
         if key is None:
@@ -374,7 +377,7 @@ class BranchLedger(BranchReader):
         return found
 
     def record_approval(self, approval: Approval) -> None:
-        """Refused: approvals for a branch ledger are signed commits on branches of their own."""
+        """Refuse, because approvals for a branch ledger are signed commits on separate branches."""
         raise GitopsError(
             Code.APPROVAL_WRITE_ERROR,
             "approve with a signed commit: gitops approve ADDRESS --request N",

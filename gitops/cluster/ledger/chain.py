@@ -1,4 +1,4 @@
-"""Names and files of a ledger branch, and the rules by which its entries are verified.
+"""Names and files of a ledger branch, and the rules for verifying its entries.
 
     entry.json                     the entry
     sound.json                     the graphs that need not be read again: a release without it reads everything
@@ -93,33 +93,33 @@ TrustCache = dict[str, TrustRoot]
 
 
 def ledger_ref(cluster: str) -> str:
-    """Full name of the branch that holds the ledger of a cluster."""
+    """Return the full name of the branch with a cluster's ledger."""
     return LEDGERS + cluster
 
 
 def approvals_prefix(cluster: str) -> str:
-    """Prefix of the create-only branches that carry the approvals of a cluster."""
+    """Return the prefix of the create-only branches with a cluster's approvals."""
     return f"{APPROVALS}{cluster}/"
 
 
 def quarantine_ref(cluster: str, commit: str) -> str:
-    """The branch that keeps a commit that a repair removed from the ledger of a cluster."""
+    """Return the branch that keeps a commit that a repair removed from a cluster's ledger."""
     return f"{QUARANTINE}{cluster}/{commit}"
 
 
 def revocations_prefix(cluster: str) -> str:
-    """Prefix of the create-only branches that carry the revocations of a cluster."""
+    """Return the prefix of the create-only branches with a cluster's revocations."""
     return f"{REVOCATIONS}{cluster}/"
 
 
 def countersignatures_prefix(cluster: str) -> str:
-    """Prefix of the create-only branches that carry the countersignatures of a cluster."""
+    """Return the prefix of the create-only branches with a cluster's countersignatures."""
     return f"{COUNTERSIGNATURES}{cluster}/"
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedEntry:
-    """An entry that passed rules 1 and 2, with its commit, the keys and rules before it, and those after it."""
+    """An entry that passed rules 1 and 2, with its commit and the keys and rules before and after it."""
 
     commit: Commit
     entry: LedgerEntry
@@ -128,7 +128,7 @@ class VerifiedEntry:
 
 
 def trust_files(reader: GitReader, commit_id: str) -> dict[str, bytes]:
-    """The files of keys and rules that an entry holds, by their path in the repository."""
+    """Return the key and rule files of an entry, by their path in the repository."""
     files: dict[str, bytes] = {}
     root = reader.subtree(reader.commit(commit_id).tree, TRUST)
     if root is not None:
@@ -140,7 +140,7 @@ def trust_files(reader: GitReader, commit_id: str) -> dict[str, bytes]:
 
 
 def entry_trust(reader: GitReader, commit_id: str) -> TrustRoot:
-    """The keys and rules in force after an entry. Raises GitopsError as `trust_root` does."""
+    """Return the keys and rules in force after an entry. Raises GitopsError as `trust_root` does."""
     # The hook of every push imports this module, and most pushes bring no entry.
     from gitops.cluster.config.trust_root import trust_root
 
@@ -148,7 +148,7 @@ def entry_trust(reader: GitReader, commit_id: str) -> TrustRoot:
 
 
 def entry_signer(reader: GitReader, commit_id: str, key: str, now: datetime) -> str | None:
-    """The owner of a key by the rules after an entry, at the time that its ledger has `now`. Raises as `read_entry`."""
+    """Return the owner of a key by the rules after an entry, at the ledger's time for `now`. Raises as `read_entry`."""
     content = reader.read(reader.commit(commit_id).tree, ENTRY)
     return entry_trust(reader, commit_id).principal(key, at=ledger_time(now, read_entry(content or b"")))
 
@@ -174,9 +174,10 @@ def read_verified_entry(reader: GitReader, commit_id: str, known: TrustCache | N
 
 
 def verify_chain(reader: GitReader, head: str, seen: str | None) -> VerifiedEntry:
-    """The entry at `head`, after every entry back to `seen`, which was verified before, or to the first: rules 1 to 4.
+    """Verify the chain back to `seen`, or to the first entry, by rules 1 to 4, and return the entry at `head`.
 
-    Raises IntegrityError `ledger_diverged` when the chain of `head` does not lead to `seen`, else as `read_verified_entry`.
+    `seen` was verified before. Raises IntegrityError `ledger_diverged` if the chain of `head` does not lead to `seen`,
+    otherwise as `read_verified_entry`.
     """
     known: TrustCache = {}
     newest = later = read_verified_entry(reader, head, known)
@@ -192,7 +193,7 @@ def verify_chain(reader: GitReader, head: str, seen: str | None) -> VerifiedEntr
 
 
 def first_entry(reader: GitReader, head: str) -> VerifiedEntry:
-    """The entry that a ledger begins with. `head` is the newest entry of a chain that was verified."""
+    """Return the first entry of a ledger. `head` is the newest entry of a verified chain."""
     at = head
     while parents := reader.commit(at).parents:
         at = parents[0]
@@ -202,10 +203,10 @@ def first_entry(reader: GitReader, head: str) -> VerifiedEntry:
 def split_chain(
     reader: GitReader, head: str, seen: str | None, check_first: Callable[[VerifiedEntry], None]
 ) -> tuple[VerifiedEntry | None, tuple[str, ...], str]:
-    """The newest entry up to which all hold, the commits above it (newest first), and what is wrong with the lowest of these.
+    """Return the newest entry before any bad commit, the commits above it (newest first), and the problem of the lowest.
 
-    It begins with `seen` where that is part of the history, else with the first commit, which has to pass `check_first`. Raises
-    GitopsError for objects that cannot be read.
+    It starts with `seen` if that is part of the history, otherwise with the first commit, which has to pass `check_first`.
+    Raises GitopsError for objects that cannot be read.
     """
     line = [head]
     while line[-1] != seen and len(line) < _MOST_SPLIT and (parents := reader.commit(line[-1]).parents):
@@ -228,7 +229,7 @@ def split_chain(
 
 
 def is_continuation(reader: GitReader, head: str, old: str) -> bool:
-    """Whether commit `old` is on the first-parent chain of `head`. Works in shallow repositories too."""
+    """Return True if commit `old` is on the first-parent chain of `head`. Works in shallow repositories too."""
     at: str | None = head
     while at is not None and at != old:
         at = next(iter(reader.commit(at).parents), None)
@@ -269,7 +270,7 @@ def _check_succession(earlier: LedgerEntry, later: LedgerEntry, commit_id: str) 
 
 
 def newest_entries(reader: GitReader, refs: Mapping[str, str]) -> dict[str, LedgerEntry]:
-    """The newest entry of each ledger by its name, unverified: it says where to look, and the ledger is verified there.
+    """Return the newest entry of each ledger by name, unverified. It only shows where to look for the ledger to verify.
 
     An entry that cannot be read is left out.
     """
@@ -335,7 +336,7 @@ write_anchor = ANCHOR.write
 
 
 class AnchorFile:
-    """The anchor of one storage root; the storage is opened when it is first needed."""
+    """The anchor of one storage root. The storage is opened when it is first needed."""
 
     def __init__(self, open_store: Callable[[], ObjectStore]) -> None:
         """`open_store` opens the storage root. Raises nothing."""
@@ -343,11 +344,11 @@ class AnchorFile:
 
     @property
     def place(self) -> str:
-        """Where the anchor is, for people."""
+        """The place of the anchor, for people."""
         return self._open().display(ANCHOR_KEY)
 
     def read(self) -> StorageAnchor | None:
-        """The anchor; None only if there is definitely none.
+        """Return the anchor, or None only if it definitely does not exist.
 
         Raises IntegrityError `ledger_anchor_invalid`, RemoteError `storage_failed`.
         """
@@ -365,7 +366,7 @@ class AnchorFile:
 
 
 def check_anchor(reader: GitReader, file: AnchorFile, view: LedgerView, cluster: str) -> None:
-    """Rule 2. A view with problems is left to its own problems.
+    """Check rule 2. A view with problems is not checked, because its problems are reported anyway.
 
     Raises IntegrityError `ledger_anchor_mismatch`, and as `AnchorFile.read`.
     """

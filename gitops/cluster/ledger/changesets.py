@@ -1,11 +1,11 @@
-"""The documents of changesets.
+"""Stored documents of changesets.
 
-`changesets/<key>.json` is the record of one changeset, as it is after its newest event. `events/<key>.jsonl` holds its
-events, one canonical JSON object to a line. Replaying the events gives the record. `changesets/index.json` says in one
-read which changesets are not ended, and the number of the newest event. `changesets/ended.jsonl` has one line for each record
-that has ended and is still kept, in the order in which they ended; `changesets/archive.jsonl` has one for each that is not.
+`changesets/<key>.json` is the record of one changeset after its newest event. `events/<key>.jsonl` contains its events, one
+canonical JSON object per line. Replaying the events produces the record. `changesets/index.json` lists the changesets that
+have not ended, with the number of the newest event, in a single read. `changesets/ended.jsonl` has one line for each ended
+record that is still kept, in the order in which they ended; `changesets/archive.jsonl` has one for each that is not.
 
-What an event says stands in `data`; its other members are the same for every event. Readers refuse what is not declared here.
+The content of an event is in `data`; its other members are the same for every event. Readers refuse undeclared members.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ _TYPES = {kind: name for name, (kind, _) in _KINDS.items()}
 
 
 def event_type(happening: model.Happening) -> str:
-    """The name of what happened, as it stands in the document of an event."""
+    """Return the name of an event type in the stored document."""
     return _TYPES[type(happening)]
 
 
@@ -224,12 +224,12 @@ def _write_lines(document: Document[T], values: Iterable[T]) -> bytes:
 
 
 def read_events(data: bytes) -> tuple[model.ChangesetEvent, ...]:
-    """The events of one changeset. Raises IntegrityError `changeset_invalid`."""
+    """Read the events of one changeset. Raises IntegrityError `changeset_invalid`."""
     return _read_lines(EVENT, data)
 
 
 def write_events(events: Iterable[model.ChangesetEvent]) -> bytes:
-    """Events as lines of canonical JSON, to be appended to those that were written before."""
+    """Encode events as lines of canonical JSON, to be appended to the existing ones."""
     return _write_lines(EVENT, events)
 
 
@@ -255,22 +255,22 @@ ENDED = Document(
 
 
 def read_ended(data: bytes) -> tuple[model.EndedChangeset, ...]:
-    """The lines of the ended changesets that are kept, the oldest end first. Raises IntegrityError `changeset_invalid`."""
+    """Read the lines of the kept ended changesets, earliest end first. Raises IntegrityError `changeset_invalid`."""
     return _read_lines(ENDED, data)
 
 
 def write_ended(ended: Iterable[model.EndedChangeset]) -> bytes:
-    """Lines to be appended to those that were written before."""
+    """Encode lines to be appended to the existing ones."""
     return _write_lines(ENDED, ended)
 
 
 def read_archive(data: bytes) -> tuple[model.Changeset, ...]:
-    """The records of an archive, without their members. Raises IntegrityError `changeset_invalid`."""
+    """Read the records of an archive, without their members. Raises IntegrityError `changeset_invalid`."""
     return _read_lines(CHANGESET, data)
 
 
 def write_archive(records: Iterable[model.Changeset]) -> bytes:
-    """Lines to be appended: each record without what it lists, which grows with what a changeset does."""
+    """Encode records for appending, without their lists, whose size depends on the number of changes."""
     return _write_lines(
         CHANGESET, (replace(each, members=(), removals=(), excluded=(), orphaned=()) for each in records)
     )
@@ -281,13 +281,13 @@ def write_archive(records: Iterable[model.Changeset]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetIndex:
-    """What is open: the changeset that keeps others from being created, and those that still clean up, the oldest first.
+    """Open changesets: the one that blocks new ones, and those that are still cleaning up, the oldest first.
 
-    `seq` is the number of the newest event, `covered` the newest commit that a changeset has brought in, or tried to. A store
-    that cannot write several files at once has the events of its newest write in `newest`, as lines, or where they are many in a
-    file of their own, `batch` being its digest: they are recorded when the index is, and their files follow. With `committing`
-    these events come after `seq`, and happen with the state document of that digest: they are recorded as soon as the state is
-    that document, and never were if it is another one.
+    `seq` is the number of the newest event, `covered` the newest commit that a changeset has applied, or tried to. A store
+    that cannot write several files atomically has the events of its newest write in `newest`, as lines, or, if there are
+    many, in a separate file with the digest `batch`. They are recorded with the index, and their files follow. With
+    `committing`, these events come after `seq`, and happen with the state document of that digest: they are recorded as soon
+    as the state is that document, and never happened if it is a different one.
     """
 
     seq: int = 0

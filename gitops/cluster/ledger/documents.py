@@ -1,4 +1,4 @@
-"""The documents of a ledger: the state, its entries, intents and the lock.
+"""Stored documents of a ledger: the state, its entries, intents and the lock.
 
 `state.json` holds what is applied. Unknown members are refused in the envelope, in `applied_revision`, in each resource and in
 each status; the values of the three record maps have any content. Maps are written by code point, so that two documents of

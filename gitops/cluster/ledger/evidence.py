@@ -1,6 +1,6 @@
-"""Approval and decision commits as found in git, unverified: `gitops.cluster.approvals` decides which of them count.
+"""Unverified approval and decision commits from git. `gitops.cluster.approvals` decides which of them count.
 
-What they name is also a witness of the ledger, as is another copy of it.
+The entries that they refer to are also evidence about the ledger, and so is another copy of it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ T = TypeVar("T")
 
 
 def read_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[str]) -> ApprovalEvidence:
-    """The evidence that a commit gives; `chain` are the ids of all ledger entries. Never raises for its content.
+    """Read the evidence in a commit. `chain` are the ids of all ledger entries. Never raises for its content.
 
-    What can be read is returned together with the first problem, so that a refusal can name the change that it is for.
+    The readable part is returned together with the first problem, so that a refusal can show which change it is for.
     """
     try:
         commit = store.commit(commit_id)
@@ -89,9 +89,9 @@ def _reviewed_tree(store: GitReader, statement: ApprovalStatement) -> str | None
 
 
 def announced_evidence(store: GitReader, head: str, approval_ids: Iterable[str]) -> tuple[ApprovalEvidence, ...]:
-    """The approvals of these ids in the commits named by the newest entries that use them, also without their branches.
+    """Return the approvals with these ids from the commits in the newest entries that use them, even without their branches.
 
-    For approvals that an entry announced and no state records as consumed: their operation was interrupted.
+    For approvals that an entry announced and no state records as consumed, because their operation was interrupted.
     """
     wanted, found = set(approval_ids), list[ApprovalEvidence]()
     at: str | None = head
@@ -108,7 +108,7 @@ def announced_evidence(store: GitReader, head: str, approval_ids: Iterable[str])
 
 
 def read_decision_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[str]) -> DecisionEvidence:
-    """The evidence that a commit gives; `chain` are the ids of all ledger entries. Never raises for its content."""
+    """Read the evidence in a commit. `chain` are the ids of all ledger entries. Never raises for its content."""
     try:
         commit = store.commit(commit_id)
         parent = commit.parents[0] if commit.parents else None
@@ -137,7 +137,7 @@ def read_decision_evidence(store: GitReader, ref: str, commit_id: str, chain: Co
 def read_signed_document(
     store: GitReader, commit_id: str
 ) -> tuple[ApprovalStatement | Decision | None, CommitSignature | None]:
-    """The statement or decision in the message of a commit, and what its own signature says; None for any other message."""
+    """Return the statement or decision in a commit message with its own signature's result. None for other messages."""
     message = store.commit(commit_id).message
     statement, _ = _attempt(lambda: read_statement(message))
     if statement is not None:
@@ -181,7 +181,7 @@ Anchor = Callable[[VerifiedEntry], None]
 
 
 class LedgerEntries(Container[str]):
-    """The ids of a ledger's entries: read from its head as far back as needed, each once."""
+    """The ids of a ledger's entries, read from its head as far back as needed, each only once."""
 
     def __init__(self, reader: GitReader, head: str | None) -> None:
         """The entries of the ledger that ends in `head`; None for one that has no entry."""
@@ -198,9 +198,9 @@ class LedgerEntries(Container[str]):
 
 
 class WitnessKind(StrEnum):
-    """How a named entry relates to a ledger: part of it, newer, of another chain, of the ledger before it, or not proven.
+    """Relation of an entry to a ledger: part of it, newer, on another chain, on the previous ledger, or unproven.
 
-    UNREAD: it is beyond the bound of the history that one reading looks at.
+    UNREAD means that it is beyond the limit of the history that one check reads.
     """
 
     PART = "part"
@@ -213,7 +213,7 @@ class WitnessKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EntryWitness:
-    """A named entry, verified; `detail` says why it proves nothing, or where its chain leaves that of the ledger."""
+    """An entry that a document refers to, verified. `detail` explains why it proves nothing, or where its chain diverges."""
 
     kind: WitnessKind
     entry: str
@@ -221,16 +221,17 @@ class EntryWitness:
 
     @property
     def contradicts(self) -> bool:
-        """Whether it proves that the ledger at hand is not complete, or may do so."""
+        """True if it proves, or may prove, that the local ledger is incomplete."""
         return self.kind in (WitnessKind.NEWER, WitnessKind.FOREIGN, WitnessKind.UNREAD)
 
 
 @dataclass(frozen=True, slots=True)
 class WitnessedLedger:
-    """The ledger that witnesses are compared with: its cluster, its head (None if there is none) and the ids of its entries.
+    """The ledger to compare with witnesses: its cluster, its head (None if there is none) and its entry ids.
 
-    `repository` is the id that its documents name, None where that is not known: then every id counts. `steps` are the commits
-    outside of the ledger that may still be looked at, for all witnesses together: anyone who pushes can make long histories.
+    `repository` is the id in its documents, None if unknown; then every id counts. `steps` is the remaining number of
+    commits outside the ledger that may be read, for all witnesses together, because anyone who pushes can create long
+    histories.
     """
 
     cluster: str
@@ -242,7 +243,7 @@ class WitnessedLedger:
 
 
 def named_entry(reader: GitReader, commit_id: str) -> str | None:
-    """The entry that the signer of an approval or decision saw: the commit's only parent. None for another commit."""
+    """Return the entry that the signer of an approval or decision saw, the commit's only parent. None for another commit."""
     try:
         parents = reader.commit(commit_id).parents
     except GitopsError:
@@ -251,7 +252,7 @@ def named_entry(reader: GitReader, commit_id: str) -> str | None:
 
 
 def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> EntryWitness:
-    """How `entry` relates to the ledger. Never raises for what the named commits hold or do not hold."""
+    """Determine how `entry` relates to the ledger. Never raises, no matter what the commits contain."""
     try:
         if entry in ledger.entries:
             return EntryWitness(WitnessKind.PART, entry)
@@ -286,11 +287,11 @@ def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> En
 
 
 def document_problem(reader: GitReader, commit_id: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
-    """Why a signed document that names an entry proves nothing about the ledger: rule 2. Empty if it is a proof.
+    """Explain why a signed document proves nothing about the ledger (rule 2). Empty if it is a proof.
 
-    The chain of the entry has been verified, unless it is unread: then the document counts all the same if the ledger at hand, if
-    there is one, trusts its key. Anyone can sign a long chain with keys of their own.
-    Raises GitopsError for objects that cannot be read.
+    The chain of the entry has been verified, unless it is unread. In that case the document still counts if the local
+    ledger, if there is one, trusts its key, because anyone can sign a long chain with their own keys. Raises GitopsError for
+    objects that cannot be read.
     """
     entry = witness.entry
     found = read_verified_entry(reader, entry)

@@ -1,4 +1,4 @@
-"""From the files of a ledger to the values of the port, and the parts of a new entry. Pure; every store uses these functions."""
+"""Conversion of ledger files to the port's values, and the parts of a new entry. Pure; shared by all stores."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
-    """One file of the sidecar or approval folder as found: its content, or why it could not be read."""
+    """One file of the sidecar or approval folder as found: its content, or the reason why it could not be read."""
 
     name: str
     content: bytes | None
@@ -51,16 +51,16 @@ class FoundDocument:
 
 
 def state_cas(data: bytes) -> str:
-    """The compare-and-swap token of the bytes of a state document."""
+    """Return the compare-and-swap token of a state document's bytes."""
     return f"sha256:{digest(data)}"
 
 
 # One run looks at the same head several times, and the state of a large cluster takes long to read.
 @functools.lru_cache(maxsize=2)
 def view_of(data: bytes | None, sound: bytes | None = None) -> LedgerView:
-    """The view that the bytes of the state document give, with those of the record of sound graphs; None for no such document.
+    """Return the view of a state document with the record of checked graphs; None for a missing document.
 
-    A record that cannot be read is as good as none: it only saves work.
+    An unreadable record counts as missing, because it only saves work.
     """
     if data is None:
         return LedgerView()
@@ -77,7 +77,7 @@ def view_of(data: bytes | None, sound: bytes | None = None) -> LedgerView:
 
 
 def unreadable_view(problem: GitopsError) -> LedgerView:
-    """The view when the state document cannot be read: as found, so that no import overwrites it."""
+    """Return the view for an unreadable state document. It counts as found, so that no import overwrites it."""
     return LedgerView(found=True, problems=_problem(Code.STATE_READ_ERROR, layout.STATE, problem.detail, problem.fix))
 
 
@@ -85,7 +85,7 @@ MISSING_BLOB = "the blob is missing from the catalog"
 
 
 def lock_observation(data: bytes | None, key: str = "") -> LockObservation:
-    """The lock in the bytes of the lock document, None when there is none; without a `key` it is named by their digest."""
+    """Read the lock document, None if there is none. Without a `key`, the digest of its bytes is its key."""
     if data is None:
         return LockObservation(held=False)
     key = key or digest(data)
@@ -96,7 +96,7 @@ def lock_observation(data: bytes | None, key: str = "") -> LockObservation:
 
 
 def lock_held_message(seen: LockObservation, at: str | None = None) -> str:
-    """Who holds the lock, since when, how to break it, and with `at` (RFC 3339) its age in whole seconds."""
+    """Describe who holds the lock, since when and how to break it, and with `at` (RFC 3339) its age in whole seconds."""
     if not seen.held:
         return "the lock was just freed; run the command again"
     if seen.info is None:
@@ -112,18 +112,18 @@ def lock_held_message(seen: LockObservation, at: str | None = None) -> str:
 
 
 def intent_listing(documents: Iterable[FoundDocument]) -> IntentListing:
-    """Sort the files of the sidecar folder into intents and unreadable ones, in ascending order of their names."""
+    """Sort the files of the sidecar folder into readable and unreadable intents, in ascending order of names."""
     return IntentListing(*_sort(documents, read_intent, Code.INVALID_RECOVERY_SIDECAR, lambda i: i.operation_id))
 
 
 def approval_listing(documents: Iterable[FoundDocument]) -> ApprovalListing:
-    """Sort the files of the approval folder into approvals and unreadable ones, in ascending order of their names."""
+    """Sort the files of the approval folder into readable and unreadable approvals, in ascending order of names."""
     found, unreadable = _sort(documents, read_approval, Code.INVALID_APPROVAL_ARTIFACT, lambda a: a.approval_id)
     return ApprovalListing(documents=found, unreadable=unreadable)
 
 
 def blob_reading(data: bytes | None, expected: str) -> BlobReading:
-    """Whether the bytes found are those that `expected` is the digest of; others that are not UTF-8 cannot be read."""
+    """Check that the bytes match the digest `expected`. Other bytes that are not UTF-8 count as unreadable."""
     if data is None:
         return BlobReading(BlobCondition.MISSING, detail=MISSING_BLOB)
     found = digest(data)
@@ -137,12 +137,12 @@ def blob_reading(data: bytes | None, expected: str) -> BlobReading:
 
 
 def is_same_state(view: LedgerView, data: bytes | None) -> bool:
-    """Whether the state document's bytes (None: absent) still are those that `view` was made of."""
+    """Return True if the state document's bytes (None if absent) are still those of `view`."""
     return view.cas == (None if data is None else state_cas(data))
 
 
 def restore_commands(cluster: str, commit: str) -> str:
-    """How a ledger branch gets an entry back that any clone still has, for people."""
+    """Return commands for people that restore an entry of a ledger branch from any clone that still has it."""
     return (
         "restore it from a clone that has it: "
         f"git push origin {commit}:refs/heads/gitops/ledger/{cluster}; if no copy is left: gitops import --adopt"
@@ -150,13 +150,13 @@ def restore_commands(cluster: str, commit: str) -> str:
 
 
 def conflict_error() -> ConflictError:
-    """The error of a compare-and-swap that failed."""
+    """Return the error for a failed compare-and-swap."""
     detail = "another writer changed the ledger during this command; nothing was written"
     return ConflictError(Code.STATE_CAS_MISMATCH, detail, path=layout.STATE)
 
 
 def check_write(view: LedgerView, write: LedgerWrite) -> None:
-    """Check what the caller of `commit` has to ensure: a readable base, and the revision after its own.
+    """Check the preconditions of `commit`: a readable base, and the next revision.
 
     Raises BugError.
     """
@@ -202,7 +202,7 @@ def _problem(code: Code, path: str, detail: str, fix: str | None = None) -> tupl
 
 
 def require_entry(entry: LedgerEntry | None) -> LedgerEntry:
-    """The entry of a write, which a branch ledger requires. Raises BugError."""
+    """Return the entry of a write, which a branch ledger requires. Raises BugError."""
     if entry is None:
         raise BugError("a branch ledger is written with an entry")
     return entry
@@ -211,7 +211,7 @@ def require_entry(entry: LedgerEntry | None) -> LedgerEntry:
 def following(
     entry: LedgerEntry, kind: EntryKind, *, operation: str, at: str, actor: str | None, trust_digest: str
 ) -> LedgerEntry:
-    """The entry after this one where that applies nothing: source, place, people and state stay, and it lists nothing.
+    """Return the next entry for a write that applies nothing: source, place, people and state are unchanged, and lists are empty.
 
     `trust_digest` is that of the keys and rules in force. Its position in the chain is that of `next_entry`.
     """
@@ -238,10 +238,10 @@ def following(
 
 
 def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
-    """The entry with its position in the chain. Its time is at least that of the entry before, whatever the clock says.
+    """Return the entry with its position in the chain. Its time is never before that of the previous entry.
 
-    The cluster stays where the entry before records it, unless this one records it elsewhere. Raises GitopsError
-    `ledger_adopt_required` for an entry that is to follow an import over an earlier ledger before people approved that.
+    The cluster stays at the place in the previous entry, unless this one records another. Raises GitopsError
+    `ledger_adopt_required` for an entry that would follow an import over an earlier ledger before people approved that.
     """
     if view.entry is None:
         return replace(entry, number=1, previous=None)
@@ -255,9 +255,9 @@ def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
 
 
 def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[str, bytes | None]:
-    """The documents of verified approvals, as they were signed, so that the completion of an interrupted operation can mark them.
+    """Return the signed documents of verified approvals, so that completing an interrupted operation can mark them.
 
-    They permit nothing by themselves: the approval commits count.
+    They permit nothing by themselves; only the approval commits count.
     """
     found: dict[str, bytes | None] = {}
     for use in uses:
@@ -269,7 +269,7 @@ def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[s
 
 
 def consumed_approval(approval: Approval, state: LedgerState, now: str) -> Approval:
-    """The document of a consumed approval, with the time and operation of the state's record of it."""
+    """Return the document of a consumed approval, with the time and operation from the state's record of it."""
     record = state.approval_records.get(approval.approval_id, {})
     at, by = record.get("consumed_at"), record.get("consumed_by_operation")
     return replace(
@@ -280,7 +280,7 @@ def consumed_approval(approval: Approval, state: LedgerState, now: str) -> Appro
 
 
 def replacement_files(held: Iterable[str], files: Mapping[str, bytes]) -> dict[str, bytes | None]:
-    """The writes and removals (None) after which only `files` are left of the paths `held` and `files`.
+    """Return the writes and removals (None) after which, of the paths `held` and `files`, only `files` remain.
 
     A file that replaces a folder, or a folder that replaces a file, needs no removal.
     """
@@ -289,7 +289,7 @@ def replacement_files(held: Iterable[str], files: Mapping[str, bytes]) -> dict[s
 
 
 def approval_key(approval: Approval) -> str:
-    """Where the document of an approval is. Raises GitopsError `approval_write_error` for an id that is not a file name."""
+    """Return the key of an approval document. Raises GitopsError `approval_write_error` if the id is not a file name."""
     try:
         return layout.approval_key(approval.approval_id)
     except ValueError as error:
@@ -297,7 +297,7 @@ def approval_key(approval: Approval) -> str:
 
 
 def intent_key(intent: Intent) -> str:
-    """Where the sidecar of an intent is. Raises GitopsError `recovery_sidecar_write_error` for an id that is not a file name."""
+    """Return the key of an intent's sidecar. Raises GitopsError `recovery_sidecar_write_error` if the id is not a file name."""
     try:
         return layout.intent_key(intent.operation_id)
     except ValueError as error:
@@ -305,7 +305,7 @@ def intent_key(intent: Intent) -> str:
 
 
 def intent_keys(operation_ids: Iterable[str]) -> list[str]:
-    """Keys of sidecars to remove; an id that is not a file name has none."""
+    """Return the keys of sidecars to remove, skipping ids that are not file names."""
     keys = []
     for operation_id in operation_ids:
         with contextlib.suppress(ValueError):
@@ -314,5 +314,5 @@ def intent_keys(operation_ids: Iterable[str]) -> list[str]:
 
 
 def sidecar_error(intent: Intent, detail: str) -> GitopsError:
-    """A sidecar that could not be written."""
+    """Return the error for a sidecar that could not be written."""
     return GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, detail, path=graph_address(intent.graph_id))

@@ -79,7 +79,7 @@ _INLINE = 16_384
 
 
 class FolderChangesets:
-    """Reads and writes the changesets of a ledger folder; what one handle wrote is not read again."""
+    """Reads and writes the changesets of a ledger folder, without re-reading its own writes."""
 
     def __init__(self, store: ObjectStore, faults: Faults) -> None:
         """`store` is the storage root."""
@@ -91,13 +91,13 @@ class FolderChangesets:
         self._announced: ChangesetRecords | None = None
 
     def read(self) -> ChangesetRecords:
-        """The changesets as they are now. Raises IntegrityError `changeset_invalid`, RemoteError."""
+        """Return the current changesets. Raises IntegrityError `changeset_invalid`, RemoteError."""
         return ChangesetRecords(
             self._store.read, lambda: None if (data := self._store.read(layout.STATE)) is None else state_cas(data)
         )
 
     def keep(self) -> ChangesetRecords:
-        """As `read`, or what the last call found; after `forget` and a write, if the index is still the same."""
+        """Return the changesets of the last `read`; after `forget` or a write, only if the index is unchanged."""
         known = self._known
         if known is None or not (self._is_sure or self._store.read(layout.INDEX) == self._index):
             known = self.read()
@@ -108,18 +108,19 @@ class FolderChangesets:
         return known
 
     def read_ahead(self) -> None:
-        """Read them before they are asked for; after a failure who asks for them reads them."""
+        """Read the changesets in advance. After a failure, the next reader tries again."""
         with contextlib.suppress(GitopsError):
             self.keep()
 
     def forget(self) -> None:
-        """Look at the index again before what is known is used, also for a write."""
+        """Check the index again before using cached changesets, even for a write."""
         self._is_sure = self._is_settled = False
 
     def record(self, drafts: Iterable[EventDraft], may_settle: Callable[[], bool]) -> None:
-        """Record events alone. Raises ConflictError as `LedgerStore.begin`, RemoteError `state_write_error`.
+        """Record events without a state. Raises ConflictError as `LedgerStore.begin`, RemoteError `state_write_error`.
 
-        Who may not settle what another one announced gets ConflictError `state_lock_held` until that is done (rule 5).
+        A caller that may not settle another writer's announcement gets ConflictError `state_lock_held` until that is done
+        (rule 5).
         """
         drafts = tuple(drafts)
         for _ in range(_ATTEMPTS if drafts else 0):
@@ -136,9 +137,9 @@ class FolderChangesets:
             raise conflict_error()
 
     def announce(self, drafts: Iterable[EventDraft], state: bytes) -> Recording | None:
-        """Rule 2: put events into the index that happen with this state document; None where there are none.
+        """Put events into the index that happen with this state document (rule 2). Returns None without events.
 
-        Raises as `record`; ConflictError `state_cas_mismatch` too.
+        Raises as `record`, and ConflictError `state_cas_mismatch`.
         """
         drafts = tuple(drafts)
         for _ in range(_ATTEMPTS):
@@ -155,7 +156,7 @@ class FolderChangesets:
         raise conflict_error()
 
     def confirm(self, recording: Recording) -> None:
-        """The state that events were announced with is in force. What fails here, the next writer does."""
+        """Record events whose state is now in force. If this fails, the next writer does it."""
         known, self._announced = self._announced, None
         with contextlib.suppress(RemoteError):
             with around(self._faults, "ledger.changeset", "confirm"):
@@ -164,14 +165,14 @@ class FolderChangesets:
                 self._follow(known, recording)
 
     def withdraw(self) -> None:
-        """The state that events were announced with was not written. What fails here, the next writer does."""
+        """Remove events whose state was not written. If this fails, the next writer does it."""
         known, self._announced = self._announced, None
         with contextlib.suppress(RemoteError):
             if known is not None and self._publish(known.index, ()):
                 self._take_over(known)
 
     def settle(self, may_settle: Callable[[], bool] = lambda: True) -> ChangesetRecords:
-        """Write what an interrupted writer left, and return what is recorded. Raises as `record`."""
+        """Finish an interrupted writer's work and return the recorded changesets. Raises as `record`."""
         try:
             for _ in range(_ATTEMPTS):
                 # After a write of this handle, the next one finds out by its own swap whether another one wrote in between.
@@ -250,7 +251,7 @@ class FolderChangesets:
 
 
 class FolderLedger(ChangesetReader):
-    """A LedgerStore over an object store; safe for threads. Entries are ignored: a folder keeps no history."""
+    """LedgerStore on an object store, thread-safe. Entries are ignored, because a folder keeps no history."""
 
     def __init__(self, store: ObjectStore, *, clock: Clock, faults: Faults) -> None:
         """`store` is the storage root; `clock` dates the consumption of approvals."""
@@ -269,31 +270,31 @@ class FolderLedger(ChangesetReader):
 
     @property
     def parallel(self) -> int:
-        """As the store says."""
+        """Number of parallel requests that the store supports."""
         return self._store.parallel
 
     @property
     def state_path(self) -> str:
-        """Where the state document is, for people."""
+        """The place of the state document, for people."""
         return self._store.display(layout.STATE)
 
     @property
     def lock_path(self) -> str:
-        """Where the lock is, for people."""
+        """The place of the lock, for people."""
         return self._store.display(layout.LOCK)
 
     def observe_lock(self) -> LockObservation:
-        """Whether the lock is held; one that cannot be read counts as held."""
+        """Return the state of the lock. An unreadable lock counts as held."""
         try:
             return lock_observation(self._store.read(layout.LOCK))
         except RemoteError as error:
             return LockObservation(held=True, problem=Code.STATE_LOCK_READ_ERROR, detail=error.detail)
 
     def view(self) -> LedgerView:
-        """The current state, read once; every failure is one of its problems.
+        """Return the current state, read once, with every failure as one of its problems.
 
-        Who holds the lock asks for sidecars, approvals and changesets next: where answers are slow, all are read at the same
-        time. They are kept until this run writes.
+        The holder of the lock needs sidecars, approvals and changesets next. If the store is slow, all of them are read in
+        parallel and kept until this run writes.
         """
         self._writer.forget()
         reads: list[Callable[[], None]] = [self._read_state]
@@ -307,25 +308,25 @@ class FolderLedger(ChangesetReader):
         return view_of(self._seen)
 
     def intents(self) -> IntentListing:
-        """The recovery sidecars."""
+        """Return the recovery sidecars."""
         try:
             return intent_listing(self._documents(layout.RECOVERIES))
         except RemoteError as error:
             return IntentListing(problem=error.detail)
 
     def approvals(self) -> ApprovalListing:
-        """The approval documents."""
+        """Return the approval documents."""
         try:
             return approval_listing(self._documents(layout.APPROVALS))
         except RemoteError as error:
             return ApprovalListing(problem=error.detail)
 
     def moved_since(self, entry: str) -> frozenset[Address]:  # noqa: ARG002 - no entries are kept
-        """None: a folder keeps no history."""
+        """Return nothing, because a folder keeps no history."""
         return frozenset()
 
     def blob(self, address: Address, digest: str) -> BlobReading:
-        """The catalog blob of a query or policy, its content verified. A folder in its place is not a blob."""
+        """Return the verified catalog blob of a query or policy. A folder in its place is not a blob."""
         key = layout.blob_key(address, digest)
         try:
             return blob_reading(None if key is None else self._store.read(key), digest)
@@ -337,8 +338,8 @@ class FolderLedger(ChangesetReader):
     def acquire(self, info: LockInfo) -> None:
         """Take the lock by exclusive creation.
 
-        Raises ConflictError `state_lock_held`, which names holder, age and the id to force-unlock where they are known, or
-        RemoteError `state_lock_error`.
+        Raises ConflictError `state_lock_held` with holder, age and the id for force-unlock if they are known, or RemoteError
+        `state_lock_error`.
         """
         document = write_lock(info)
         try:
@@ -372,7 +373,7 @@ class FolderLedger(ChangesetReader):
     def break_lock(self, lock_id: str) -> None:
         """Remove the lock with exactly this id, or with this digest of its bytes.
 
-        Otherwise raises the first row of the decision table that applies.
+        Otherwise raises the first applicable row of the decision table.
         """
         try:
             seen = lock_observation(self._store.read(layout.LOCK))
@@ -391,10 +392,10 @@ class FolderLedger(ChangesetReader):
             raise error.during(Code.STATE_UNLOCK_ERROR, layout.LOCK) from error
 
     def check_anchor(self, view: LedgerView) -> None:
-        """Nothing to compare: the ledger itself is beside the graphs."""
+        """Do nothing, because the ledger itself is next to the graphs."""
 
     def former(self) -> FormerLedger | None:
-        """None: nothing is left of a ledger but the ledger."""
+        """Return None, because a folder ledger leaves no other traces."""
 
     def begin(
         self,
@@ -404,7 +405,7 @@ class FolderLedger(ChangesetReader):
         events: Sequence[EventDraft] = (),
         retire: Sequence[str] = (),
     ) -> LedgerView:
-        """Record events and remove settled sidecars; each intent becomes durable in `arm`. Raises as `retire`."""
+        """Record events and remove settled sidecars. `arm` makes each intent durable. Raises as `retire`."""
         return self.retire(view, retire, entry, events) if events or retire else view
 
     def arm(self, intent: Intent) -> None:
@@ -420,7 +421,7 @@ class FolderLedger(ChangesetReader):
             raise _sidecar_error(intent, ValueError("a record with this id already exists"))
 
     def amend(self, intent: Intent) -> None:
-        """Rewrite a sidecar with what is known by now. Raises GitopsError `recovery_sidecar_write_error`."""
+        """Update a sidecar with newly known facts. Raises GitopsError `recovery_sidecar_write_error`."""
         try:
             with around(self._faults, "ledger.sidecar", "amend"):
                 self._store.write(layout.intent_key(intent.operation_id), write_intent(intent))
@@ -428,7 +429,7 @@ class FolderLedger(ChangesetReader):
             raise _sidecar_error(intent, error) from error
 
     def disarm(self, operation_id: str) -> None:
-        """Remove a sidecar; quiet on failure."""
+        """Remove a sidecar, ignoring failures."""
         with contextlib.suppress(GitopsError, ValueError), around(self._faults, "ledger.sidecar", "remove"):
             self._store.delete(layout.intent_key(operation_id))
 
@@ -439,9 +440,9 @@ class FolderLedger(ChangesetReader):
         entry: LedgerEntry | None,  # noqa: ARG002
         events: Sequence[EventDraft] = (),
     ) -> LedgerView:
-        """Record events, and remove sidecars that the state already explains, if the state still is what `view` saw.
+        """Record events, and remove sidecars that the state already explains, if the state is still that of `view`.
 
-        One that cannot be removed is left to the next sweep. Raises ConflictError `state_cas_mismatch`, RemoteError
+        A sidecar that cannot be removed is left to the next sweep. Raises ConflictError `state_cas_mismatch`, RemoteError
         `state_read_error`; for its events as the port.
         """
         try:
@@ -458,9 +459,9 @@ class FolderLedger(ChangesetReader):
         return view
 
     def put_blob(self, address: Address, content: bytes) -> str:
-        """Publish a catalog blob and return its digest; a correct one is reused, a corrupt one replaced.
+        """Publish a catalog blob and return its digest, reusing a correct one and replacing a corrupt one.
 
-        Racing callers write the same bytes, so the last one wins without harm. Raises GitopsError
+        Concurrent callers write the same bytes, so it does not matter who is last. Raises GitopsError
         `resource_payload_write_error`, also for content that is not UTF-8.
         """
         name = canonical.digest(content)
@@ -495,7 +496,7 @@ class FolderLedger(ChangesetReader):
             )
 
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
-        """Publish the state if the ledger still is what `view` saw, with its events; then mark approvals and retire sidecars.
+        """Publish the state with its events if the ledger is still that of `view`; then mark approvals and retire sidecars.
 
         Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`, UsageError for text
         that cannot be stored, BugError for a write that does not belong to its view.
@@ -522,7 +523,7 @@ class FolderLedger(ChangesetReader):
         return LedgerView(found=True, state=write.state, cas=state_cas(data))
 
     def check_trailers(self, key: str) -> None:
-        """Nothing to compare: a folder keeps no messages."""
+        """Do nothing, because a folder keeps no messages."""
 
     def _changesets(self) -> ChangesetRecords:
         return self._writer.keep() if self._holds_lock else self._writer.read()

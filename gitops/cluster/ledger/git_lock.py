@@ -1,4 +1,4 @@
-"""A lock as a git ref: taken by creating it, with a unique commit that has no parent.
+"""A lock as a git ref, taken by creating it with a unique commit that has no parent.
 
 The commit has no parent, because a descendant could be pushed over its holder; it carries a fresh id, because pushing the
 very same object again would look like success. Hosts that refuse refs outside of `refs/heads/` get a branch.
@@ -41,10 +41,10 @@ class _FoundLock:
 
 
 def push_own(remote: GitRemote, *updates: RefUpdate) -> None:
-    """Push refs to a commit that only this process made, or delete them, all or none. Raises as `push` does.
+    """Push or delete refs of a commit that only this process made, all or none. Raises as `push` does.
 
-    A transport may send a push again whose answer it lost; the second one then finds the ref moved by the first. As the
-    commit is unique, the ref shows whether the first one succeeded.
+    If a transport loses the answer and pushes again, the second push finds the ref moved by the first. As the commit is
+    unique, the ref shows whether the first push succeeded.
     """
     try:
         remote.push(updates)
@@ -55,7 +55,7 @@ def push_own(remote: GitRemote, *updates: RefUpdate) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LockRefs:
-    """Where the host refuses `ref`, `fallback` is used. `proven` says that this account may delete refs of the first kind.
+    """The lock refs to use: `fallback` if the host refuses `ref`. `proven` means that this account can delete `ref`.
 
     `remember` is called with the ref that is used and proven.
     """
@@ -67,7 +67,7 @@ class LockRefs:
 
 
 class GitLock:
-    """The lock of one cluster. `ref` is the one that is tried first: the ref where the lock was taken last, if it was."""
+    """The lock of one cluster. `ref` is tried first; it is the ref of the last lock, if any."""
 
     def __init__(self, store: GitStore, remote: GitRemote, refs: LockRefs, faults: Faults) -> None:
         """The lock of the cluster that uses these refs."""
@@ -82,7 +82,7 @@ class GitLock:
         self._ours: tuple[str, str] | None = None
 
     def observe(self) -> LockObservation:
-        """The lock as it is on the remote now. Raises RemoteError."""
+        """Return the current lock on the remote. Raises RemoteError."""
         return next((found.seen for found in self._find(*self._order())), LockObservation(held=False))
 
     def acquire(self, info: LockInfo, author: Person) -> None:
@@ -116,7 +116,7 @@ class GitLock:
     def release(self, lock_id: str) -> None:
         """Delete the ref if it is still ours. Raises GitopsError `state_unlock_error` if it cannot be deleted.
 
-        A lock that this process created need not be looked for: it is deleted only if its commit is still there.
+        A lock that this process created does not have to be looked up: it is deleted only if its commit is still there.
         """
         try:
             if self._ours is not None and self._ours[0] == lock_id:
@@ -136,7 +136,7 @@ class GitLock:
             raise GitopsError(Code.STATE_UNLOCK_ERROR, error.detail, path=self.ref) from error
 
     def break_lock(self, lock_id: str) -> None:
-        """Delete the ref with exactly this id in its document, or at the commit of this id.
+        """Delete the ref with exactly this id in its document, or at the commit with this id.
 
         Raises the codes of the force-unlock decision table.
         """

@@ -1,4 +1,4 @@
-"""Which head of a ledger branch a clone accepts: protection against rollback.
+"""Protection against rollback: which heads of a ledger branch a clone accepts.
 
 1. The known heads are read before the remote is asked, so that another process's newer note never looks like a rewound branch.
 2. A head is accepted if its chain verifies back to the last head seen here; where nothing was seen yet, to its first entry,
@@ -61,7 +61,7 @@ _FOLDER = "gitops/seen"
 
 
 class HeadPin:
-    """The newest ledger head that a clone has seen of one cluster."""
+    """The newest ledger head of one cluster that a clone has seen."""
 
     def __init__(self, git_dir: str | Path, cluster: str) -> None:
         """`git_dir` is what all work trees of the clone share. Raises ValueError for a cluster with an impossible name."""
@@ -70,7 +70,7 @@ class HeadPin:
         self._path = Path(git_dir) / _FOLDER / cluster
 
     def read(self) -> str | None:
-        """The id, or None if there is no file or it cannot be read."""
+        """Return the id, or None if there is no file or it cannot be read."""
         try:
             text = self._path.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError):
@@ -78,7 +78,7 @@ class HeadPin:
         return text if is_id(text) else None
 
     def write(self, head: str) -> None:
-        """Write a head, in one step. If the repository cannot be written, the old head stays: the ref was written first."""
+        """Write a head atomically. If the repository is not writable, the old head stays; the ref was written first."""
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # A usual file, not one that only its owner reads: in a shared repository others compare with it as well.
@@ -94,16 +94,16 @@ class HeadPin:
 
 @dataclass(frozen=True, slots=True)
 class BranchSettings:
-    """The cluster and the writer of a ledger branch: `signing_key` is a path for ssh-keygen, None for reading only.
+    """Settings of a ledger branch: cluster, writer and refs. `signing_key` is a path for ssh-keygen, None for read-only.
 
-    `lock_ref` is tried first, `fallback_lock_ref` where the host refuses refs of that kind; `remember_lock_ref` gets the ref
-    that worked; `lock_proven` says that this account may delete the first. Every writer looks at both, so all must name the same
-    two, in any order. `anchor` raises GitopsError for a first entry that is not this cluster's. `read_note` and `write_note` keep
-    the last head seen in a file beside the refs. `repository` gives the id of the repository, for documents where there is no
-    ledger. `anchor_file` is beside the graphs, None where this machine has no storage for them. `adopting` lets an import begin a
-    ledger although an earlier one was seen. `relist` has the remote list its refs again, where they were kept from earlier
-    in the run, and returns whether they were. `own` is the clone as a remote of its own, None for a repository that is one.
-    `shown` is the ref in which this clone shows the ledger of the remote, as an audit reads it; None if it has none.
+    `lock_ref` is tried first, `fallback_lock_ref` if the host refuses such refs; `remember_lock_ref` gets the ref that
+    worked; `lock_proven` means that this account can delete the first. Every writer checks both, so all must use the same
+    two, in any order. `anchor` raises GitopsError for a first entry that is not this cluster's. `read_note` and `write_note`
+    keep the last seen head in a file next to the refs. `repository` returns the id of the repository, for documents without
+    a ledger. `anchor_file` is next to the graphs, None if this machine has no storage for them. `adopting` lets an import
+    start a ledger although an earlier one was seen. `relist` makes the remote list its refs again if they were cached
+    earlier in the run, and returns whether they were. `own` is the clone as its own remote, None for a repository that is
+    one. `shown` is the ref in which this clone shows the remote's ledger for an audit; None if it has none.
     """
 
     cluster: str
@@ -126,7 +126,7 @@ class BranchSettings:
 
 @dataclass(frozen=True, slots=True)
 class KnownHeads:
-    """The heads of a ledger that this clone knows: the ref of the last one seen, the note beside the refs, its own branch."""
+    """The heads of a ledger that this clone knows: the ref of the last seen head, the note next to the refs, its own branch."""
 
     seen: str | None
     note: str | None
@@ -152,13 +152,14 @@ class Heads:
         self.seen_ref = f"refs/gitops/seen/{settings.cluster}"
 
     def known(self) -> KnownHeads:
-        """The heads that this clone knows now."""
+        """Return the heads that this clone currently knows."""
         return KnownHeads(self._store.resolve(self.seen_ref), self._settings.read_note(), self._store.resolve(self.ref))
 
     def newest(self) -> VerifiedEntry | None:
-        """The head of the remote, accepted and remembered; None where there is no ledger and never was one.
+        """Return the remote's head, accepted and remembered. None if there never was a ledger.
 
-        Raises IntegrityError `ledger_diverged` and what `verify_chain` raises, GitopsError `ledger_checked_out`, RemoteError.
+        Raises IntegrityError `ledger_diverged` and what `verify_chain` raises, GitopsError `ledger_checked_out`,
+        RemoteError.
         """
         try:
             return self._newest()
@@ -198,7 +199,7 @@ class Heads:
         return found
 
     def remember(self, seen: str | None, head: str) -> None:
-        """Remember a verified head. Another process that was faster verified its head by the same rules."""
+        """Remember a verified head. A faster process has verified its head by the same rules."""
         if seen != head:
             with contextlib.suppress(ConflictError), around(self._faults, "ledger.branch", "note"):
                 self._store.update_refs([RefUpdate(self.seen_ref, seen or ZERO, head)])
@@ -206,7 +207,7 @@ class Heads:
             self._settings.write_note(head)
 
     def published(self, seen: str | None, head: str) -> None:
-        """Remember an entry that this clone has pushed, and show it as the head of the remote."""
+        """Remember an entry that this clone has pushed, and show it as the remote's head."""
         shown = self._settings.shown
         if shown is not None and (old := self._store.resolve(shown)) != head:
             with contextlib.suppress(ConflictError):
@@ -214,9 +215,9 @@ class Heads:
         self.remember(seen, head)
 
     def accept(self, head: str) -> None:
-        """Remember a head whatever was seen before: after a ledger was started again on purpose. The caller has verified it.
+        """Remember a head regardless of earlier ones, after a ledger was deliberately started again. The caller has verified it.
 
-        Raises ConflictError `git_ref_conflict` when another process remembers another head at the same time.
+        Raises ConflictError `git_ref_conflict` if another process remembers another head at the same time.
         """
         known = self.known()
         updates = [RefUpdate(self.seen_ref, known.seen or ZERO, head)] if known.seen != head else []
@@ -226,10 +227,10 @@ class Heads:
         self._settings.write_note(head)
 
     def contradicted(self, head: str | None, named: Mapping[str, str]) -> list[UnreadableDocument]:
-        """The signed documents (ref to commit, objects here) that name an entry outside of the ledger that ends in `head`.
+        """Return the signed documents (ref to commit, objects here) that refer to an entry outside the ledger ending in `head`.
 
-        Those that prove that the ledger is not complete have the code `ledger_diverged`; the others prove nothing, and are named
-        so that their branches can be deleted.
+        Those that prove that the ledger is incomplete have the code `ledger_diverged`; the others prove nothing and are
+        listed so that their branches can be deleted.
         """
         ledger, found = self._witnessed(head), []
         for ref, commit_id in named.items():
@@ -268,7 +269,7 @@ class Heads:
             return error.detail
 
     def former(self) -> FormerLedger | None:
-        """What this clone or a signed document knows of a ledger whose branch is gone: its first and its newest known entry."""
+        """Return the first and newest known entry of a ledger without a branch, from this clone or a signed document."""
         known = self.known()
         head, found = known.pin or known.branch, "an entry that was seen in this repository"
         if head is None:
@@ -282,7 +283,7 @@ class Heads:
         return FormerLedger(first_entry(self._store, head).commit.id, head, found, rules)
 
     def proven(self) -> Mapping[str, str]:
-        """The entries that signed documents prove, by the branch that names them, whatever the ledger branch has."""
+        """Return the entries that signed documents prove, by their branches, regardless of the ledger branch."""
         ledger, signed = self._witnessed(None), self.approvals()
         named = {ref: named_entry(self._store, commit) for ref, commit in signed.items()}
         witnesses = {ref: verify_witness(self._store, entry, ledger) for ref, entry in named.items() if entry}
@@ -293,7 +294,7 @@ class Heads:
         }
 
     def approvals(self) -> Mapping[str, str]:
-        """The branches of the remote with approvals and decisions about them, their commits fetched."""
+        """Return the remote's branches with approvals and decisions about them, with their commits fetched."""
         return self._fetch_signed(self._remote.refs(BRANCHES))
 
     def _fetch_signed(self, listed: Mapping[str, str]) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""The keys of the files of a ledger and of graph roots, relative to the storage root.
+"""Keys of ledger files and graph roots, relative to the storage root.
 
 Every store uses the same keys, so that a folder can be compared with a branch file by file. A name or digest that comes
 out of a document is checked here before it becomes part of a key.
@@ -32,51 +32,51 @@ _ID = re.compile(r"[0-9A-Za-z_-]{1,64}\Z", re.ASCII)
 
 
 def intent_key(operation_id: str) -> str:
-    """The key of a recovery sidecar. Raises ValueError for an id that cannot be part of a key."""
+    """Return the key of a recovery sidecar. Raises ValueError for an id that cannot be part of a key."""
     return f"{RECOVERIES}/{_checked(operation_id)}{DOCUMENT_SUFFIX}"
 
 
 def approval_key(approval_id: str) -> str:
-    """The key of an approval document. Raises ValueError for an id that cannot be part of a key."""
+    """Return the key of an approval document. Raises ValueError for an id that cannot be part of a key."""
     return f"{APPROVALS}/{_checked(approval_id)}{DOCUMENT_SUFFIX}"
 
 
 def record_key(changeset: str) -> str:
-    """The key of the record of a changeset. Raises ValueError for a text that is not the key of a changeset."""
+    """Return the key of a changeset's record. Raises ValueError if the text is not a changeset key."""
     return f"{CHANGESETS}/{_checked_changeset(changeset)}{DOCUMENT_SUFFIX}"
 
 
 def run_key(changeset: str) -> str:
-    """The key of the run of a changeset. Raises ValueError for a text that is not the key of a changeset."""
+    """Return the key of a changeset's run. Raises ValueError if the text is not a changeset key."""
     return f"{CHANGESETS}/{_checked_changeset(changeset)}.run{DOCUMENT_SUFFIX}"
 
 
 def events_key(changeset: str) -> str:
-    """The key of the events of a changeset. Raises ValueError for a text that is not the key of a changeset."""
+    """Return the key of a changeset's events. Raises ValueError if the text is not a changeset key."""
     return f"{EVENTS}/{_checked_changeset(changeset)}.jsonl"
 
 
 def batch_key(digest: str) -> str:
-    """The key of the events of a large write. Raises ValueError for a text that is not a digest."""
+    """Return the key of the events of a large write. Raises ValueError if the text is not a digest."""
     if not is_digest(digest):
         raise ValueError(f"{digest[:64]!r} is not a digest")
     return f"{CHANGESETS}/newest-{digest}.jsonl"
 
 
 def serving_key(replica: str) -> str:
-    """The key of the report of a query server. Raises ValueError for a text that is not the name of one."""
+    """Return the key of a query server's report. Raises ValueError if the text is not a server name."""
     if not is_replica_name(replica):
         raise ValueError(f"{replica[:64]!r} is not the name of a server")
     return f"{SERVING}/{replica}{DOCUMENT_SUFFIX}"
 
 
 def document_id(name: str) -> str | None:
-    """The id in a file name of the sidecar and approval folders; None for names of other files."""
+    """Return the id in a file name of the sidecar and approval folders; None for other file names."""
     return name.removesuffix(DOCUMENT_SUFFIX) if name.endswith(DOCUMENT_SUFFIX) else None
 
 
 def blob_key(address: Address, digest: str) -> str | None:
-    """The key of a catalog blob; None for another kind, and for an unsafe name or digest."""
+    """Return the key of a catalog blob; None for another kind, and for an unsafe name or digest."""
     if not is_digest(digest) or not is_name(address.name):
         return None
     suffix = rules_of(address).catalog_suffix
@@ -88,7 +88,7 @@ def blob_key(address: Address, digest: str) -> str | None:
 
 
 def graph_root(graph: str) -> str:
-    """The folder of a graph. Raises ValueError for an id that breaks the naming rule."""
+    """Return the folder of a graph. Raises ValueError for an id that breaks the naming rule."""
     if not is_name(graph):
         raise ValueError(f"{graph[:64]!r} is not a graph id")
     return f"graphs/{graph}.omni"

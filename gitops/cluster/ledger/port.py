@@ -1,4 +1,4 @@
-"""The ledger: what is applied, under one lock, changed only by compare-and-swap.
+"""The ledger port: the applied state, under one lock, changed only by compare-and-swap.
 
 Two stores pass one contract test suite: a `__cluster/` folder, and the same tree as a signed, linear chain of commits on a
 branch. The read half and the write half are two interfaces.
@@ -38,10 +38,10 @@ from gitops.core.errors import GitopsError
 
 
 def ledger_time(now: datetime, newest: LedgerEntry | None) -> datetime:
-    """The one time at which keys, approvals and expiry are judged and the next entry is dated, in whole seconds.
+    """Return the time for judging keys, approvals and expiry and for dating the next entry, in whole seconds.
 
-    It is the later of the clock (`now`) and the newest entry: a clock that is behind accepts nothing that has expired, and an
-    auditor, who judges each entry at its own time, comes to the same verdict.
+    It is the later of the clock (`now`) and the newest entry. So a slow clock accepts nothing that has expired, and an
+    auditor, who judges each entry at its own time, reaches the same verdict.
     """
     head = None if newest is None else parse_timestamp(newest.at)
     return (now if head is None else max(now, head)).replace(microsecond=0)
@@ -49,11 +49,11 @@ def ledger_time(now: datetime, newest: LedgerEntry | None) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class LedgerView:
-    """One coherent reading of a ledger.
+    """One consistent reading of a ledger.
 
-    `state` is None when there is none, or when it is invalid (`problems` then says why and `found` is True). `cas` is
-    `sha256:` and the digest of the stored bytes. `head`, `entry` and `trust` exist in a branch ledger only: the commit id, its
-    entry document, and the keys and rules in force. `sound` is its record of sound graphs, if it has one that can be read.
+    `state` is None if there is none, or if it is invalid (then `problems` explains why and `found` is True). `cas` is
+    `sha256:` and the digest of the stored bytes. `head`, `entry` and `trust` exist only in a branch ledger: the commit id,
+    its entry document, and the keys and rules in force. `sound` is its record of checked graphs, if it has a readable one.
     """
 
     found: bool = False
@@ -66,12 +66,12 @@ class LedgerView:
     sound: SoundRecord | None = None
 
     def time(self, now: datetime) -> datetime:
-        """The time that this ledger has at `now`: see `ledger_time`."""
+        """Return this ledger's time at `now`: see `ledger_time`."""
         return ledger_time(now, self.entry)
 
 
 class BlobCondition(StrEnum):
-    """The condition of a catalog blob."""
+    """Condition of a catalog blob."""
 
     OK = "ok"
     MISSING = "missing"
@@ -81,7 +81,7 @@ class BlobCondition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlobReading:
-    """A catalog blob; `content` only when it is OK."""
+    """A catalog blob. `content` is set only if it is OK."""
 
     condition: BlobCondition
     content: bytes | None = field(default=None, repr=False)
@@ -90,7 +90,7 @@ class BlobReading:
 
 @dataclass(frozen=True, slots=True)
 class IntentListing:
-    """All recovery sidecars in ULID order, and those that cannot be used. `problem` is set if they cannot be listed."""
+    """All recovery sidecars in ULID order, and the unusable ones. `problem` is set if they cannot be listed."""
 
     intents: tuple[Intent, ...] = ()
     unreadable: tuple[UnreadableDocument, ...] = ()
@@ -99,10 +99,10 @@ class IntentListing:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalListing:
-    """All approvals: `documents` of the store itself, `evidence` of approval commits that wait to be consumed.
+    """All approvals: the store's own `documents`, and the `evidence` of approval commits that wait to be consumed.
 
-    `decisions` revoke approvals or settle debts. `announced` are the approvals of `documents` that an entry announced and none
-    records as consumed, with the commits that the ledger names.
+    `decisions` revoke approvals or settle debts. `announced` are the approvals of `documents` that an entry announced and
+    none records as consumed, with the commits in the ledger.
     """
 
     documents: tuple[Approval, ...] = ()
@@ -113,7 +113,7 @@ class ApprovalListing:
     announced: tuple[ApprovalEvidence, ...] = ()
 
     def complete(self) -> ApprovalListing:
-        """The listing itself. Raises GitopsError `approval_read_error` if not everything could be read."""
+        """Return the listing itself. Raises GitopsError `approval_read_error` if not everything could be read."""
         if self.problem is not None:
             raise GitopsError(Code.APPROVAL_READ_ERROR, self.problem, path=layout.APPROVALS)
         return self
@@ -121,7 +121,7 @@ class ApprovalListing:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetListing:
-    """The changesets that have not ended: `open` are their records, the oldest first. `problem` is set if they cannot be read."""
+    """The records of `open` changesets, the oldest first. `problem` is set if they cannot be read."""
 
     index: ChangesetIndex = field(default_factory=ChangesetIndex)
     open: tuple[Changeset, ...] = ()
@@ -130,13 +130,13 @@ class ChangesetListing:
 
 @dataclass(frozen=True, slots=True)
 class LedgerWrite:
-    """One update of the ledger, all of it or nothing.
+    """One atomic update of the ledger.
 
-    `retire` are operation ids of sidecars to remove with it, `consumed` the approvals to mark as consumed (with the
-    approval commits that become extra parents of the entry, in a branch ledger). `entry` is required by a branch ledger and
-    ignored by a folder; its `number` and `previous` are set by the store. `trust_files` replaces the snapshot of keys and
-    rules (path to bytes) when given, `sound` the record of sound graphs; a folder keeps none. `events` of changesets are recorded
-    with the state: of a write that does not land, none is.
+    `retire` are operation ids of sidecars to remove with it, `consumed` the approvals to mark as consumed (with the approval
+    commits that become extra parents of the entry, in a branch ledger). A branch ledger requires `entry` and a folder
+    ignores it; the store sets its `number` and `previous`. `trust_files` replaces the snapshot of keys and rules (path to
+    bytes) if given, `sound` the record of checked graphs; a folder keeps neither. The changeset `events` are recorded
+    together with the state, or not at all.
     """
 
     state: LedgerState
@@ -149,103 +149,104 @@ class LedgerWrite:
 
 
 class LedgerReader(Protocol):
-    """The read half; takes no lock and writes nothing."""
+    """The read half of a ledger. It takes no lock and writes nothing."""
 
     @property
     def snapshot_reads(self) -> bool:
-        """Whether `view` is an immutable snapshot (a commit), so that planning needs no lock."""
+        """True if `view` is an immutable snapshot (a commit), so that planning needs no lock."""
         ...
 
     @property
     def parallel(self) -> int:
-        """How many reads are worth making at the same time."""
+        """The useful number of concurrent reads."""
         ...
 
     @property
     def state_path(self) -> str:
-        """Where the state document is, for people."""
+        """The place of the state document, for people."""
         ...
 
     @property
     def lock_path(self) -> str:
-        """Where the lock is, for people."""
+        """The place of the lock, for people."""
         ...
 
     def observe_lock(self) -> LockObservation:
-        """Whether the lock is held, and by whom. A lock that cannot be read is held with a problem."""
+        """Return the lock and its holder. An unreadable lock counts as held, with a problem."""
         ...
 
     def view(self) -> LedgerView:
-        """The current state, read once. Problems are values; only a remote that does not answer raises RemoteError."""
+        """Return the current state, read once. Problems are values; only a remote that does not respond raises RemoteError."""
         ...
 
     def intents(self) -> IntentListing:
-        """The recovery sidecars."""
+        """Return the recovery sidecars."""
         ...
 
     def approvals(self) -> ApprovalListing:
-        """The approvals."""
+        """Return the approvals."""
         ...
 
     def moved_since(self, entry: str) -> frozenset[Address]:
-        """The resources that entries after this one applied changes to. A folder keeps no entries: none are known."""
+        """Return the resources changed by entries after this one. Empty for a folder, which keeps no entries."""
         ...
 
     def blob(self, address: Address, digest: str) -> BlobReading:
-        """The catalog blob of a query or policy at `digest`, its content verified."""
+        """Return the catalog blob of a query or policy at `digest`, verified."""
         ...
 
     def changesets(self) -> ChangesetListing:
-        """The changesets that have not ended: one small document is read where there are none."""
+        """Return the changesets that have not ended. If there are none, this reads only one small document."""
         ...
 
     def changeset(self, key: str) -> Changeset | None:
-        """The record of a changeset, also of one that has ended; None if it never existed.
+        """Return the record of a changeset, even if it has ended. None if it never existed.
 
-        One that ended long ago is without members. Raises IntegrityError `changeset_invalid`, RemoteError, as the next three.
+        If it ended long ago, it has no members. Raises IntegrityError `changeset_invalid`, RemoteError, as the next three.
         """
         ...
 
     def changeset_keys(self) -> tuple[str, ...]:
-        """The keys of all changesets, the newest first."""
+        """Return the keys of all changesets, the newest first."""
         ...
 
     def latest_changeset(self) -> ChangesetStanding | None:
-        """The active changeset, else the newest one, also if it has ended; None without any."""
+        """Return the active changeset, or the newest one even if it has ended. None if there are none."""
         ...
 
     def changeset_of(self, commit: str) -> tuple[str, ...]:
-        """The keys of the changesets that bring in a merge commit, the newest first."""
+        """Return the keys of the changesets that apply a merge commit, the newest first."""
         ...
 
     def run_of(self, key: str) -> RunRecord | None:
-        """How the run of a changeset went; None where that is not recorded, or no longer. Raises `run_record_invalid`, too."""
+        """Return the run record of a changeset. None if it is not recorded, or no longer. Also raises `run_record_invalid`."""
         ...
 
     def check_trailers(self, key: str) -> None:
-        """Compare the messages of the ledger's commits about a changeset with their files, which count.
+        """Compare the ledger's commit messages about a changeset with their files, which are authoritative.
 
         Raises IntegrityError `trailer_mismatch`, `changeset_mismatch`.
         """
         ...
 
     def events(self, after: int = 0, key: str | None = None) -> tuple[ChangesetEvent, ...]:
-        """The events with a number above `after`, of one changeset or of all, in their order.
+        """Return the events with a number above `after`, of one changeset or of all, in order.
 
-        Those of changesets that ended long ago are gone: what is left may begin later than `after` asks for.
+        Events of changesets that ended long ago are no longer available, so the result may start later than `after`
+        requires.
         """
         ...
 
 
 class LedgerStore(LedgerReader, Protocol):
-    """The write half. All writes but the lock's, approvals and decisions about changesets happen under the caller's lock."""
+    """The write half of a ledger. All writes except locks, approvals and decisions happen under the caller's lock."""
 
     def acquire(self, info: LockInfo) -> None:
         """Take the lock. Raises ConflictError `state_lock_held`, or RemoteError `state_lock_error`."""
         ...
 
     def release(self, lock_id: str) -> None:
-        """Release the lock if it still has `lock_id`; no error when it does not.
+        """Release the lock if it still has `lock_id`. It is not an error if it does not.
 
         Raises GitopsError `state_unlock_error` if it cannot be removed.
         """
@@ -256,14 +257,14 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def check_anchor(self, view: LedgerView) -> None:
-        """Refuse a branch ledger that lacks what the anchor beside the graphs names; called with the lock held.
+        """Refuse a branch ledger that lacks the entry in the anchor next to the graphs. Requires the lock.
 
         Raises IntegrityError `ledger_anchor_mismatch`, `ledger_anchor_invalid`, RemoteError `storage_failed`.
         """
         ...
 
     def former(self) -> FormerLedger | None:
-        """What is left of an earlier ledger of the cluster, where there is no branch; None for a folder. Raises as above."""
+        """Return traces of the cluster's earlier ledger if there is no branch; None for a folder. Raises as above."""
         ...
 
     def begin(
@@ -274,21 +275,22 @@ class LedgerStore(LedgerReader, Protocol):
         events: Sequence[EventDraft] = (),
         retire: Sequence[str] = (),
     ) -> LedgerView:
-        """Announce the intents of an operation before its first side effect; returns the view to commit against.
+        """Announce the intents of an operation before its first side effect. Returns the view to commit against.
 
-        Events of changesets are recorded, and settled sidecars removed, in the same write; it may consist of these alone. A
-        branch ledger makes the intents durable here, in one signed entry; a folder makes each durable in `arm`. What changes
-        nothing, such as to create a changeset that exists, is not written.
+        The same write records events of changesets and removes settled sidecars; it can also consist only of these. A branch
+        ledger makes the intents durable here, in one signed entry; a folder makes each durable in `arm`. Writes that would
+        change nothing, such as creating a changeset that exists, are skipped.
 
-        Raises GitopsError `recovery_sidecar_write_error`, or `ledger_not_writable` where a remote refuses the entry;
-        ConflictError `state_cas_mismatch`; as ConflictError, with nothing written, `changeset_active` while another changeset is
-        active, `changeset_overlap` while one still cleans up what this one touches, `changeset_conflict` for a key that exists
-        with another plan, `changeset_state_invalid` for an event that may not happen now.
+        Raises GitopsError `recovery_sidecar_write_error`, or `ledger_not_writable` if a remote refuses the entry;
+        ConflictError `state_cas_mismatch`; as ConflictError, with nothing written, `changeset_active` while another
+        changeset is active, `changeset_overlap` while one is still cleaning up resources that this one touches,
+        `changeset_conflict` for a key that exists with another plan, `changeset_state_invalid` for an event that is not
+        allowed now.
         """
         ...
 
     def arm(self, intent: Intent) -> None:
-        """When this returns, the intent is durable and its operation may start. Raises `recovery_sidecar_write_error`."""
+        """Make the intent durable, so that its operation can start. Raises `recovery_sidecar_write_error`."""
         ...
 
     def amend(self, intent: Intent) -> None:
@@ -296,7 +298,7 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def disarm(self, operation_id: str) -> None:
-        """Withdraw an armed intent of which provably nothing happened. No error on failure: recovery settles it."""
+        """Withdraw an armed intent whose operation provably had no effect. Failures are ignored, because recovery settles it."""
         ...
 
     def retire(
@@ -306,11 +308,11 @@ class LedgerStore(LedgerReader, Protocol):
         entry: LedgerEntry | None,
         events: Sequence[EventDraft] = (),
     ) -> LedgerView:
-        """Remove settled sidecars when the state itself needs no write. Raises like `commit`."""
+        """Remove settled sidecars if the state itself needs no write. Raises like `commit`."""
         ...
 
     def put_blob(self, address: Address, content: bytes) -> str:
-        """Publish a catalog blob by its digest and return the digest; a correct blob is reused, a corrupt one replaced.
+        """Publish a catalog blob and return its digest, reusing a correct blob and replacing a corrupt one.
 
         Raises GitopsError `resource_payload_write_error`. Thread-safe.
         """
@@ -321,8 +323,9 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
-        """Compare-and-swap: publish `write` if the ledger still is what `view` saw.
+        """Publish `write` by compare-and-swap if the ledger is still that of `view`.
 
-        Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`; for its events as `begin`.
+        Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`; for its events as
+        `begin`.
         """
         ...

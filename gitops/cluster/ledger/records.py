@@ -1,4 +1,4 @@
-"""The changesets of a ledger, read from its files, and the files that further events give. Pure; every store uses this.
+"""Changesets read from the files of a ledger, and the files that new events produce. Pure; shared by all stores.
 
 Rules:
 
@@ -67,7 +67,7 @@ _events_of_newest = lru_cache(maxsize=2)(read_events)
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a write records: the numbered events, the records and the index after them, and the files beside the index.
+    """Content of a write: the numbered events, the resulting records and index, and the files next to the index.
 
     A file that is None is removed: it belongs to one of the changesets `archived`.
     """
@@ -80,7 +80,7 @@ class Recording:
 
 
 class ChangesetRecords:
-    """The changesets of one ledger at one moment. Files are read when they are asked for, each once."""
+    """The changesets of one ledger at one moment. Each file is read once, when it is needed."""
 
     def __init__(
         self, read: ReadFile, state_cas: Callable[[], str | None] = lambda: None, leaving: Leaving = outdated
@@ -112,7 +112,7 @@ class ChangesetRecords:
 
     @cached_property
     def newest(self) -> tuple[ChangesetEvent, ...]:
-        """The events of the newest write, of a store that writes file by file."""
+        """The events of the newest write, for a store that writes file by file."""
         batch = self._stored.batch
         lines = "".join(f"{line}\n" for line in self._stored.newest).encode()
         # Who takes a batch away has written the files of its events before.
@@ -122,7 +122,7 @@ class ChangesetRecords:
         return _events_of_newest(data)
 
     def record(self, key: str) -> Changeset | None:
-        """The record of a changeset; that of an archived one is without its members. None if it does not exist."""
+        """Return the record of a changeset, without members if it is archived. None if it does not exist."""
         if key not in self._records and is_changeset_key(key):
             if any(event.changeset == key for event in self.newest):
                 self._records[key] = replay(self.events_of(key))
@@ -133,21 +133,22 @@ class ChangesetRecords:
         return self._records.get(key)
 
     def open(self) -> tuple[Changeset, ...]:
-        """The records that have not ended, the oldest first."""
+        """Return the records that have not ended, the oldest first."""
         active = () if self.index.active is None else (self.index.active,)
         return tuple(filter(None, map(self.record, (*self.index.open, *active))))
 
     def keys(self) -> tuple[str, ...]:
-        """The keys of all changesets, the newest first."""
+        """Return the keys of all changesets, the newest first."""
         active = () if self.index.active is None else (self.index.active,)
         archived = (each.key for each in read_archive(self._read(layout.ARCHIVE) or b""))
         oldest_first = (*archived, *(each.key for each in self.ended()), *self.index.open, *active)
         return tuple(reversed(dict.fromkeys(oldest_first)))
 
     def latest(self) -> ChangesetStanding | None:
-        """The active changeset, else the newest that cleans up, else the one that ended last, if any.
+        """Return the active changeset, or the newest one that is cleaning up, or the one that ended last, if any.
 
-        Where that one has the newest event of all, its line alone is read: a record has as many events as its run had changes.
+        If that one has the newest event of all, only its line is read, because a record has as many events as its run had
+        changes.
         """
         key = self.index.active or next(reversed(self.index.open), None)
         if key is None:
@@ -159,21 +160,21 @@ class ChangesetRecords:
         return None if record is None else ChangesetStanding(record.key, record.state, record.updated_at)
 
     def of_commit(self, commit: str) -> tuple[str, ...]:
-        """The keys of the changesets that are about a commit, the newest first."""
+        """Return the keys of the changesets for a commit, the newest first."""
         found = [each.key for each in self.open() if commit in each.commits]
         found += [each.key for each in reversed(self.ended(commit)) if commit in each.commits]
         found += [each.key for each in reversed(self._archived(commit)) if commit in each.commits]
         return tuple(dict.fromkeys(found))
 
     def events_of(self, key: str) -> tuple[ChangesetEvent, ...]:
-        """The events of a changeset; none of one that is archived."""
+        """Return the events of a changeset; none if it is archived."""
         begin = self.newest[0].seq if self.newest else None
         stored = read_events(self._read(layout.events_key(key)) or b"") if is_changeset_key(key) else ()
         known = [event for event in stored if begin is None or event.seq < begin]
         return (*known, *(event for event in self.newest if event.changeset == key))
 
     def events(self, after: int, key: str | None) -> tuple[ChangesetEvent, ...]:
-        """The events after a number, of one changeset or of all, in their order."""
+        """Return the events after a number, of one changeset or of all, in order."""
         if after >= self.index.seq:
             return ()
         active = () if self.index.active is None else (self.index.active,)
@@ -182,19 +183,19 @@ class ChangesetRecords:
         return tuple(sorted((event for event in found if event.seq > after), key=lambda event: event.seq))
 
     def run(self, key: str) -> RunRecord | None:
-        """How the run of a changeset went; None where that is not recorded, or no longer. Raises `run_record_invalid`, too."""
+        """Return the run record of a changeset. None if it is not recorded, or no longer. Also raises `run_record_invalid`."""
         data = self._read(layout.run_key(key)) if is_changeset_key(key) else None
         return None if data is None else read_run(data)
 
     def ended(self, containing: str = "") -> tuple[EndedChangeset, ...]:
-        """The ended changesets that are kept, the oldest end first; only those whose line contains a text."""
+        """Return the kept ended changesets, earliest end first, optionally only those whose line contains a text."""
         data = self._read(layout.ENDED) or b""
         if self.newest:
             data = self.unwritten().files.get(layout.ENDED) or data
         return read_ended(_lines(data, containing))
 
     def recording(self, drafts: Iterable[EventDraft]) -> Recording:
-        """What these drafts give, after what is recorded.
+        """Return the recording of these drafts on top of the recorded events.
 
         Raises ConflictError `changeset_active`, `changeset_overlap`, `changeset_conflict`, `changeset_state_invalid`.
         """
@@ -243,9 +244,9 @@ class ChangesetRecords:
         return replace(recording, files={**recording.files, **written})
 
     def unwritten(self) -> Recording:
-        """The events of the newest write with their files, which a store that writes file by file may not have written.
+        """Return the events of the newest write with their files, in case a file-by-file store has not written them.
 
-        What was about to leave with them leaves with the next changeset that ends.
+        Changesets that would have been archived with them are archived with the next changeset that ends.
         """
         events: dict[str, list[ChangesetEvent]] = {}
         for event in self.newest:
@@ -255,7 +256,7 @@ class ChangesetRecords:
         return self._recording(self.index, records, lines, self.newest, lambda *_: ())
 
     def advance(self, recording: Recording) -> None:
-        """Take over what was written."""
+        """Update to the state after a write."""
         self.index, self.newest = recording.index, ()
         self._records |= recording.records
         self._files |= recording.files
@@ -263,7 +264,7 @@ class ChangesetRecords:
             self._records.pop(key, None)
 
     def stored(self, path: str) -> bytes | None:
-        """A file as it was read or written last."""
+        """Return a file as it was last read or written."""
         return self._read(path)
 
     def _recording(
@@ -347,14 +348,14 @@ def _lines(data: bytes, containing: str) -> bytes:
 
 
 class ChangesetReader(ABC):
-    """The reading of changesets, the same for every store."""
+    """Changeset reading that all stores share."""
 
     @abstractmethod
     def _changesets(self) -> ChangesetRecords:
         """The changesets as they are now. Raises GitopsError."""
 
     def changesets(self) -> ChangesetListing:
-        """What is open; a ledger that cannot be read is a problem of the listing."""
+        """Return the open changesets. If the ledger cannot be read, the listing has a problem."""
         try:
             found = self._changesets()
             return ChangesetListing(found.index, found.open())
@@ -362,27 +363,27 @@ class ChangesetReader(ABC):
             return ChangesetListing(problem=error.detail)
 
     def changeset(self, key: str) -> Changeset | None:
-        """The record of a changeset, also of one that has ended. Raises GitopsError."""
+        """Return the record of a changeset, even if it has ended. Raises GitopsError."""
         return self._changesets().record(key)
 
     def changeset_keys(self) -> tuple[str, ...]:
-        """The keys of all changesets, the newest first. Raises GitopsError."""
+        """Return the keys of all changesets, the newest first. Raises GitopsError."""
         return self._changesets().keys()
 
     def changeset_of(self, commit: str) -> tuple[str, ...]:
-        """The keys of the changesets that bring in a commit, the newest first. Raises GitopsError."""
+        """Return the keys of the changesets that apply a commit, the newest first. Raises GitopsError."""
         return self._changesets().of_commit(commit)
 
     def latest_changeset(self) -> ChangesetStanding | None:
-        """The active changeset, else the newest one, also if it has ended. Raises GitopsError."""
+        """Return the active changeset, or the newest one even if it has ended. Raises GitopsError."""
         return self._changesets().latest()
 
     def run_of(self, key: str) -> RunRecord | None:
-        """How the run of a changeset went; None where that is not recorded. Raises GitopsError."""
+        """Return the run record of a changeset, or None if it is not recorded. Raises GitopsError."""
         return self._changesets().run(key)
 
     def events(self, after: int = 0, key: str | None = None) -> tuple[ChangesetEvent, ...]:
-        """The events after a number, of one changeset or of all that are kept, in their order. Raises GitopsError."""
+        """Return the kept events after a number, of one changeset or of all, in order. Raises GitopsError."""
         return self._changesets().events(after, key)
 
 
@@ -412,12 +413,12 @@ RUN = Document(
 
 
 def write_run(run: RunRecord) -> bytes:
-    """The document; where it would be longer than 256 KiB, with the 200 nodes that took longest."""
+    """Encode a run record. If it would exceed 256 KiB, it has only the 200 nodes that took longest."""
     # A node takes 100 bytes at least: a much longer run need not be written to see that.
     data = b"" if len(run.nodes) * 100 > MAX_BYTES else RUN.write(run)
     return data if data and len(data) <= MAX_BYTES else RUN.write(longest(run, _LONGEST))
 
 
 def read_run(data: bytes) -> RunRecord:
-    """The run of a document. Raises IntegrityError `run_record_invalid`."""
+    """Read a run record. Raises IntegrityError `run_record_invalid`."""
     return RUN.read(data)

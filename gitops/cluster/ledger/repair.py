@@ -1,4 +1,4 @@
-"""Repair of a ledger branch: back to the newest good entry, whatever was pushed over it or taken away from it.
+"""Repair of a ledger branch: back to the newest good entry, whatever was pushed to or removed from the branch.
 
 1. What counts is the longest chain of entries that verifies, of all that is known: what the branch has up to its first bad
    commit, what this clone saw, the anchor beside the graphs, and what signed documents prove. All of them must be one chain:
@@ -31,10 +31,10 @@ _MOST_NAMED = 20
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What is wrong with a ledger branch: `head` is what it has (None: it is gone), `good` the newest good entry.
+    """The damage of a ledger branch. `head` is its current head (None if it is missing), `good` the newest good entry.
 
-    `bad` are the commits that it has beyond the good entries, the newest first, and `problem` says what is wrong with the lowest
-    of them. `found` says where the good entry is known from.
+    `bad` are its commits beyond the good entries, the newest first, and `problem` describes the lowest of them. `found` is
+    the source of the good entry.
     """
 
     head: str | None
@@ -48,9 +48,9 @@ class RepairLedger(BranchLedger):
     """A ledger branch that can be examined and repaired."""
 
     def damage(self) -> Damage | None:
-        """What is wrong with the branch; None for one that is good.
+        """Return the damage of the branch, None if it is good.
 
-        Raises GitopsError `ledger_repair_refused` where no good entry is known, or two ledgers have good ones; RemoteError.
+        Raises GitopsError `ledger_repair_refused` if no good entry is known, or two ledgers have good ones; RemoteError.
         """
         head = self._remote.refs(self._ref).get(self._ref)
         if head is not None and self._store.resolve(head) is None:
@@ -76,7 +76,7 @@ class RepairLedger(BranchLedger):
         return Damage(head, best, bad[:_MOST_NAMED], problem, candidates[best.commit.id])
 
     def repair(self, damage: Damage, *, operation: str, at: str, actor: str | None) -> LedgerView:
-        """Rules 2 to 4, with the lock held. Raises ConflictError `state_cas_mismatch`, GitopsError as `commit`."""
+        """Carry out rules 2 to 4 with the lock held. Raises ConflictError `state_cas_mismatch`, GitopsError as `commit`."""
         good = damage.good
         before = self._view_at(good)
         entry = following(

@@ -1,4 +1,4 @@
-"""The texts of applied schemas: an entry records a digest, and the source commits that the ledger names have the text."""
+"""Texts of applied schemas. An entry records only a digest; the source commits in the ledger have the text."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gitops.git.port import GitReader
 def recorded_schema(
     reader: GitReader, head: str | None, graph: str, digest: str, open_tree: Callable[[GitReader, str, str], SourceTree]
 ) -> bytes | None:
-    """The schema text of a graph that a ledger recorded with this digest up to the entry `head`; only what is here is read.
+    """Return a graph's schema text that a ledger recorded with this digest up to the entry `head`, from local objects.
 
-    The sources are tried from the newest back to the one by which it was applied: an entry also names a commit of which it
-    applied nothing. The digest says that it is this text, so the chain need not be verified. None for a text that no source
-    has, such as one that was found in a graph.
+    The sources are tried from the newest back to the one that applied it; an entry may also refer to a commit of which it
+    applied nothing. The digest proves the text, so the chain does not have to be verified. None if no source has the text,
+    for example if it was found in a graph.
     """
     tried: set[str] = set()
     with suppress(GitopsError):

@@ -1,4 +1,4 @@
-"""The reports of query servers, beside the graphs that they serve: a small file for each of them, which expires.
+"""Reports of query servers: a small file per server, next to the graphs that it serves, which expires.
 
     <storage root>/__cluster/serving/<replica>.json
 
@@ -76,7 +76,7 @@ SERVER_REPORT = Document(
 
 @dataclass(frozen=True, slots=True)
 class UnreadReport:
-    """A file among the reports that is none, by its place, and why."""
+    """A file among the reports that is not a valid report, with its place and the reason."""
 
     place: str
     detail: str
@@ -84,7 +84,7 @@ class UnreadReport:
 
 @dataclass(frozen=True, slots=True)
 class ReportListing:
-    """The reports of a storage root, live or not, and what was left out."""
+    """The reports of a storage root, live or not, and the files that were left out."""
 
     reports: tuple[ServerReport, ...] = ()
     unread: tuple[UnreadReport, ...] = ()
@@ -99,7 +99,7 @@ class ServingReports:
         self._opened: ObjectStore | None = None
 
     def read(self) -> ReportListing:
-        """All reports in order of names, at most MAX_REPORTS of them."""
+        """Return all reports in order of names, at most MAX_REPORTS of them."""
         store = self._store
         names = [name for name in store.names(layout.SERVING) if name.endswith(layout.DOCUMENT_SUFFIX)]
         chosen = names[:MAX_REPORTS]
@@ -110,17 +110,17 @@ class ServingReports:
         return ReportListing(tuple(each for each in found if isinstance(each, ServerReport)), tuple(unread))
 
     def write(self, report: ServerReport) -> None:
-        """Put a report in the place of the last one of the same server. Raises GitopsError where that is not possible."""
+        """Replace the last report of the same server. Raises GitopsError if that is not possible."""
         self._store.write(layout.serving_key(report.replica), SERVER_REPORT.write(report))
 
     def take_back(self, report: ServerReport) -> None:
-        """Remove a report if it is the last one: another server may have taken the name."""
+        """Remove a report if it is the last one, because another server may have taken the name."""
         key = layout.serving_key(report.replica)
         if self._store.read(key) == SERVER_REPORT.write(report):
             self._store.delete(key)
 
     def remove_old(self, now: datetime) -> None:
-        """Remove what servers left that died an hour ago, or earlier."""
+        """Remove reports of servers that have been gone for an hour or more."""
         for each in self.read().reports:
             if each.age(now) > timedelta(seconds=each.ttl_s) + _KEPT:
                 self.take_back(each)
@@ -153,9 +153,9 @@ class ServingReports:
 
 
 def past_ledger(ledger: LedgerStore, state: str, objects: GitReader | None = None) -> LedgerStore:
-    """The ledger at its newest entry whose state document has the digest `state`, perhaps after `sha256:`.
+    """Return the ledger at its newest entry whose state document has the digest `state`, optionally after `sha256:`.
 
-    `objects` are those of a branch ledger; one in a folder or bucket keeps its newest state only.
+    `objects` are those of a branch ledger; a ledger in a folder or bucket keeps only its newest state.
     """
     return cast("LedgerStore", _PastLedger(ledger, state.removeprefix("sha256:"), objects))
 

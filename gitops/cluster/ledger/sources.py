@@ -1,4 +1,4 @@
-"""What source commits say of a cluster: keys and rules, and where an entry of the first release has it.
+"""Facts about a cluster from source commits: keys and rules, and its location for entries of the first release.
 
 `gitops.cluster.ledger.chain` reads the keys and rules of ledger entries.
 """
@@ -18,7 +18,7 @@ from gitops.git.port import GitReader
 
 
 def trust_at(reader: GitReader, tree: str) -> Mapping[str, bytes]:
-    """The files of keys and rules in a root tree, those that exist. Raises GitopsError `bot_config_invalid`."""
+    """Return the existing key and rule files in a root tree. Raises GitopsError `bot_config_invalid`."""
     source = reader.read(tree, CONFIG_FILE)
     paths = () if source is None else _paths(source)
     found = {path: reader.read(tree, path) for path in paths}
@@ -32,9 +32,9 @@ def _paths(source: bytes) -> tuple[str, ...]:
 
 
 def trust_waits(reader: GitReader, source: str | None, in_force: str) -> bool:
-    """Whether a source commit has other keys and rules than those of digest `in_force`: they wait for an approval.
+    """Return True if a source commit's keys and rules differ from the digest `in_force` and so wait for approval.
 
-    False where the commit is not at hand.
+    False if the commit is not available.
     """
     if source is None or reader.resolve(source) is None:
         return False
@@ -50,10 +50,10 @@ FolderOpener = Callable[[GitReader, str], SourceTree]
 
 
 def recorded_scope(reader: GitReader, entry: LedgerEntry, open_folder: FolderOpener) -> ClusterScope:
-    """Where the cluster is after an entry.
+    """Return the location of the cluster after an entry.
 
-    Entries of the first release do not say where the graphs are: the storage is what their source commit declares, which that
-    release used. Without that commit it is unknown, and equals no declaration.
+    Entries of the first release do not record where the graphs are. The storage is then the one that their source commit
+    declares, which that release used. Without that commit it is unknown, and equals no declaration.
     """
     if entry.scope is not None:
         return entry.scope
@@ -65,7 +65,7 @@ def recorded_scope(reader: GitReader, entry: LedgerEntry, open_folder: FolderOpe
 
 
 def declared_storage(reader: GitReader, tree: str, path: str, open_folder: FolderOpener) -> str | None:
-    """The storage that the cluster folder `path` of a root tree declares; None for the default, and for no such folder."""
+    """Return the storage that the cluster folder `path` of a root tree declares; None for the default or a missing folder."""
     folder = reader.subtree(tree, path)
     header = None if folder is None else load_header(open_folder(reader, folder))[0]
     return None if header is None else header.storage

@@ -1,10 +1,9 @@
 """The message of a ledger commit: a subject, the changes, and trailers that `git log` and its tools can search.
 
-And whether that message, and the files of changesets, are what the entry and its events give.
+It also checks that the message and the changeset files match the entry and its events.
 
-Trailers are an index of the entry and the events beside them, never the truth: an auditor compares them with these, and the bot
-knows its own commits by their signature, not by these lines.
-Source: git-interpret-trailers(1).
+Trailers are an index of the entry and its events, never authoritative: an auditor compares them, and the bot recognizes its
+own commits by their signature, not by these lines. Source: git-interpret-trailers(1).
 """
 
 from __future__ import annotations
@@ -35,9 +34,10 @@ _MAX_MESSAGE = 1024 * 1024
 
 
 def trailers(entry: LedgerEntry, recorded: Recording | None = None) -> tuple[tuple[str, str], ...]:
-    """Names and values, in the order in which they are written; what the entry does not have is left out.
+    """Return trailer names and values in written order, omitting those that the entry does not have.
 
-    `recorded` are its events of changesets: each changeset with its state after them, the types of the events, their numbers.
+    `recorded` are its events of changesets: each changeset with its state after them, the types of the events, their
+    numbers.
 
     Raises IntegrityError `ledger_entry_invalid` for a value that is not one plain line.
     """
@@ -75,7 +75,7 @@ def _changesets(recorded: Recording) -> list[tuple[str, str]]:
 
 
 def commit_message(entry: LedgerEntry, recorded: Recording | None = None) -> str:
-    """The whole message: `<kind>(<cluster>): <what happened>`, one line for each of the first changes, the trailers.
+    """Return the whole message: `<kind>(<cluster>): <what happened>`, one line per change up to a limit, the trailers.
 
     Raises IntegrityError `ledger_entry_invalid` for a value that is not one plain line.
     """
@@ -88,7 +88,7 @@ def commit_message(entry: LedgerEntry, recorded: Recording | None = None) -> str
 
 
 def parse_trailers(message: str) -> tuple[tuple[str, str], ...]:
-    """The trailers in the last paragraph of `message`; none if any line of it is not a trailer, or it is the subject."""
+    """Return the trailers in the last paragraph of `message`; none if it is the subject or has any other line."""
     if len(message) > _MAX_MESSAGE:
         return ()
     _, blank, last = message.rstrip("\n").rpartition("\n\n")
@@ -150,9 +150,10 @@ _FOLDERS = (layout.EVENTS, layout.CHANGESETS)
 
 
 def check_records(reader: GitReader, before: str | None, after: str) -> Recording | None:
-    """What an entry records; None for no event. `before` and `after` are the trees of the entry before it, if any, and of itself.
+    """Return what an entry records about changesets; None without events. `before` and `after` are the trees around it.
 
-    Raises IntegrityError `changeset_mismatch` for the first rule that does not hold, `changeset_invalid`.
+    `before` is the tree of the previous entry, if any. Raises IntegrityError `changeset_mismatch` for the first violated
+    rule, `changeset_invalid`.
     """
     changed = _changed(reader, before, after)
     if not changed:
@@ -205,7 +206,7 @@ def _added_run(reader: GitReader, after: str, changed: Collection[str], key: str
 
 
 def check_trailers(reader: GitReader, commit_id: str) -> None:
-    """Whether the trailers of an entry's commit say what its files say.
+    """Check that the trailers of an entry's commit match its files.
 
     Raises IntegrityError `trailer_mismatch`, `ledger_entry_invalid`, and as `check_records`.
     """

@@ -1,1 +1,1 @@
-"""The nouns that several rooms share, frozen: addresses, changes, plans, states, approvals, entries."""
+"""Immutable values that several rooms share: addresses, changes, plans, states, approvals, entries."""

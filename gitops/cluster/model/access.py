@@ -1,4 +1,4 @@
-"""Who gains and who loses what when the policies of a cluster, their bindings, its graphs or its queries change."""
+"""Gains and losses of access when a cluster's policies, their bindings, its graphs or its queries change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FROM = "_from"
 
 
 class AccessClass(StrEnum):
-    """What a permission is worth; the first that fits, from the gravest on."""
+    """Severity class of a permission. The first class that fits applies, from the most severe on."""
 
     CONTROL = "control"
     PROTECTED = "protected"
@@ -27,7 +27,7 @@ class AccessClass(StrEnum):
 
 
 class CauseKind(StrEnum):
-    """The one part of a change whose reversal alone undoes a difference, in the order in which they are tried."""
+    """The part of a change whose reversal alone undoes a difference, in the order in which they are tried."""
 
     MEMBERSHIP = "membership"
     RULE = "rule"
@@ -40,9 +40,9 @@ class CauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AccessCause:
-    """Why actors gain or lose something: of `subject`, a group, a rule or a policy; in words.
+    """Explains why actors gain or lose something: because of `subject`, a group, a rule or a policy.
 
-    `line` is where the rule is, if it is one that is there afterwards.
+    `line` is the place of the rule, if the rule still exists afterwards.
     """
 
     kind: CauseKind
@@ -53,9 +53,10 @@ class AccessCause:
 
 @dataclass(frozen=True, slots=True)
 class Actors:
-    """Whom a row is about: `members` by name, and with `others` every valid token of actors in no group.
+    """The actors of a row: `members` by name, and with `others` every valid token of actors in no group.
 
-    `union` and `minus` are up to three groups that give exactly these actors, `*` for all; both are empty where no groups do.
+    `union` and `minus` are up to three groups that together give exactly these actors, `*` for all; both are empty if no
+    groups do.
     """
 
     members: tuple[str, ...]
@@ -69,11 +70,11 @@ class Actors:
 
 @dataclass(frozen=True, slots=True)
 class AccessRow:
-    """Some actors gain or lose one action on branches of one scope.
+    """A gain or loss of one action, for some actors, on branches of one scope.
 
-    It is about the named `branches`, or with `other_branches` about all but `except_branches`; an action that is about no branch
-    has none of these. `queries` are those that are run. `rule`, `file` and `line` are what permits it afterwards, or
-    permitted it before; None where the graph has no policy.
+    It applies to the named `branches`, or with `other_branches` to all but `except_branches`; an action without a branch has
+    none of these. `queries` are the queries to run. `rule`, `file` and `line` are the rule that permits it afterwards, or
+    permitted it before; None if the graph has no policy.
     """
 
     gain: bool
@@ -93,15 +94,16 @@ class AccessRow:
 
     @property
     def copies(self) -> bool:
-        """Whether it is about copying its branches, and not about changing them."""
+        """True if it is about copying its branches, not about changing them."""
         return self.action.endswith(FROM)
 
 
 @dataclass(frozen=True, slots=True)
 class AccessDiff:
-    """Who gains and who loses what between two states, by scope; `new_scopes` were not served before.
+    """All gains and losses between two states, by scope. `new_scopes` were not served before.
 
-    `unread` are the scopes whose policy before could not be read, and `unguarded` says that no policy is in force afterwards.
+    `unread` are the scopes whose earlier policy could not be read, and `unguarded` means that no policy is in force
+    afterwards.
     """
 
     before: str
@@ -118,21 +120,22 @@ class AccessDiff:
 
     @property
     def widenings(self) -> tuple[AccessRow, ...]:
-        """The gains that a change of policies gives.
+        """The gains that a policy change causes.
 
-        What is created has nothing to protect yet, and a new query of a graph changes no policy: neither is among them.
+        Gains from a new graph or from a new query are not included: a new graph has nothing to protect yet, and a new query
+        changes no policy.
         """
         query = CauseKind.QUERY
         return tuple(r for r in self.gains if r.scope not in self.new_scopes and r.cause.kind is not query)
 
 
 def place_of(scope: str) -> str:
-    """A scope in words: the id of its graph, or the server."""
+    """Describe a scope: the id of its graph, or the server."""
     return "the server" if scope == CLUSTER_SCOPE else Address(scope).name
 
 
 def widening_words(rows: Iterable[AccessRow]) -> str:
-    """The gravest of some gains in a line, and how many more there are."""
+    """Describe the most severe gain in one line, with the number of others."""
     first, *more = sorted(rows, key=lambda row: tuple(AccessClass).index(row.row_class))
     where = place_of(first.scope)
     branches = "" if not first.branches else f"{'' if first.copies else ' on'} {', '.join(first.branches[:3])}"

@@ -1,4 +1,4 @@
-"""Resource addresses: `query.knowledge.find_experts`, the keys of every map of resources."""
+"""Resource addresses such as `query.knowledge.find_experts`, the keys of every map of resources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROUTES = frozenset({"policies", "healthz", "openapi", "graphs"})
 
 
 class Kind(StrEnum):
-    """Resource kinds. `UNKNOWN` is what a ledger of another release may hold: compared, never executed."""
+    """Resource kinds. `UNKNOWN` is for kinds in the ledger of another release, which are compared but never executed."""
 
     GRAPH = "graph"
     SCHEMA = "schema"
@@ -35,22 +35,22 @@ _QUERY, _STRATEGY, _UNKNOWN = Kind.QUERY, Kind.STRATEGY, Kind.UNKNOWN
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` may name a graph, query or policy."""
+    """Return True if `text` is a valid name of a graph, query or policy."""
     return NAME.match(text) is not None
 
 
 def is_servable(graph: str) -> bool:
-    """Whether a server can serve a graph of this id: it is a part of addresses, and no other part of them."""
+    """Return True if a server can serve a graph with this id, which becomes part of URLs."""
     return _SERVABLE.match(graph) is not None and graph not in _ROUTES
 
 
 class Address(str):
-    """The name of a resource, which knows its kind and what it belongs to.
+    """The name of a resource. It knows the resource's kind and owner.
 
     An address is its text: equality, hash and order (by code point, the order of every list of changes) are those of `str`,
-    so that maps are keyed by addresses at no cost and documents write them as they are. Every text is an address; one
-    of no known form is of kind UNKNOWN. Readers make addresses of the texts of a document; all other code makes them with the
-    functions of this module and asks their properties, and never cuts or joins their text.
+    so that maps are keyed by addresses at no cost and documents write them unchanged. Every text is an address; one of an
+    unknown form is of kind UNKNOWN. Readers create addresses from the texts of a document. All other code creates them with
+    the functions of this module and uses their properties; it never splits or joins their text.
     """
 
     __slots__ = ()
@@ -71,7 +71,7 @@ class Address(str):
 
     @property
     def name(self) -> str:
-        """The last part: the id of a graph or schema, the name of a query, policy, strategy or cluster; all of an unknown one."""
+        """The last part: the id of a graph or schema, the name of a query, policy, strategy or cluster. All of an unknown one."""
         prefix, _, rest = self.partition(".")
         if prefix == "query":
             return rest.partition(".")[2] or str(self)
@@ -82,7 +82,7 @@ class Address(str):
 
     @property
     def graph(self) -> str | None:
-        """The id of the graph that owns the resource, of a graph its own; None for what belongs to no graph."""
+        """The id of the graph that owns the resource, or of the graph itself. None if it belongs to no graph."""
         prefix, _, rest = self.partition(".")
         if prefix == "query":
             graph, _, name = rest.partition(".")
@@ -91,76 +91,77 @@ class Address(str):
 
     @property
     def compute(self) -> str | None:
-        """Of a strategy, the name of its compute cluster in `cluster.yaml`; None for what belongs to none."""
+        """For a strategy, the name of its compute cluster in `cluster.yaml`; otherwise None."""
         return self.split(".")[1] if self.kind is _STRATEGY else None
 
     @property
     def graph_address(self) -> Address | None:
-        """The address of the graph that owns the resource, None for what belongs to no graph."""
+        """The address of the graph that owns the resource. None if it belongs to no graph."""
         graph = self.graph
         return None if graph is None else graph_address(graph)
 
     @property
     def schema_address(self) -> Address | None:
-        """The address of the schema of that graph."""
+        """The address of that graph's schema."""
         graph = self.graph
         return None if graph is None else schema_address(graph)
 
 
 def of_kind(addresses: Iterable[Address], kind: Kind) -> list[Address]:
-    """Those addresses of a known kind, in the order given; of thousands, only they are taken apart."""
+    """Return the addresses of a known kind in the given order, parsing only those."""
     return [address for address in addresses if address.startswith(kind) and address.kind is kind]
 
 
 def graph_address(graph: str) -> Address:
-    """`graph.<id>`."""
+    """Return `graph.<id>`."""
     return Address(f"graph.{graph}")
 
 
 def schema_address(graph: str) -> Address:
-    """`schema.<id>`."""
+    """Return `schema.<id>`."""
     return Address(f"schema.{graph}")
 
 
 def query_address(graph: str, name: str) -> Address:
-    """`query.<graph>.<name>`."""
+    """Return `query.<graph>.<name>`."""
     return Address(f"query.{graph}.{name}")
 
 
 def policy_address(name: str) -> Address:
-    """`policy.<name>`."""
+    """Return `policy.<name>`."""
     return Address(f"policy.{name}")
 
 
 def named_address(kind: Kind, name: str) -> Address:
-    """`<kind>.<name>`, of a kind whose resources belong to no graph."""
+    """Return `<kind>.<name>`, for a kind whose resources belong to no graph."""
     return Address(f"{kind.value}.{name}")
 
 
 def restore_address(graph: str) -> Address:
-    """`restore.<id>`: rows of a graph that come back from an earlier version of it."""
+    """Return `restore.<id>`, the address of a restore of rows from an earlier version of a graph."""
     return Address(f"restore.{graph}")
 
 
 def strategy_address(compute: str, strategy: StrategyType) -> Address:
-    """`strategy.<compute cluster>.<strategy>`."""
+    """Return `strategy.<compute cluster>.<strategy>`."""
     return Address(f"strategy.{compute}.{strategy.value}")
 
 
 def trust_address(cluster: str) -> Address:
-    """`trust.<cluster>`: the keys and rules that a branch ledger is governed by."""
+    """Return `trust.<cluster>`, the address of a branch ledger's keys and rules."""
     return Address(f"trust.{cluster}")
 
 
 def cluster_address(cluster: str) -> Address:
-    """`cluster.<name>`: where the cluster of a branch ledger is."""
+    """Return `cluster.<name>`, the address of a branch ledger's cluster location."""
     return Address(f"cluster.{cluster}")
 
 
 def replica_address(target: str, compute: str, replica: str) -> Address:
-    """`replica.<target>.<compute cluster>.<replica>`: what a tick creates or drops. Folders declare none, so it has no kind.
+    """Return `replica.<target>.<compute cluster>.<replica>`, for a replica that a tick creates or drops. It has no kind.
 
-    Names of replicas may hold anything; all but letters, digits, `_` and `-` is written as in a URL.
+    Folders declare no replicas. Replica names may contain any character; all but letters, digits, `_` and `-` are
+    percent-encoded.
     """
     name = "".join(each if each.isascii() and (each.isalnum() or each in "_-") else _escaped(each) for each in replica)
     return Address(f"replica.{target}.{compute}.{name}")

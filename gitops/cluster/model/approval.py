@@ -1,7 +1,7 @@
-"""Approvals: the document of the ledger, the statement that a signature covers, and the evidence found in git.
+"""Approvals: the ledger's document, the statement that a signature covers, and the evidence found in git.
 
-An approval is a person's own signature, the bot's attestation of a review on a forge, or an emergency of one person
-alone. A revocation ends it; an emergency leaves a debt, which a second person's countersignature settles.
+An approval is a person's own signature, the bot's attestation of a review on a forge, or an emergency approval by one
+person. A revocation ends it. An emergency leaves a debt, which a second person's countersignature settles.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ APPROVAL_NAMESPACE = "gitops-approval"
 class Via(StrEnum):
     """How an approval was given.
 
-    SIGNATURE: signed by the approver. FORGE: signed by the bot, about what an account did on a forge. BREAK_GLASS: signed by one
-    person who may act alone in an emergency, and leaving a debt.
+    SIGNATURE: signed by the approver. FORGE: signed by the bot for an account's action on a forge. BREAK_GLASS: signed by
+    one person who can act alone in an emergency; it leaves a debt.
     """
 
     SIGNATURE = "signature"
@@ -35,7 +35,7 @@ class Via(StrEnum):
 
 
 class GrantSource(StrEnum):
-    """How an account approved on a forge."""
+    """Action with which an account approved on a forge."""
 
     REVIEW = "review"
     COMMENT = "comment"
@@ -43,7 +43,7 @@ class GrantSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ForgeGrant:
-    """The review or comment of an account on a forge that the bot attests as an approval.
+    """An account's review or comment on a forge that the bot attests as an approval.
 
     `account` is the forge's unchanging number for it, such as `github:583231`; `login` and `url` are for people and decide
     nothing. `reference` is the forge's id of the review or comment in change request `request`, given at `at` (RFC 3339 UTC)
@@ -65,8 +65,8 @@ class ForgeGrant:
 class Approval:
     """`approvals/<approval_id>.json`: permission for exactly one change.
 
-    Valid only while `bound_config_digest`, `bound_before_digest` and `bound_after_digest` all equal those of the change,
-    and while it is not consumed. `seen` is the graph that it is about; in a branch ledger the statement says it.
+    It is valid only while `bound_config_digest`, `bound_before_digest` and `bound_after_digest` all equal those of the
+    change, and until it is consumed. `seen` is the graph that it is about; in a branch ledger, the statement contains it.
     """
 
     approval_id: str
@@ -89,7 +89,7 @@ DOCUMENT_LIFETIME = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class ClusterTarget:
-    """What an approval, a plan or an entry is for: one cluster of one repository on one branch in one environment.
+    """The subject of an approval, a plan or an entry: one cluster of one repository on one branch in one environment.
 
     `repository` is a stable id of the repository, `ref` the full name of the target branch, `path` the cluster folder
     relative to the repository root (`.` for the root itself).
@@ -104,14 +104,14 @@ class ClusterTarget:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalStatement:
-    """What the signature of an approval commit covers, repeated as canonical JSON in its message.
+    """The content that an approval commit's signature covers, repeated as canonical JSON in its message.
 
-    `cluster_tree` is the git tree id of the cluster folder that was approved; `plan_digest`, `config_digest`,
-    `change_digest` and `policy_digest` are 64 hex digits; `expires_at` is RFC 3339 UTC; `nonce` makes the commit unique;
-    `ledger_head` is the ledger entry that the approver saw, which is also the commit's parent. `via` says how it was given:
-    `grant` belongs to FORGE alone, and `emergency`, the reason that one person gave, to BREAK_GLASS alone. `seen` is the graph
-    that the approver saw, for a change of data. `version` is that of its document: statements before version 3 were written by
-    the first release, and lack what later ones have.
+    `cluster_tree` is the git tree id of the approved cluster folder; `plan_digest`, `config_digest`, `change_digest` and
+    `policy_digest` are 64 hex digits; `expires_at` is RFC 3339 UTC; `nonce` makes the commit unique; `ledger_head` is the
+    ledger entry that the approver saw, which is also the commit's parent. `via` records how it was given; only FORGE has a
+    `grant`, and only BREAK_GLASS has an `emergency`, the reason that one person gave. `seen` is the graph that the approver
+    saw, for a change of data. `version` is that of its document: statements before version 3 were written by the first
+    release and lack some of these fields.
     """
 
     approval_id: str
@@ -133,12 +133,12 @@ class ApprovalStatement:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalEvidence:
-    """One approval commit as found: commit id, its parents, what it adds, its documents and its signature.
+    """One approval commit as found: its id, parents, added documents and signature.
 
-    `on_chain` says that the parent is an entry of this ledger. `moved` are the files that differ between the approved
-    cluster folder and the one at hand, where both are known. `reviewed_tree` is the cluster folder of the commit that was
-    reviewed on a forge, None where there was none or the repository does not have the commit. `own_signature` is the one over the
-    statement itself, None for statements of a version that has none.
+    `on_chain` means that the parent is an entry of this ledger. `moved` are the files that differ between the approved
+    cluster folder and the current one, if both are known. `reviewed_tree` is the cluster folder of the commit that was
+    reviewed on a forge, None if there was none or the repository does not have the commit. `own_signature` covers the
+    statement itself; None for versions of statements without one.
     """
 
     commit: str
@@ -156,7 +156,7 @@ class ApprovalEvidence:
 
 
 class DecisionKind(StrEnum):
-    """What a signed decision about an earlier approval does."""
+    """Kind of a signed decision about an earlier approval."""
 
     REVOKE = "revoke"
     COUNTERSIGN = "countersign"
@@ -164,11 +164,11 @@ class DecisionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the signature of a decision commit covers: one approval is taken back, or a debt is agreed to.
+    """The content that a decision commit's signature covers: a revocation of one approval, or the countersignature of a debt.
 
-    `decision_id` is a ULID and the last part of the branch. `approval_id` and `subject`, its commit, name the approval that is
-    revoked, or that left the debt. `reason` is one line for people. `ledger_head` is the entry that the signer saw, and the
-    commit's parent.
+    `decision_id` is a ULID and the last part of the branch. `approval_id` and `subject`, its commit, identify the approval
+    that is revoked, or that left the debt. `reason` is one line for people. `ledger_head` is the entry that the signer saw,
+    and the commit's parent.
     """
 
     kind: DecisionKind
@@ -185,9 +185,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DecisionEvidence:
-    """One decision commit as found. `on_chain` says that the parent is an entry of this ledger.
+    """One decision commit as found. `on_chain` means that the parent is an entry of this ledger.
 
-    `own_signature` is the one over the decision itself, None for decisions of a version that has none.
+    `own_signature` covers the decision itself; None for versions of decisions without one.
     """
 
     commit: str

@@ -1,4 +1,4 @@
-"""Changes: the difference between what is recorded and what is desired, with what will become of each."""
+"""Changes: differences between recorded and desired state, each with its disposition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gitops.database.graph.port import MigrationPreview
 
 
 class Action(StrEnum):
-    """What happens to the resource."""
+    """Effect of a change on the resource."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -20,7 +20,7 @@ class Action(StrEnum):
 
 
 class Disposition(StrEnum):
-    """What apply does with a change."""
+    """What an apply does with a change."""
 
     APPLIED = "applied"
     DERIVED = "derived"
@@ -29,7 +29,7 @@ class Disposition(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a change is deferred or blocked."""
+    """Reason why a change is deferred or blocked."""
 
     APPROVAL_REQUIRED = "approval_required"
     RECOVERY_PENDING = "cluster_recovery_pending"
@@ -42,7 +42,7 @@ class Reason(StrEnum):
 
     @property
     def words(self) -> str:
-        """The same for people, behind what becomes of the change."""
+        """The reason for people, to be shown after the disposition."""
         return _REASONS[self]
 
 
@@ -59,10 +59,10 @@ _REASONS = {
 
 
 class Effect(StrEnum):
-    """When a change has its effect, and whether it can be taken back; each is later than the one before it.
+    """Class of a change: when it takes effect, and whether it can be rolled back. The classes are in chronological order.
 
-    STAGE prepares what nothing refers to yet, and is compensated. PIVOT changes what is in use and cannot be taken back. COMMIT
-    moves the applied state. FINISH comes after that: what follows from it, and what is deleted for good.
+    STAGE prepares data that nothing refers to yet, and can be rolled back. PIVOT changes data in use and cannot be rolled
+    back. COMMIT moves the applied state. FINISH comes after that: consequences of the commit and permanent deletes.
     """
 
     STAGE = "stage"
@@ -72,22 +72,22 @@ class Effect(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Its place in the order; along a dependency it never decreases."""
+        """Position in the order. It never decreases along a dependency."""
         return tuple(Effect).index(self)
 
 
 class Tier(StrEnum):
-    """How the rules classify a gated change: whether a later plan can undo it."""
+    """Classification of a gated change: whether a later plan can undo it."""
 
     REVERSIBLE = "reversible"
     IRREVERSIBLE = "irreversible"
 
 
 class GateName(StrEnum):
-    """Why a change needs approvals; a change may meet several gates, and the largest of their numbers of people counts.
+    """Gates that require approvals. A change can meet several; the largest of their numbers of people counts.
 
-    LOSSY is also for the only replica of a compute cluster. `covers` are the words for what meets a gate. Rules have a gate with
-    a `limit` where they have that: the key of a number below `apply`.
+    LOSSY also covers the only replica of a compute cluster. `covers` describes the changes that meet a gate. Rules contain a
+    gate with a `limit` if they have that key, a number below `apply`.
     """
 
     covers: str
@@ -110,7 +110,7 @@ NOT_KNOWN_HERE = "its rows are not known here"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The graph that a change is about, as it was seen: the id of its birth, its rows, and its version."""
+    """The graph of a change as it was observed: its creation id, rows and version."""
 
     incarnation: str
     rows: int
@@ -118,12 +118,12 @@ class Seen:
 
     @property
     def words(self) -> str:
-        """What an approver has to know of it, in a line."""
+        """Describe the observed graph to an approver in one line."""
         return f"{self.held} in version {self.version} of graph {self.incarnation}"
 
     @property
     def held(self) -> str:
-        """How many rows it holds."""
+        """Describe the number of rows."""
         return f"{self.rows:,} row{'' if self.rows == 1 else 's'}"
 
 
@@ -131,10 +131,10 @@ class Seen:
 class Change:
     """One difference. Digests are 64 hex digits; `before` is None for a create and `after` is None for a delete.
 
-    `disposition` and `reason` say what apply will do; they never decide what the change is. `details` are lines for people.
-    `seen` is the graph that a change of data is about, None where that is not known. Without `at_hand` it was not read here: it
-    is what a stored plan or the approver says, and the bot compares that with the graph. `tier` is that of a gated change, None
-    where there is no gate, and `gates` are those that it meets, whether or not the rules have a number for each.
+    `disposition` and `reason` describe what apply will do and never affect the change itself. `details` are lines for
+    people. `seen` is the graph of a data change, None if unknown. If `at_hand` is false, the graph was not read here: `seen`
+    comes from a stored plan or the approver, and the bot compares it with the graph. `tier` is that of a gated change, None
+    without a gate, and `gates` are the gates that it meets, whether or not the rules have a number for each.
     """
 
     address: Address
@@ -153,10 +153,10 @@ class Change:
 
     @property
     def unknown_data(self) -> bool:
-        """Whether it is not known here what the graph holds: that is never taken for no rows."""
+        """True if the data of the graph is not known here. Unknown data is never treated as zero rows."""
         return self.seen is None and not self.at_hand
 
     @property
     def data_words(self) -> str:
-        """What an approver has to know of the graph, in a line; empty for a change that is about none."""
+        """Describe the graph to an approver in one line; empty for a change without data."""
         return NOT_KNOWN_HERE if self.unknown_data else "" if self.seen is None else self.seen.words

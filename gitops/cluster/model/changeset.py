@@ -1,7 +1,7 @@
-"""A changeset: the run of one plan as a record of the ledger, and the events that the record is made of.
+"""Changesets: the run of one plan as a ledger record, and the events that make up the record.
 
-A cluster is never changed directly. A changeset is created first, says what will change, is followed while its parts are
-prepared, and moves the applied state of the cluster in one step or not at all.
+A cluster is never changed directly. A changeset is created first, lists the changes, is tracked while its members are
+prepared, and then moves the cluster's applied state in one step or not at all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gitops.core.dataclass import dataclass
 
 
 class ChangesetState(StrEnum):
-    """How far a changeset is. Its last two states are final."""
+    """Progress of a changeset. The last two states are final."""
 
     PREPARING = "preparing"
     PREPARED = "prepared"
@@ -38,7 +38,7 @@ ENDED = frozenset({ChangesetState.FINALIZED, ChangesetState.FAILED})
 
 
 class ChangesetKind(StrEnum):
-    """Why a changeset was created: a merge, another attempt at one, a repair of drift, or the decision of a strategy."""
+    """Origin of a changeset: a merge, a retry of one, a repair of drift, or a strategy decision."""
 
     MERGE = "merge"
     RETRY = "retry"
@@ -47,7 +47,7 @@ class ChangesetKind(StrEnum):
 
 
 class RuntimeState(StrEnum):
-    """How far one member of a changeset is."""
+    """Progress of one member of a changeset."""
 
     PENDING = "pending"
     PROVISIONING = "provisioning"
@@ -59,7 +59,7 @@ class RuntimeState(StrEnum):
 
 
 class RemovalState(StrEnum):
-    """How far the removal of a resource is."""
+    """Progress of the removal of a resource."""
 
     PLANNED = "planned"
     DRAINING = "draining"
@@ -69,7 +69,7 @@ class RemovalState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What is known of a member while its changeset runs. Times are RFC 3339 in UTC; `outputs` hold no secret."""
+    """Progress of a member while its changeset runs. Times are RFC 3339 in UTC; `outputs` contain no secrets."""
 
     state: RuntimeState = RuntimeState.PENDING
     attempts: int = 0
@@ -81,10 +81,11 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A resource that a changeset creates or changes: the whole new definition by its digest, never a patch.
+    """A resource that a changeset creates or changes: the digest of the complete new definition, never a patch.
 
-    `lifted` says that it could be staged, but depends on a pivot: it is carried out after that, and is still taken back. A
-    migration with an `expanded` schema leads to that, by its digest, before the commit, and drops the rest after it.
+    `lifted` means that it could be staged but depends on a pivot. It is applied after the pivot and can still be rolled
+    back. A migration with an `expanded` schema leads to that schema, by digest, before the commit, and drops the rest
+    afterwards.
     """
 
     address: Address
@@ -99,18 +100,18 @@ class Member:
 
     @property
     def staged(self) -> str | None:
-        """The digest of what it has to be before the commit."""
+        """The digest that the resource must have before the commit."""
         return self.after if self.expanded is None else self.expanded
 
     @property
     def finishes(self) -> bool:
-        """Whether something of it is left to do after the commit."""
+        """True if part of it remains to be done after the commit."""
         return self.effect is Effect.FINISH or self.expanded is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A resource that leaves the cluster: taken out of the applied state by the commit, and deleted after it."""
+    """A resource that leaves the cluster. The commit removes it from the applied state, and it is deleted afterwards."""
 
     address: Address
     digest: str
@@ -120,7 +121,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A change of the plan that is not a member, with its disposition and the reason for it."""
+    """A change of the plan that is not a member, with its disposition and reason."""
 
     address: Address
     disposition: str
@@ -129,7 +130,7 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """Something that a failed changeset left behind, and why it was not removed."""
+    """Something that a failed changeset left behind, with the reason why it was not removed."""
 
     address: Address
     reason: str
@@ -137,7 +138,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetSource:
-    """Where a changeset comes from: the merge, the commit that was applied before it, the change request, and who ran it."""
+    """Origin of a changeset: the merge, the previously applied commit, the change request, and the actor."""
 
     branch: str | None = None
     merge_commit: str | None = None
@@ -148,7 +149,7 @@ class ChangesetSource:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetBase:
-    """The applied state that a changeset starts from; `applied_digest` is that of its `applied_revision` alone."""
+    """The applied state from which a changeset starts. `applied_digest` covers only its `applied_revision`."""
 
     state_revision: int
     state_cas: str | None
@@ -158,7 +159,7 @@ class ChangesetBase:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """The plan of a changeset: its digest and the size of its execution graph."""
+    """Facts about a changeset's plan: its digest and the size of its execution graph."""
 
     digest: str
     nodes: int
@@ -168,7 +169,7 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetResult:
-    """How a changeset ended. `counts` has one number per way in which a member or a removal ended."""
+    """Result of a changeset. `counts` has the number of members and removals for each outcome."""
 
     state_revision: int
     converged: bool
@@ -190,10 +191,10 @@ class Barriers:
 
 @dataclass(frozen=True, slots=True)
 class Changeset:
-    """The record of one changeset, as it is after its newest event.
+    """The record of one changeset after its newest event.
 
-    `part` is `i/k` where one merge needs several changesets. `covers` are the merge commits that this changeset brings in, the
-    oldest first. `needs_attention` says that a step after the commit failed; every later run tries it again.
+    `part` is `i/k` if one merge needs several changesets. `covers` are the merge commits that this changeset applies, the
+    oldest first. `needs_attention` means that a step after the commit failed; every later run retries it.
     """
 
     key: str
@@ -222,36 +223,36 @@ class Changeset:
 
     @property
     def addresses(self) -> frozenset[Address]:
-        """Everything that the changeset touches."""
+        """The addresses of everything that the changeset touches."""
         return frozenset((*(m.address for m in self.members), *(r.address for r in self.removals)))
 
     @property
     def commits(self) -> tuple[str, ...]:
-        """The commits that the changeset is about: its merge, and every merge that it brings in."""
+        """The merge commits of the changeset: its merge, and every merge that it applies."""
         return tuple(dict.fromkeys(filter(None, (self.source.merge_commit, *self.covers))))
 
     @property
     def phase(self) -> str:
-        """One of the three states that a simple client knows: `provisioning`, `committed` or `failed`."""
+        """One of the three states for simple clients: `provisioning`, `committed` or `failed`."""
         otherwise = "failed" if self.state is ChangesetState.FAILED else "committed"
         return "provisioning" if self.state in BLOCKING else otherwise
 
     @property
     def ended(self) -> bool:
-        """Whether the record is final."""
+        """True if the record is final."""
         return self.state in ENDED
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """`changeset_created`: the whole first record."""
+    """`changeset_created`, with the whole first record."""
 
     record: Changeset
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeUpdated:
-    """`resource_runtime_updated`: how one member, or the removal of a resource, went on."""
+    """`resource_runtime_updated`, with the progress of one member or removal."""
 
     address: Address
     runtime: Runtime
@@ -259,7 +260,7 @@ class RuntimeUpdated:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """`resource_staged`: the new content of a member is where the cluster will find it, and nothing refers to it yet."""
+    """`resource_staged`: a member's new content is stored where the cluster will find it, but nothing refers to it yet."""
 
     address: Address
     digest: str
@@ -267,7 +268,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """`changeset_prepared`: everything that can be taken back is done."""
+    """`changeset_prepared`: everything that can be rolled back is done."""
 
     ready: tuple[Address, ...]
 
@@ -284,7 +285,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """`changeset_drained`: nothing reads what was removed; `evidence` says how that is known."""
+    """`changeset_drained`: nothing reads the removed data any longer; `evidence` explains how that is known."""
 
     waited_ms: int
     evidence: str
@@ -292,7 +293,7 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """`resource_removed`: the data of a removed resource are deleted."""
+    """`resource_removed`: the data of a removed resource was deleted."""
 
     address: Address
 
@@ -306,7 +307,7 @@ class Finalized:
 
 @dataclass(frozen=True, slots=True)
 class RollingBack:
-    """`changeset_rolling_back`: a failure, before anything is taken back. `on_failure` is `rollback` or `keep`."""
+    """`changeset_rolling_back`: a failure, before the rollback starts. `on_failure` is `rollback` or `keep`."""
 
     error: str
     failed: Address | None
@@ -315,7 +316,7 @@ class RollingBack:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """`changeset_failed`: the applied state is what it was."""
+    """`changeset_failed`: the applied state is unchanged."""
 
     error: str
     orphaned: tuple[Orphan, ...] = ()
@@ -323,7 +324,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequired:
-    """`approval_required`: a change is left out, or waits, because of a missing approval."""
+    """`approval_required`: a change is left out or waits because an approval is missing."""
 
     address: Address
     digest: str
@@ -331,7 +332,7 @@ class ApprovalRequired:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalConsumed:
-    """`approval_consumed`: an approval was used up."""
+    """`approval_consumed`: an approval was consumed."""
 
     address: Address
     approval: str
@@ -357,7 +358,7 @@ Happening = (
 
 @dataclass(frozen=True, slots=True)
 class ChangesetEvent:
-    """Something that happened to a changeset. `seq` counts the events of a cluster without gaps, from 1."""
+    """An event of a changeset. `seq` numbers the events of a cluster without gaps, starting at 1."""
 
     seq: int
     at: str
@@ -368,7 +369,7 @@ class ChangesetEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventDraft:
-    """An event that the ledger has not numbered yet; `run` is how the run went whose last event it is."""
+    """An event that the ledger has not numbered yet. `run` is the record of the run that it ends."""
 
     changeset: str
     at: str
@@ -378,7 +379,7 @@ class EventDraft:
 
 @dataclass(frozen=True, slots=True)
 class EndedChangeset:
-    """What the ledger lists of a changeset that has ended: how, when, its first and newest event, and the commits it is about."""
+    """The ledger's list entry for an ended changeset: result, time, first and newest event, and its commits."""
 
     key: str
     state: ChangesetState

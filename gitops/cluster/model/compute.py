@@ -1,8 +1,8 @@
-"""Replica strategies as resources: for each strategy of a compute cluster a text that says everything that decides about it.
+"""Replica strategies as resources: one self-contained text for each strategy of a compute cluster.
 
-The text is kept in the catalog of the ledger, so that a tick needs the ledger alone: where the target is, what the compute
-cluster is called there, the rule, and the limits of the cluster. A change of a limit or of the target changes all strategies that
-it is about.
+The text is stored in the ledger's catalog and contains everything that a tick needs: the target's address, the name of the
+compute cluster there, the rule, and the limits of the cluster. A change to a limit or to the target therefore changes all
+strategies that use it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ APPLICATION_NAME = "cluster-gitops"
 
 
 class TargetKind(StrEnum):
-    """What a target is."""
+    """Kind of a target."""
 
     MATERIALIZE = "materialize"
 
@@ -59,8 +59,8 @@ class TargetKind(StrEnum):
 class ComputeTarget:
     """A database whose compute clusters have strategies.
 
-    `url_env` names the environment variable that holds its URL: the URL itself is never declared or recorded. `prune` lets an
-    apply delete rows of strategies that were never declared here.
+    `url_env` is the environment variable with its URL; the URL itself is never declared or recorded. `prune` lets an apply
+    delete strategy rows that were never declared here.
     """
 
     name: str
@@ -72,7 +72,7 @@ class ComputeTarget:
 
 @dataclass(frozen=True, slots=True)
 class StrategyText:
-    """What one strategy says: `cluster` is the name of the compute cluster on the target."""
+    """The content of one strategy. `cluster` is the name of the compute cluster on the target."""
 
     target: ComputeTarget
     cluster: str
@@ -84,7 +84,7 @@ class StrategyText:
 class ComputeRules:
     """The strategies of one compute cluster, in the order in which they decide.
 
-    `key` is its name in `cluster.yaml` and in addresses, `cluster` the one on the target; often they are the same.
+    `key` is its name in `cluster.yaml` and in addresses, `cluster` its name on the target; often they are equal.
     """
 
     key: str
@@ -95,17 +95,17 @@ class ComputeRules:
 
     @property
     def place(self) -> str:
-        """Where `cluster.yaml` declares them, as messages name it."""
+        """The place of their declaration in `cluster.yaml`, for messages."""
         return f"compute.strategies.{self.key}"
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedRow:
-    """A row of the strategies of a target that this cluster has written, or is about to.
+    """A row in a target's strategy table that this cluster has written or is about to write.
 
-    `digest` is that of the text that the row was last written from, `cluster_id` the id of its compute cluster then, and `owner`
-    what the row calls this cluster folder; all are None as long as that is not known to be done. A row of a compute cluster that
-    belongs to another cluster folder by now has no digest.
+    `digest` is that of the text from which the row was last written, `cluster_id` the id of its compute cluster at that
+    time, and `owner` the name of this cluster folder in the row; all are None until the write is known to be done. A row of
+    a compute cluster that now belongs to another cluster folder has no digest.
     """
 
     address: Address
@@ -122,7 +122,7 @@ class OwnedRow:
 
 
 def credits_text(value: float) -> str:
-    """A number of credits as a text such as `12.5`: documents have no floating-point numbers."""
+    """Format a number of credits as text such as `12.5`, because documents have no floating-point numbers."""
     return f"{value:.15g}"
 
 
@@ -180,19 +180,19 @@ STRATEGY = Document(
 
 
 def rule_config(rule: StrategyRule) -> dict[str, Any]:
-    """The values of a rule without its type, as JSON: the column `config` of the strategies of a target."""
+    """Return the values of a rule without its type, as JSON for the column `config` of a target's strategy table."""
     form: dict[str, Any] = _RULE.write(rule)
     return {name: value for name, value in form.items() if name != "type"}
 
 
 def new_sizes(declared: ComputeRules, applied: Iterable[ComputeRules]) -> tuple[str, ...]:
-    """The sizes that strategies of a compute cluster name, and no applied strategy of their target does."""
+    """Return the sizes in declared strategies of a compute cluster that no applied strategy of their target uses."""
     known = {size for each in applied if each.target.name == declared.target.name for size in sizes_of(each.rules)}
     return tuple(size for size in sizes_of(declared.rules) if size not in known)
 
 
 def strategy_resources(clusters: Iterable[ComputeRules]) -> dict[Address, Resource]:
-    """The resources of compute clusters, by address."""
+    """Return the strategy resources of compute clusters, by address."""
     found = {}
     for each in clusters:
         for rule in each.rules:
@@ -203,7 +203,7 @@ def strategy_resources(clusters: Iterable[ComputeRules]) -> dict[Address, Resour
 
 
 def read_strategy(address: Address, content: bytes) -> StrategyText:
-    """The strategy of a text. Raises IntegrityError `strategy_record_invalid`, also for the text of another strategy."""
+    """Read a strategy from its text. Raises IntegrityError `strategy_record_invalid`, also for the text of another strategy."""
     try:
         found = STRATEGY.read(content)
     except IntegrityError as error:
@@ -214,16 +214,17 @@ def read_strategy(address: Address, content: bytes) -> StrategyText:
 
 
 def drops_first(resources: Iterable[Resource]) -> frozenset[Address]:
-    """Those of the strategies that let a compute cluster be without a replica when it changes its size. Raises IntegrityError."""
+    """Return the strategies that leave a compute cluster without replicas during a size change. Raises IntegrityError."""
     rules = {each.address: read_strategy(each.address, each.content or b"").rule for each in resources}
     return frozenset(name for name, rule in rules.items() if isinstance(rule, TargetSize) and rule.drop_first)
 
 
 def read_strategies(texts: Mapping[Address, bytes]) -> tuple[ComputeRules, ...]:
-    """The compute clusters of all recorded strategies, by their keys.
+    """Return the compute clusters of all recorded strategies, by key.
 
-    `texts` are the contents of all strategies of one applied state, by address. Raises IntegrityError `strategy_record_invalid`
-    where one cannot be read, or two of them do not agree about their compute cluster or target: then nothing is known.
+    `texts` are the contents of all strategies of one applied state, by address. Raises IntegrityError
+    `strategy_record_invalid` if one cannot be read, or if two of them contradict each other about their compute cluster or
+    target.
     """
     found: dict[str, ComputeRules] = {}
     targets: dict[str, ComputeTarget] = {}
@@ -255,7 +256,7 @@ _OBSERVED = "strategy"
 
 
 def owned_rows(observations: Mapping[Address, Mapping[str, Any]]) -> tuple[OwnedRow, ...]:
-    """The rows of targets that a state records as ours, by address. Raises IntegrityError `strategy_record_invalid`."""
+    """Return the target rows that a state records as ours, by address. Raises IntegrityError `strategy_record_invalid`."""
     found: list[OwnedRow] = []
     for address, observation in sorted(observations.items()):
         if observation.get("kind") == _OBSERVED:
@@ -267,7 +268,7 @@ def owned_rows(observations: Mapping[Address, Mapping[str, Any]]) -> tuple[Owned
 
 
 def observed_rows(rows: Iterable[OwnedRow]) -> Mapping[str, Any]:
-    """What a state records of the rows of one strategy, for `owned_rows`."""
+    """Return the record of one strategy's rows in a state, for `owned_rows`."""
     ordered = sorted(rows, key=lambda row: (row.target.name, row.cluster, row.cluster_id or ""))
     return {
         "kind": _OBSERVED,
@@ -285,9 +286,9 @@ def observed_rows(rows: Iterable[OwnedRow]) -> Mapping[str, Any]:
 
 
 def intended_rows(address: Address, content: bytes, observed: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """What a state records of the rows of a strategy whose text is applied: those that are there, and the one that shall be.
+    """Return the row record for an applied strategy: existing rows plus the intended one.
 
-    It is recorded with the commit, so that a row never exists that nothing knows to be ours, wherever a run dies.
+    It is recorded with the commit, so that every row is known to be ours, wherever a run crashes.
     """
     text = read_strategy(address, content)
     rows = owned_rows({address: observed or {}})
@@ -305,7 +306,7 @@ def _invalid(address: Address, detail: str) -> IntegrityError:
 
 @dataclass(frozen=True, slots=True)
 class StrategyChanges:
-    """All strategies that are applied and all that are declared, and the keys of the compute clusters where they differ.
+    """All applied and declared strategies, with the keys of the compute clusters where they differ.
 
     `own` are the names of the cluster folder in the rows of its targets.
     """
@@ -316,9 +317,9 @@ class StrategyChanges:
     own: frozenset[str] = frozenset()
 
     def sides(self, key: str) -> tuple[ComputeRules, ComputeRules]:
-        """The strategies of one of the compute clusters, as they are applied and as they are declared; one side may be empty.
+        """Return the applied and the declared strategies of one compute cluster; one of them may be empty.
 
-        Both are on the target that is declared, or on the applied one where nothing is declared any more.
+        Both are on the declared target, or on the applied one if nothing is declared any longer.
         """
         before, after = (
             next((each for each in side if each.key == key), None) for side in (self.applied, self.declared)
@@ -333,7 +334,7 @@ class StrategyChanges:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Sums over some days: of replicas, and of seconds in which statements ran and no replica was hydrated."""
+    """Totals over several days: replicas, and seconds in which statements ran without a hydrated replica."""
 
     replica_hours: float
     credits: float
@@ -342,7 +343,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAction:
-    """A statement that the strategies would give now, and why."""
+    """A statement that the strategies would run now, with the reason."""
 
     sql: str
     reasons: tuple[str, ...]
@@ -350,12 +351,12 @@ class WhatIfAction:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What the declared strategies of one compute cluster would do, by its key and its name on the target.
+    """Prediction for the declared strategies of one compute cluster, with its key and its name on the target.
 
-    `said` is why nothing is known of it, with the code of a problem if there is one; the rest is then empty. `refused` says which
-    strategies want more than the limits permit. An apply refuses the strategies where a new size is `unlisted` on the target.
-    `before` and `after` are what the last `days` add up to when they are played with the applied and with the declared
-    strategies; both are None where the target recorded nothing. `assumed` is what the replay takes for granted.
+    If nothing is known, `said` is the reason, with the code of a problem if there is one, and the rest is empty. `refused`
+    lists the strategies that want more than the limits permit. An apply refuses the strategies if a new size is `unlisted`
+    on the target. `before` and `after` are the totals of the last `days`, replayed with the applied and with the declared
+    strategies; both are None if the target recorded nothing. `assumed` are the assumptions of the replay.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""Kinds of resources: the rules of each, in one table. `docs/extending.md` shows how to add a kind.
+"""Rules for each kind of resource, in one table. `docs/extending.md` shows how to add a kind.
 
 What the rest of the program has to know of a kind is an attribute or a method of its rules, so no other table lists kinds.
 
@@ -39,21 +39,25 @@ LOSES_DATA = (GateName.IRREVERSIBLE, GateName.LOSSY)
 
 
 class Gate(NamedTuple):
-    """Why a change needs an approval, in a fixed sentence, and the gates that it meets. What destroys rows is lossy, too."""
+    """Reason why a change needs approval, as a fixed sentence, and the gates that it meets.
+
+    Destroying rows also counts as lossy.
+    """
 
     reason: str
     met: tuple[GateName, ...] = LOSES_DATA
 
     @property
     def tier(self) -> Tier:
-        """Whether a later plan can undo the change."""
+        """The tier: whether a later plan can undo the change."""
         return Tier.IRREVERSIBLE if GateName.IRREVERSIBLE in self.met else Tier.REVERSIBLE
 
 
 class Classified(NamedTuple):
-    """The class of a change, and the reason for it, for people.
+    """The class of a change, with the reason for people.
 
-    `expanded` is the digest of the schema to which a staged migration leads before the commit, if it has a rest to finish.
+    `expanded` is the digest of the schema to which a staged migration leads before the commit, if part of it remains to be
+    finished.
     """
 
     effect: Effect
@@ -62,10 +66,10 @@ class Classified(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """What a change does to a graph: the intent that announces it, and how it is reported if it is not done.
+    """Operation on a graph: the intent that announces it, and how it is reported if it is not done.
 
-    `failed` is what the state records then, `refused` and `skipped` are codes: of what a graph refuses, and what was not tried;
-    None where the graph's own code stands.
+    `failed` is the status recorded after a failure. `refused` and `skipped` are the codes for a refusal by the graph and for
+    an operation that was not tried; None if the graph's own code is reported.
     """
 
     intent: IntentKind
@@ -94,16 +98,16 @@ _RECOVERY_PENDING: Ruling = (Disposition.BLOCKED, Reason.RECOVERY_PENDING)
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What else is in the plan, as far as a ruling depends on it; sets of graph ids, and of approved addresses.
+    """Everything else in the plan that affects a ruling: sets of graph ids, and of approved addresses.
 
     `pending`: an interrupted operation of the graph is not settled. `created`, `deleted`: the graph itself is created or
     deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: addresses
-    whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to. `guarded`: those that it is
-    recorded to be bound to, None where the ledger does not say which. `gapped` are the strategies whose change lets a compute
-    cluster be without a replica. `givers`: per policy that takes a graph or the cluster, the
-    policies that let go of it. `gates`: the gates that the rules in force have, `limits`: the numbers of these rules that gates
-    read, by key, never those that the plan brings. `gated`: addresses whose change has a gate. `widened`
-    says per policy whose change needs an approval for it what that permits more.
+    whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to. `guarded`: the graphs in its
+    recorded bindings, None if the ledger does not record them. `gapped` are the strategies whose change leaves a compute
+    cluster without a replica. `givers`: for each policy that takes over a graph or the cluster, the policies that release
+    it. `gates`: the gates in the rules in force; `limits`: the numbers of these rules that gates read, by key, never those
+    of the plan. `gated`: addresses whose change has a gate. `widened`: for each policy whose change needs approval because
+    it permits more, a description of that.
     """
 
     pending: frozenset[str]
@@ -121,17 +125,17 @@ class Situation:
     widened: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def delete_approved(self, graph: str | None) -> bool:
-        """Whether the graph is deleted by this plan, with permission."""
+        """Return True if this plan deletes the graph with an approval."""
         return graph is not None and graph in self.deleted and graph_address(graph) in self.approved
 
     def guards(self, policy: Address) -> bool:
-        """Whether a recorded policy guards a graph that is declared no longer, and that stays all the same."""
+        """Return True if a recorded policy guards a graph that is no longer declared but not deleted yet."""
         known = self.guarded.get(policy, ())
         graphs = self.deleted if known is None else self.deleted.intersection(known)
         return any(graph in self.pending or not self.delete_approved(graph) for graph in graphs)
 
     def stays(self, policy: Address) -> bool:
-        """Whether a policy stays as it is: it guards a graph, or waits for an approval, or takes a scope that another one keeps.
+        """Return True if a policy must not change: it guards a graph, waits for an approval, or takes an unreleased scope.
 
         So does one that would let go of a scope to a policy that waits for an approval: nothing would guard that until then.
         """
@@ -153,19 +157,19 @@ class Situation:
         return any(graph in self.pending or (graph in self.created and self._gate_is_shut(graph)) for graph in bound)
 
     def unguarded(self, graph: str) -> bool:
-        """Whether a graph that is created would be without a policy that it is bound to, since that policy stays as it is."""
+        """Return True if a new graph would lack a policy that it is bound to, because that policy must not change."""
         if graph not in self.created or not (self.deleted or self.givers or self.widened):
             return False
         return any(graph in bound and self.stays(policy) for policy, bound in self.policy_graphs.items())
 
     def waits(self, graph: str | None) -> bool:
-        """Whether the graph is not created, or its schema not migrated, before something is approved."""
+        """Return True if the graph cannot be created, or its schema migrated, before an approval."""
         if graph is None or graph in self.deleted:
             return False
         return self.unguarded(graph) or self._gate_is_shut(graph)
 
     def is_shut(self, address: Address) -> bool:
-        """Whether a change needs an approval that it does not have."""
+        """Return True if a change lacks an approval that it needs."""
         return address in self.gated and address not in self.approved
 
     def _gate_is_shut(self, graph: str) -> bool:
@@ -173,7 +177,7 @@ class Situation:
 
 
 class ResourceKind:
-    """The rules of one kind; each method is a pure function. These are those of a text that may change at any time."""
+    """Rules of one kind, as pure functions. The defaults are those of a text that can change at any time."""
 
     catalog_suffix: ClassVar[str] = ""
     """Ends the file names of its texts in the ledger's catalog; a kind without one keeps no text there."""
@@ -194,49 +198,49 @@ class ResourceKind:
 
     @property
     def has_text(self) -> bool:
-        """Whether people can compare the texts of a change."""
+        """True if people can compare the texts of a change."""
         return bool(self.catalog_suffix)
 
     def classify(self, change: Change, situation: Situation) -> Ruling:  # noqa: ARG002 - for kinds with conditions
-        """What apply does with the change, and the reason if it does not carry it out.
+        """Return the disposition of the change, and the reason if it is not carried out.
 
-        What has a gate of its own and no approval is blocked by the planner. A kind says so itself only where that goes before
-        another reason.
+        The planner blocks a change with a separate gate and no approval. A kind does so itself only if that reason has
+        priority over another one.
         """
         return _APPLIED
 
     def effect(self, change: Change, *, restored: bool) -> Classified:  # noqa: ARG002 - for migrations
-        """When the change has its effect. `restored`: rows of its graph are restored by the same plan."""
+        """Return the class of the change. `restored` means that the same plan restores rows of its graph."""
         if change.action is Action.DELETE:
             return Classified(Effect.COMMIT, "it only leaves what is recorded")
         return Classified(Effect.STAGE, "its text is published, and nothing refers to it yet")
 
     def operation(self, action: Action) -> Operation | None:  # noqa: ARG002 - for kinds that touch graphs
-        """What such a change does to a live graph, None if nothing, as of a text in the catalog."""
+        """Return the operation on a live graph, or None if there is none, as for a text in the catalog."""
         return None
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - for kinds with gates
-        """Why the change needs an approval, or None if it needs none."""
+        """Return the reason why the change needs approval, or None."""
         return None
 
     def gated_at(self, change: Change) -> Address:
-        """The address whose approval the change needs, if it needs one: another one's where it goes with that."""
+        """Return the address whose approval covers the change, which can be that of another change."""
         return change.address
 
     def is_about_data(self, change: Change) -> bool:  # noqa: ARG002 - for kinds with data
-        """Whether an approval of the change covers the data that its approver saw, and no other."""
+        """Return True if an approval of the change covers only the data that its approver saw."""
         return False
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - for kinds with needs
-        """The resources that a resource of this kind needs; `bindings` are those of a policy."""
+        """Return the resources that a resource of this kind depends on. `bindings` are those of a policy."""
         return ()
 
 
 class GraphKind(ResourceKind):
-    """Created and deleted as a whole; an update only follows from changes of schema and queries. Rows 1 to 7."""
+    """Graphs. They are created and deleted; an update only follows from changes to schema and queries. Rows 1 to 7."""
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Creates and deletes are applied, updates are derived."""
+        """Apply creates and deletes; derive updates."""
         graph = change.address.name
         if change.action is Action.UPDATE:
             return _DEFERRED if graph in situation.schema_unsettled else (Disposition.DERIVED, None)
@@ -246,38 +250,38 @@ class GraphKind(ResourceKind):
         return _DEPENDENCY_WAITS if waits else _APPLIED
 
     def effect(self, change: Change, *, restored: bool) -> Classified:  # noqa: ARG002 - the rule is about the graph itself
-        """A delete is last."""
+        """Put deletes last."""
         if change.action is Action.DELETE:
             return Classified(Effect.FINISH, "it destroys data, so it waits until nothing reads it")
         return Classified(Effect.STAGE, "nothing refers to a new graph, and it is removed again while it is empty")
 
     def operation(self, action: Action) -> Operation | None:
-        """Creates and deletes move it; an update only follows from them."""
+        """Return the operation for a create or a delete; an update has none."""
         return {Action.CREATE: _CREATES, Action.DELETE: _DELETES}.get(action)
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
-        """Every delete is gated, and the creation of a graph in place of one that vanished."""
+        """Gate every delete, and the creation of a graph in place of a vanished one."""
         if change.action is Action.CREATE and change.before is not None:
             return Gate("the graph vanished: to create it again is to give up its data")
         return Gate("deleting a graph destroys its data") if change.action is Action.DELETE else None
 
     def is_about_data(self, change: Change) -> bool:
-        """A delete is."""
+        """Return True for a delete."""
         return change.action is Action.DELETE
 
 
 class SchemaKind(ResourceKind):
-    """Created and deleted with its graph, updated in place by a migration. Rows 8 to 15."""
+    """Schemas. They are created and deleted with their graph and updated by migrations. Rows 8 to 15."""
 
     edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType({Kind.GRAPH: "graph_schema"})
 
     @property
     def has_text(self) -> bool:
-        """Its text is in git and in the graph, not in the catalog."""
+        """True: the text is in git and in the graph, but not in the catalog."""
         return True
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """A create is part of the graph's create, a delete part of its delete; alone, neither is applied."""
+        """Apply a create or delete only together with that of the graph."""
         graph = change.address.name
         pending = graph in situation.pending
         if change.action is Action.CREATE:
@@ -295,11 +299,11 @@ class SchemaKind(ResourceKind):
         return _APPLIED if self.gated_at(change) in situation.approved else _NEEDS_APPROVAL
 
     def gated_at(self, change: Change) -> Address:
-        """A migration has a gate of its own; a create and a delete go with the graph."""
+        """Return the own address for a migration, and that of the graph for a create or delete."""
         return change.address if change.action is Action.UPDATE else graph_address(change.address.name)
 
     def effect(self, change: Change, *, restored: bool) -> Classified:
-        """A migration by its steps."""
+        """Classify a migration by its steps."""
         if change.action is Action.UPDATE:
             return _effect_of_migration(change.migration, restored=restored)
         if change.action is Action.DELETE:
@@ -307,18 +311,18 @@ class SchemaKind(ResourceKind):
         return Classified(Effect.STAGE, "it is created with its graph")
 
     def operation(self, action: Action) -> Operation | None:
-        """It is created and deleted by its graph, which does the moving."""
+        """Return the operation for a migration. The graph's operation covers creates and deletes."""
         return _MIGRATES if action is Action.UPDATE else None
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:
-        """A delete is gated unless the graph's own gate covers it, a migration by what its steps do."""
+        """Gate a delete unless the graph's gate covers it, and a migration by its steps."""
         if change.action is Action.UPDATE:
             return self._migration_gate(change, situation)
         alone = change.action is Action.DELETE and change.address.name not in situation.deleted
         return Gate("deleting a schema makes the data of its graph unreadable") if alone else None
 
     def is_about_data(self, change: Change) -> bool:
-        """What removes or changes data is; a new schema belongs to a new graph."""
+        """Return True if it removes or changes data. A new schema belongs to a new graph."""
         return change.action is not Action.CREATE
 
     def _migration_gate(self, change: Change, situation: Situation) -> Gate | None:
@@ -348,7 +352,7 @@ class SchemaKind(ResourceKind):
         return Gate("it removes types or properties of a graph that holds rows", (GateName.LOSSY,))
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
-        """Its graph."""
+        """Return its graph."""
         return () if address.graph is None else (graph_address(address.graph),)
 
 
@@ -384,7 +388,7 @@ class QueryKind(ResourceKind):
     )
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Published unless its graph waits or is in trouble; removed with its graph only when that is approved."""
+        """Publish unless the graph waits or has problems. Remove with the graph only if that is approved."""
         graph = change.address.graph
         pending = graph in situation.pending
         if change.action is Action.DELETE:
@@ -399,17 +403,17 @@ class QueryKind(ResourceKind):
         return _APPLIED
 
     def gated_at(self, change: Change) -> Address:
-        """A delete goes with the graph."""
+        """Return the graph's address if a delete goes with the graph."""
         return (change.address.graph_address if change.action is Action.DELETE else None) or change.address
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
-        """Its graph and the schema of that."""
+        """Return its graph and the graph's schema."""
         graph, schema = address.graph_address, address.schema_address
         return () if graph is None or schema is None else (graph, schema)
 
 
 class PolicyKind(ResourceKind):
-    """Access policies: texts in the catalog, in force where they are bound. Rows 22 to 24."""
+    """Access policies: texts in the catalog that are in force where they are bound. Rows 22 to 24."""
 
     catalog_suffix = ".yaml"
     section = "policies"
@@ -418,10 +422,11 @@ class PolicyKind(ResourceKind):
     edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType({Kind.GRAPH: "policy_target"})
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Published unless a graph that it is bound to waits for recovery, or for the approval of its creation.
+        """Publish unless a bound graph waits for recovery, or for the approval of its creation.
 
-        A graph whose delete waits keeps its policy: what the change declares no longer guards it. A graph and the cluster have
-        one policy, so who takes one of them waits with the policy that does not let go of it. Its own approval comes first.
+        A graph that waits to be deleted keeps its policy, because the changed policy no longer guards it. A graph or the
+        cluster has only one policy, so a policy that takes over a scope waits for the one that does not release it. Its own
+        approval has priority.
         """
         bound = () if change.action is Action.DELETE else situation.policy_graphs.get(change.address, ())
         if any(graph in situation.pending for graph in bound):
@@ -434,17 +439,17 @@ class PolicyKind(ResourceKind):
         return _APPLIED
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:
-        """Where the rules list it, what permits more than before on a graph or a server that was there."""
+        """Gate a policy that permits more on an existing graph or server, if the rules list that class."""
         reason = situation.widened.get(change.address)
         return None if reason is None else Gate(reason, (GateName.WIDENING,))
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - only those
-        """The graphs that it is bound to."""
+        """Return the graphs that it is bound to."""
         return tuple(Address(scope) for scope in bindings if scope != CLUSTER_SCOPE)
 
 
 class RestoreKind(ResourceKind):
-    """Rows that come back from an earlier version of a graph, once; a declaration that goes changes nothing in the graph."""
+    """One-time restores of rows from an earlier version of a graph. Removing a declaration does not change the graph."""
 
     with_graph = False
     edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType(
@@ -452,7 +457,7 @@ class RestoreKind(ResourceKind):
     )
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Applied once the schema of its graph is."""
+        """Apply once the schema of its graph is applied."""
         graph = change.address.name
         if change.action is Action.DELETE:
             return _APPLIED
@@ -462,43 +467,43 @@ class RestoreKind(ResourceKind):
         return _DEPENDENCY_WAITS if waits else _APPLIED
 
     def effect(self, change: Change, *, restored: bool) -> Classified:
-        """It cannot be taken back."""
+        """Return PIVOT, because it cannot be rolled back."""
         if change.action is Action.DELETE:
             return super().effect(change, restored=restored)
         return Classified(Effect.PIVOT, "it replaces rows that are in use, and a run cannot take that back")
 
     def operation(self, action: Action) -> Operation | None:
-        """A declaration that goes moves nothing."""
+        """Return the operation of a restore; a removed declaration has none."""
         return None if action is Action.DELETE else _RESTORES
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - always gated
-        """Every restore is gated."""
+        """Gate every restore."""
         return None if change.action is Action.DELETE else Gate("restoring rows replaces those that the types have now")
 
     def is_about_data(self, change: Change) -> bool:
-        """A restore is."""
+        """Return True for a restore."""
         return change.action is not Action.DELETE
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
-        """Its graph and the schema of that."""
+        """Return its graph and the graph's schema."""
         graph, schema = address.graph_address, address.schema_address
         return () if graph is None or schema is None else (graph, schema)
 
 
 class StrategyKind(ResourceKind):
-    """Replica strategies: texts in the catalog, which the target follows once they are applied."""
+    """Replica strategies: texts in the catalog that the target follows once they are applied."""
 
     catalog_suffix = ".json"
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Applied together: those of one compute cluster or target have to agree, so all wait for an approval of one of them."""
+        """Apply together: those of one compute cluster or target must agree, so all wait for the approval of any of them."""
         if situation.is_shut(change.address):
             return _NEEDS_APPROVAL
         waits = any(situation.is_shut(each) for each in situation.gapped)
         return _DEPENDENCY_WAITS if waits else _APPLIED
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:
-        """Where the rules list it, what drops the only replica before there is another: that comes back empty, and hydrates."""
+        """Gate dropping the only replica before there is another, which comes back empty and hydrates, if the rules list that."""
         if change.address not in situation.gapped or GateName.LOSSY not in situation.gates:
             return None
         return Gate("it drops the replica of a compute cluster before the new one is created", (GateName.LOSSY,))
@@ -515,24 +520,24 @@ class _RuleKind(ResourceKind):
 
 
 class TrustKind(_RuleKind):
-    """The keys and rules of a branch ledger: people who may change them may approve anything, so they meet every gate.
+    """The keys and rules of a branch ledger. Whoever can change them can approve anything, so changes meet every gate.
 
-    Until a change is approved under the keys and rules in force, those stay in force.
+    Until a change is approved under the keys and rules in force, those remain in force.
     """
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - always gated
-        """Every change is gated."""
+        """Gate every change."""
         return Gate("changing keys or rules changes who may approve", tuple(GateName))
 
 
 class ClusterKind(_RuleKind):
-    """Where a cluster is. A new one is applied by the start of its ledger; every other change decides what approvals are for.
+    """The location of a cluster. A new location is applied when its ledger starts; others change what approvals refer to.
 
-    Until it is approved under the keys and rules in force, the cluster stays where it is.
+    Until a change is approved under the keys and rules in force, the cluster stays at its old location.
     """
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
-        """Everything but a new cluster is gated."""
+        """Gate everything but a new cluster."""
         if change.action is Action.DELETE:
             return Gate("taking out a cluster leaves its graphs without a ledger", tuple(GateName))
         if change.action is Action.ADOPT:
@@ -544,10 +549,10 @@ class ClusterKind(_RuleKind):
 
 
 class UnknownKind(ResourceKind):
-    """What another release recorded: compared but never applied. Row 25."""
+    """Resources recorded by another release: compared but never applied. Row 25."""
 
     def classify(self, change: Change, situation: Situation) -> Ruling:  # noqa: ARG002 - one ruling for all
-        """Always deferred, which also keeps the cluster from converging, so that it is not overlooked."""
+        """Always defer, which also prevents the cluster from converging, so that no one overlooks it."""
         return _DEFERRED
 
 
@@ -571,5 +576,5 @@ SECTIONS: Mapping[str, Kind] = MappingProxyType({rules.section: kind for kind, r
 
 
 def rules_of(address: Address) -> ResourceKind:
-    """The rules of the kind of an address."""
+    """Return the rules for the kind of an address."""
     return KINDS[address.kind]

@@ -1,4 +1,4 @@
-"""What a ledger holds, as values: entries, the state after them, intents and the lock."""
+"""Contents of a ledger as values: entries, the state after each, intents and the lock."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from gitops.database.graph.port import RestoreOrder
 
 
 class EntryKind(StrEnum):
-    """What an entry records.
+    """Content of an entry.
 
-    INTENT comes before the first side effect of a run that moves graphs. COUNTERSIGN only takes in what settles debts, REVOKE
-    only revocations. REPAIR only says which commits were removed from the branch. ADOPT follows an import over what an earlier
-    ledger left, with the approvals of it. SCOPE only records where the cluster is from then on. CHANGESET only records events of
-    changesets, and how graphs are whose changes finish after a commit.
+    INTENT comes before the first side effect of a run that changes graphs. COUNTERSIGN only records settlements of debts,
+    REVOKE only revocations. REPAIR only lists commits that were removed from the branch. ADOPT follows an import over an
+    earlier ledger and has its approvals. SCOPE only records the location of the cluster from then on. CHANGESET only records
+    events of changesets, and the state of graphs whose changes finish after a commit.
     """
 
     IMPORT = "import"
@@ -45,7 +45,7 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceRevision:
-    """Where the desired state came from: the merged commit, and the tree id of the cluster folder in it."""
+    """Source of the desired state: the merged commit and the tree id of its cluster folder."""
 
     commit: str
     tree: str
@@ -53,11 +53,11 @@ class SourceRevision:
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """One change of an entry with its final disposition; digests are 64 hex digits or None.
+    """One change of an entry with its final disposition. Digests are 64 hex digits or None.
 
-    `seen` is the graph that a change of data was about when it was decided, `tier` that of a gated change, and `digest` the one
-    that its approvals name. Entries before version 3 have none of these. `gates` are those that a gated change meets, by name;
-    entries before version 5 do not say them.
+    `seen` is the graph of a data change when it was decided, `tier` that of a gated change, and `digest` the one in its
+    approvals. Entries before version 3 have none of these. `gates` are the names of the gates that a gated change meets;
+    entries before version 5 do not have them.
     """
 
     resource: Address
@@ -75,7 +75,7 @@ class EntryChange:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalUse:
-    """An approval that an entry consumed: its id, its commit, the change it covered, whose it is and how it was given."""
+    """An approval that an entry consumed: id, commit, covered change, approver, and how it was given."""
 
     approval_id: str
     commit: str
@@ -86,9 +86,10 @@ class ApprovalUse:
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """What an emergency left: `principal` alone let `resource` be changed, for `reason`, by an approval and its commit.
+    """Debt of an emergency approval: `principal` alone let `resource` be changed, for `reason`, with an approval and its commit.
 
-    It is open until a second person countersigns it; until then only that, and further emergencies, are applied.
+    It is open until a second person countersigns it. Until then only the countersignature and further emergencies are
+    applied.
     """
 
     approval_id: str
@@ -100,7 +101,7 @@ class Debt:
 
 @dataclass(frozen=True, slots=True)
 class DebtSettlement:
-    """A debt that an entry settles: its approval, and the countersignature with its commit and who signed it."""
+    """Settlement of a debt in an entry: the approval, and the countersignature with its commit and signer."""
 
     approval_id: str
     countersignature: str
@@ -110,9 +111,9 @@ class DebtSettlement:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRevocation:
-    """A revocation that an entry takes in: its commit, who signed it, the approval that it revokes and who gave that.
+    """A revocation recorded in an entry: its commit and signer, and the revoked approval with its approver.
 
-    `approver` is None where the approval was not at hand: then it revokes every approval with this id.
+    `approver` is None if the approval was not available; then it revokes every approval with this id.
     """
 
     approval_id: str
@@ -123,9 +124,9 @@ class RecordedRevocation:
 
 @dataclass(frozen=True, slots=True)
 class FormerLedger:
-    """What an import found of an earlier ledger: its first and its newest known entry, None where only graphs were left.
+    """Traces of an earlier ledger found by an import: its first and newest known entry, None if only graphs were left.
 
-    `found` says in one line where it was found. `trust_digest` identifies the keys and rules after `head`.
+    `found` describes in one line where it was found. `trust_digest` identifies the keys and rules after `head`.
     """
 
     genesis: str | None
@@ -155,17 +156,16 @@ UNKNOWN_AUTHOR = "<unknown>"
 class LedgerEntry:
     """`entry.json` of one ledger commit.
 
-    `number` counts from 1 without gaps; `previous` is the commit id of the entry before (None for the first) and must be
-    the commit's first parent. `origins` say where the commits of its gated and waiting changes come from, and `authors` are the
-    people of all of them, who may not approve these changes. `forge` is the kind of the forge in use. `at` is RFC 3339
-    UTC and never runs backwards along the chain. `changeset` identifies the run of one plan: that of its
-    events, if it has some. `policy_digest` is that of the
-    keys and rules under which the entry was made; `trust_digest` that of those in force after it. `debts` are opened by this
-    entry, `settled` are closed by it. `vanished` are the graphs that it found gone. `revoked` are the revocations that it takes
-    in, `former` is what an import found of an earlier ledger, `quarantined` are commits that a repair removed from the branch,
-    the newest first. `target` is where the cluster was before it, `scope` where it is from then on, None after an entry of the
-    first release. `version` is that of its document, and says by which rules it is verified: what entries before version 3 lack
-    is unknown.
+    `number` counts from 1 without gaps; `previous` is the commit id of the previous entry (None for the first) and must be
+    the commit's first parent. `origins` are the origins of the commits of its gated and waiting changes, and `authors` are
+    the people behind all of them, who cannot approve these changes. `forge` is the kind of the forge in use. `at` is RFC
+    3339 UTC and never goes backwards along the chain. `changeset` identifies the run of one plan: that of its events, if it
+    has any. `policy_digest` is that of the keys and rules under which the entry was made; `trust_digest` that of those in
+    force after it. `debts` are opened by this entry, `settled` are closed by it. `vanished` are the graphs that it found
+    missing. `revoked` are the revocations that it records, `former` are the traces of an earlier ledger that an import
+    found, `quarantined` are commits that a repair removed from the branch, the newest first. `target` is the location of the
+    cluster before it, `scope` the location afterwards, None after an entry of the first release. `version` is that of its
+    document and selects the verification rules: fields that entries before version 3 lack are unknown.
     """
 
     number: int
@@ -199,25 +199,25 @@ class LedgerEntry:
 
     @property
     def new_names(self) -> tuple[str, ...]:
-        """The name under which the cluster of this entry goes on, where it gets another one."""
+        """The new name of the cluster, if this entry renames it."""
         after = self.target.cluster if self.scope is None else self.scope.target.cluster
         return () if after == self.target.cluster else (after,)
 
     @property
     def moved(self) -> frozenset[Address]:
-        """The resources that it changed; an announcement changes none."""
+        """The resources that it changed. An announcement changes none."""
         changes = self.changes if self.kind is EntryKind.APPLY else ()
         return frozenset(change.resource for change in changes if change.disposition == Disposition.APPLIED)
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """The commits that must be its further parents: approvals that it uses, then decisions that it takes in."""
+        """The commits that must be its further parents: used approvals, then recorded decisions."""
         taken_in = (*(s.commit for s in self.settled), *(r.commit for r in self.revoked))
         return tuple(dict.fromkeys((*(u.commit for u in self.approvals), *taken_in)))
 
 
 def changeset_key(cluster: str, kind: str, subject: str, *, attempt: int = 1, part: str = "1/1") -> str:
-    """`chs-` and 16 characters of lower-case base32: the first 80 bits of a SHA-256 over the identifying facts.
+    """Return `chs-` and 16 characters of lower-case base32, the first 80 bits of a SHA-256 over the identifying facts.
 
     `kind` is `merge`, `retry`, `reconcile` or `tick`; `subject` is the merge commit for the first two.
     """
@@ -229,12 +229,12 @@ _CHANGESET_KEY = re.compile(r"chs-[a-z2-7]{16}\Z")
 
 
 def is_changeset_key(text: str) -> bool:
-    """Whether a text has the form of a changeset's key."""
+    """Return True if a text has the form of a changeset key."""
     return _CHANGESET_KEY.match(text) is not None
 
 
 class Status(StrEnum):
-    """Status of a resource in the ledger; the first three are read but never written."""
+    """Status of a resource in the ledger. The first three are read but never written."""
 
     PENDING = "pending"
     PLANNED = "planned"
@@ -256,7 +256,7 @@ class StatusRecord:
 
 @dataclass(frozen=True, slots=True)
 class AppliedResource:
-    """What is applied of one resource; `applies_to` is the normalized bindings of a policy, None for other kinds."""
+    """The applied revision of one resource. `applies_to` are the normalized bindings of a policy, None for other kinds."""
 
     digest: str
     applies_to: tuple[str, ...] | None = None
@@ -273,7 +273,7 @@ def _empty() -> Mapping[Any, Any]:
 class LedgerState:
     """`state.json`. Maps are keyed by address (records by their ULID); values of the last three are free-form JSON.
 
-    Build a changed state with `dataclasses.replace` and new maps; nothing is edited in place.
+    Create a changed state with `dataclasses.replace` and new maps; never edit one in place.
     """
 
     revision: int = 0
@@ -286,17 +286,17 @@ class LedgerState:
 
     @property
     def next_revision(self) -> int:
-        """The revision of the next state; the highest one that other programs can read is followed by itself."""
+        """The revision number of the next state. The highest number that other programs can read is followed by itself."""
         return min(self.revision + 1, _HIGHEST_REVISION)
 
     @property
     def decided(self) -> Mapping[str, Mapping[str, Any]]:
-        """The records of approvals that say something; a ledger of another program may hold any value there."""
+        """The meaningful approval records. A ledger of another program may contain any value there."""
         return {each: record for each, record in self.approval_records.items() if isinstance(record, Mapping)}
 
     @property
     def debts(self) -> tuple[Debt, ...]:
-        """Debts without a countersignature, by approval id. A debt that cannot be read is open until it is settled."""
+        """Debts without a countersignature, by approval id. An unreadable debt is open until it is settled."""
         settled = {str(r["countersigns"]) for r in self.decided.values() if "countersigns" in r}
         debts = []
         for approval_id, record in sorted(self.decided.items()):
@@ -309,13 +309,13 @@ class LedgerState:
 
     @property
     def vanished(self) -> frozenset[Address]:
-        """The graphs that are recorded as applied and whose root an observation found gone, without a delete."""
+        """The graphs that are recorded as applied but were observed as missing without a delete."""
         gone = (address for address, seen in self.observations.items() if seen.get("vanished") is True)
         return frozenset(address for address in gone if address in self.resources)
 
     @property
     def applied_digest(self) -> str:
-        """Digest of the `applied_revision` of the document: what is applied, without statuses and observations."""
+        """Digest of the document's `applied_revision`, without statuses and observations."""
         resources = {
             address: {
                 "digest": found.digest,
@@ -326,7 +326,7 @@ class LedgerState:
         return canonical_digest({"config_digest": self.config_digest, "resources": resources})
 
     def digests(self) -> dict[Address, str]:
-        """Address to applied digest, in address order."""
+        """Map addresses to applied digests, in address order."""
         return {address: self.resources[address].digest for address in sorted(self.resources)}
 
 
@@ -343,12 +343,12 @@ class IntentKind(StrEnum):
 class Intent:
     """One recovery sidecar (`recoveries/<operation_id>.json`).
 
-    `operation_id` is a ULID and the file name. `observed_manifest_version` is the version at which the approvals of a delete were
-    checked. `expected_manifest_version` and `state_cas_base` are forensic only: what became of an operation is read from its
-    graph. `desired_schema_digest` is empty for a delete and a restore, `restores` what a restore brings back. `graph_uri` is
-    informational; the root is derived from `graph_id`. `co_approvals` are the ids of further approvals that the operation uses
-    up. `incarnation` is the graph that is to be changed, `max_rows` how many rows it may have to be deleted, and `fence` the
-    number of the operation: None in those of the first release.
+    `operation_id` is a ULID and the file name. `observed_manifest_version` is the version at which the approvals of a delete
+    were checked. `expected_manifest_version` and `state_cas_base` are only forensic: the result of an operation is read from
+    its graph. `desired_schema_digest` is empty for a delete and a restore, `restores` is the content of a restore.
+    `graph_uri` is informational; the root is derived from `graph_id`. `co_approvals` are the ids of further approvals that
+    the operation consumes. `incarnation` is the graph to change, `max_rows` the number of rows that it may have to be
+    deleted, and `fence` the operation number: None in intents of the first release.
     """
 
     operation_id: str
@@ -376,13 +376,13 @@ class Intent:
 
     @property
     def approval_ids(self) -> tuple[str, ...]:
-        """Every approval that the operation uses up."""
+        """All approvals that the operation consumes."""
         return () if self.approval_id is None else (self.approval_id, *self.co_approvals)
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableDocument:
-    """An intent or an approval of a ledger that cannot be used; `code` says why."""
+    """An unusable intent or approval of a ledger, with the reason in `code`."""
 
     name: str
     code: Code
@@ -401,9 +401,9 @@ class LockInfo:
 
 @dataclass(frozen=True, slots=True)
 class LockObservation:
-    """What is seen of a lock. `problem` is a code when the lock exists but cannot be read as version 1.
+    """An observed lock. `problem` is a code if the lock exists but cannot be read as version 1.
 
-    `key` names the lock whatever is in it: the id of its commit, or in a folder the digest of its bytes.
+    `key` identifies the lock regardless of its content: the id of its commit, or in a folder the digest of its bytes.
     """
 
     held: bool
@@ -414,11 +414,11 @@ class LockObservation:
 
     @property
     def unlock_id(self) -> str:
-        """What `force-unlock` takes: the id in the lock, and its key where anything else than an id is there; perhaps empty."""
+        """The argument for `force-unlock`: the id in the lock, or its key if that is not an id. May be empty."""
         return self.info.lock_id if self.info is not None and is_ulid(self.info.lock_id) else self.key
 
     def is_named(self, name: str) -> bool:
-        """Whether `name` is the id in the lock, or its key."""
+        """Return True if `name` is the id in the lock, or its key."""
         return bool(name) and name in (self.key, "" if self.info is None else self.info.lock_id)
 
 
@@ -428,7 +428,7 @@ class LockObservation:
 class How(StrEnum):
     """How the origin of a commit is known.
 
-    MERGE: merging a known request gives the commit, whose authors are those of the request. UNKNOWN: it has no origin.
+    MERGE: merging a known request produces the commit, whose authors are those of the request. UNKNOWN: it has no origin.
     """
 
     SIGNATURE = "signature"
@@ -443,8 +443,9 @@ class How(StrEnum):
 class Origin:
     """The origin of one commit.
 
-    `by` is what it rests on: the signer, the account that pushed, the head of the request, or why there is none. `people` are all
-    names that count as authors because of it. `resources` are the changes that it counts for, empty for all.
+    `by` is the evidence: the signer, the account that pushed, the head of the request, or the reason why there is none.
+    `people` are all names that count as authors because of it. `resources` are the changes to which it applies, empty for
+    all.
     """
 
     commit: str
@@ -456,9 +457,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Authors:
-    """The authors of one change: the names that may not approve it, and why further authors may be unknown.
+    """The authors of one change: the names that cannot approve it, and why further authors may be unknown.
 
-    `pending` says why they are unknown only for now: the forge did not answer.
+    `pending` explains why they are unknown only for now, because the forge did not respond.
     """
 
     people: frozenset[str] = frozenset()

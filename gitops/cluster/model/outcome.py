@@ -1,4 +1,4 @@
-"""What each verb returns: values that the text, JSON and comment renderers read."""
+"""Outcomes of the verbs, which the text, JSON and comment renderers read."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _WAITING = frozenset({Code.APPLY_DEPENDENCY_BLOCKED, Code.TRUST_CHANGE_PENDING, 
 
 @dataclass(frozen=True, slots=True)
 class StateObservations:
-    """What a command saw of ledger and lock; every envelope but that of `validate` carries it.
+    """A command's observations of ledger and lock, which every envelope but that of `validate` contains.
 
-    `held` is a lock that was there before this command. `acquired_lock_id` is set if this command held the lock itself.
-    `lock_age_seconds` is whole seconds since the holder took it, floored at 0.
+    `held` is a lock that existed before this command. `acquired_lock_id` is set if this command held the lock itself.
+    `lock_age_seconds` is whole seconds since the holder took it, at least 0.
     """
 
     state_path: str = ""
@@ -49,20 +49,20 @@ class StateObservations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerbOutcome:
-    """Common part: the folder as given, and the diagnostics in emission order."""
+    """Common part of all outcomes: the folder as given, and the diagnostics in emission order."""
 
     config_dir: str
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether no diagnostic is an error."""
+        """True if no diagnostic is an error."""
         return all(d.severity is not Severity.ERROR for d in self.diagnostics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateOutcome(VerbOutcome):
-    """`validate`: what loaded, also when there were errors."""
+    """Outcome of `validate`: everything that was loaded, even if there were errors."""
 
     config_file: str
     resources: tuple[Resource, ...] = ()
@@ -80,9 +80,9 @@ class Course(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenChangeset:
-    """A changeset that is open, and what the next apply does with it.
+    """An open changeset, and what the next apply does with it.
 
-    `orphaned` is what stays behind where it is taken back, `unfinished` what cannot be finished yet where it is committed.
+    `orphaned` remains after a rollback; `unfinished` cannot be finished yet after a commit.
     """
 
     key: str
@@ -93,13 +93,13 @@ class OpenChangeset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOutcome(VerbOutcome):
-    """`plan`: the plan, None when the command failed before there was one. `debts` stop what it would apply.
+    """Outcome of `plan`. `plan` is None if the command failed before there was one. `debts` prevent an apply.
 
-    `obstacles` keep an apply of exactly this plan from landing all of it now, as far as that can be known without side effects.
-    `selected` are the options of a command that approves a change of this plan, None where it cannot be approved as it is.
-    `texts` are those that it changes, if they were asked for. `interrupted` are the changesets that the next apply settles first.
-    `atomic` says that the apply lands the plan whole or not at all. `strategies` is what it changes of those of compute clusters,
-    and `what_if` what that would do, where a target was asked.
+    `obstacles` prevent an apply of exactly this plan from succeeding completely now, as far as that can be known without
+    side effects. `selected` are the options of a command that approves a change of this plan, None if it cannot be approved
+    unchanged. `texts` are the changed texts, if requested. `interrupted` are the changesets that the next apply settles
+    first. `atomic` means that the apply is atomic. `strategies` are the changes to compute cluster strategies, and `what_if`
+    their effects, if a target was queried.
     """
 
     observations: StateObservations
@@ -118,25 +118,25 @@ class PlanOutcome(VerbOutcome):
 
     @property
     def lands(self) -> bool:
-        """Whether an apply of exactly this plan would land all of it now: what a status, a comment and an exit code say."""
+        """True if an apply of exactly this plan would succeed now. Status, comment and exit code report this."""
         return self.ok and self.plan is not None and not self.obstacles
 
     @property
     def blockers(self) -> tuple[Diagnostic, ...]:
-        """The obstacles that stay once every missing approval is given; what waits together with a gated change is left out."""
+        """The obstacles that remain after every approval is given, without changes that only wait for a gated change."""
         missing = self.plan is not None and any(not need.satisfied for need in self.plan.approvals_required)
         return tuple(each for each in self.obstacles if not (missing and each.code in _WAITING))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOutcome(VerbOutcome):
-    """`apply`: the changes with their final dispositions, and the ledger as it is on disk afterwards.
+    """Outcome of `apply`: the changes with their final dispositions, and the resulting ledger on disk.
 
-    `debts` are open then: emergencies that wait for a second person. `republished` are the queries among the changes whose own
-    text stays while their file changes. `plan` is what was carried out, and `changesets` record it, one for each of its parts.
-    `dry_run` are the nodes of a dry run in the order of their starts, None for a run that has effects: the rest is then what
-    that would report, but for the ledger, which is as before. `serving` are the live servers when the wait for them ended, None
-    where none was asked for.
+    `debts` are emergencies that still wait for a second person. `republished` are the changed queries whose text is
+    unchanged while their file changed. `plan` is the applied plan, and `changesets` record it, one for each of its parts.
+    `dry_run` are the nodes of a dry run in the order of their starts, None for a real run; the other fields are then what a
+    real run would report, except for the unchanged ledger. `serving` are the live servers at the end of the wait for them,
+    None without a wait.
     """
 
     observations: StateObservations
@@ -160,18 +160,18 @@ class ApplyOutcome(VerbOutcome):
 
     @property
     def applied_count(self) -> int:
-        """How many changes were applied; 0 for a run that ended early."""
+        """Number of applied changes; 0 for a run that ended early."""
         return sum(c.disposition == "applied" for c in self.changes) if self.counted else 0
 
     @property
     def deferred_count(self) -> int:
-        """How many changes were deferred or blocked; 0 for a run that ended early."""
+        """Number of deferred or blocked changes; 0 for a run that ended early."""
         return sum(c.disposition in ("deferred", "blocked") for c in self.changes) if self.counted else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalSubject:
-    """What an approval is about: the gated change of `address` in `plan`.
+    """Subject of an approval: the gated change of `address` in `plan`.
 
     For a branch ledger also the target, the commit `head` that would be applied or merged, and `tree`, its cluster folder.
     """
@@ -185,9 +185,9 @@ class ApprovalSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApproveOutcome(VerbOutcome):
-    """`approve`: the approval that was written. `commit` is its commit id in a branch ledger.
+    """Outcome of `approve`: the approval that was written. `commit` is its commit id in a branch ledger.
 
-    `about` is what the approver has to see, None where no such change was found.
+    `about` is what the approver has to see, None if no such change was found.
     """
 
     approval: Approval | None = None
@@ -197,14 +197,14 @@ class ApproveOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingApprovals(VerbOutcome):
-    """The gated changes of a cluster whose approval is missing and that one person may approve: their `addresses`."""
+    """Gated changes of a cluster that lack an approval and that one person is allowed to approve, as `addresses`."""
 
     addresses: tuple[Address, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionSubject:
-    """What a decision is about: an approval of `resource` by `principal`, with its commit and the reason that it states."""
+    """Subject of a decision: an approval of `resource` by `principal`, with its commit and stated reason."""
 
     resource: Address
     principal: str
@@ -214,11 +214,11 @@ class DecisionSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionOutcome(VerbOutcome):
-    """`revoke` and `countersign`: the decision about an approval, who made it, and its commit.
+    """Outcome of `revoke` and `countersign`: the decision about an approval, its signer and its commit.
 
-    `resource` is what the approval is for. `commit` is None when the command failed. `about` is what its signer has to see. Of a
-    revocation `recorded` says whether an entry of the ledger has it, `deleted` are the branches of the approval that went with
-    it, and `kept` is why they did not.
+    `resource` is the approved resource. `commit` is None if the command failed. `about` is what its signer has to see. For a
+    revocation, `recorded` is true if a ledger entry has it, `deleted` are the approval branches that were deleted with it,
+    and `kept` is the reason why they were not.
     """
 
     operation: str
@@ -233,7 +233,7 @@ class DecisionOutcome(VerbOutcome):
 
 
 class ChangesetStanding(NamedTuple):
-    """How far a changeset is, and the time of its newest event."""
+    """Progress of a changeset, with the time of its newest event."""
 
     key: str
     state: ChangesetState
@@ -242,12 +242,12 @@ class ChangesetStanding(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusOutcome(VerbOutcome):
-    """`status`: the ledger as recorded, and whether it records what the cluster folder declares now.
+    """Outcome of `status`: the recorded ledger, and whether it matches the cluster folder.
 
-    `in_sync` is None where that is not known: without a ledger, or if the folder has errors. `entry` is the newest one of a
-    branch ledger, `newest` the newest changeset of a ledger in a folder, `rules` the address of keys and rules
-    that are merged and not in force, and `approvers` are those who may approve what waits.
-    `serving` are the live servers that report, None where their reports were not read.
+    `in_sync` is None if that is not known: without a ledger, or if the folder has errors. `entry` is the newest entry of a
+    branch ledger, `newest` the newest changeset of a ledger in a folder, `rules` the address of keys and rules that are
+    merged but not in force, and `approvers` are the people who can approve the waiting changes. `serving` are the live
+    servers that report, None if their reports were not read.
     """
 
     observations: StateObservations = StateObservations()
@@ -261,14 +261,14 @@ class StatusOutcome(VerbOutcome):
 
     @property
     def waiting(self) -> Mapping[Address, StatusRecord]:
-        """What an apply left blocked, in address order, then keys and rules that are not in force."""
+        """The resources that an apply left blocked, in address order, then keys and rules that are not in force."""
         why = "the keys and rules of the newest entry stay in force until this change of them is approved and applied"
         rules = {} if self.rules is None else {self.rules: StatusRecord(Status.BLOCKED, message=why)}
         return self._with(Status.BLOCKED) | rules
 
     @property
     def drifted(self) -> tuple[Address, ...]:
-        """What the last refresh found changed, damaged or gone, in address order."""
+        """The resources that the last refresh found changed, damaged or missing, in address order."""
         gone = frozenset[Address]() if self.state is None else self.state.vanished
         failed = self._with(Status.ERROR).items()
         damaged = {address for address, record in failed if Code.GRAPH_OBSERVATION_ERROR in record.conditions}
@@ -281,7 +281,7 @@ class StatusOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True)
 class OfferedGraph:
-    """A graph of the applied revision as a server offers it: its queries and its policy by name."""
+    """A graph of the applied revision as a server offers it, with its queries and its policy by name."""
 
     graph_id: str
     uri: str
@@ -292,7 +292,7 @@ class OfferedGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyOutcome(VerbOutcome):
-    """`ready`: what a server would serve of the applied revision; nothing at all if there is any problem."""
+    """Outcome of `ready`: the content that a server would serve of the applied revision; empty if there is any problem."""
 
     observations: StateObservations
     graphs: tuple[OfferedGraph, ...] = ()
@@ -301,9 +301,9 @@ class ReadyOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshOutcome(VerbOutcome):
-    """`refresh` and `import`: the ledger afterwards, None if there is none.
+    """Outcome of `refresh` and `import`: the resulting ledger, None if there is none.
 
-    `unwritten` is what an import observed that could not observe everything, and therefore wrote nothing.
+    `unwritten` are the observations of an import that could not observe everything and therefore wrote nothing.
     """
 
     operation: str
@@ -314,7 +314,7 @@ class RefreshOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlockOutcome(VerbOutcome):
-    """`force-unlock`: whether the lock is gone."""
+    """Outcome of `force-unlock`: whether the lock was removed."""
 
     observations: StateObservations
     lock_removed: bool = False

@@ -1,4 +1,4 @@
-"""The plan: what would change, why, what breaks, which approvals are needed, and the execution graph of it all."""
+"""The plan: changes with reasons, broken queries, required approvals, and the execution graph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class LockMode(StrEnum):
-    """Exclusive: one holder. Shared: many, but no exclusive one."""
+    """Lock mode. Exclusive: one holder. Shared: many holders, but no exclusive one."""
 
     EXCLUSIVE = "exclusive"
     SHARED = "shared"
@@ -42,13 +42,14 @@ class LockClaim:
 
 @dataclass(frozen=True, slots=True)
 class ExecNode:
-    """One active change as a unit of work, or what is between changes.
+    """One active change as a unit of work, or a step between changes.
 
-    `id` is the address (or `barrier.<name>`), `kind` that of the resource, or one that no resource has. `position` is unique and
-    is the tie-break of the serial order. `locks` is sorted. `group` names a failure group: after a node of it failed, no further
-    node of the group starts (graph-moving work stops at its first failure); empty means none. `effect` says when the change
-    has its effect; a `lifted` node of the class STAGE waits for a pivot, and is taken back all the same. A migration in halves is
-    two nodes of an atomic run: the first leads to the schema with the digest `expanded`, the second is the rest `of` that change.
+    `id` is the address (or `barrier.<name>`), `kind` that of the resource, or one that no resource has. `position` is unique
+    and breaks ties in the serial order. `locks` is sorted. `group` is a failure group: after one of its nodes failed, no
+    further node of the group starts (graph-changing work stops at its first failure); empty means none. `effect` is the
+    class of the change; a `lifted` node of the class STAGE waits for a pivot, but can still be rolled back. A two-phase
+    migration is two nodes of an atomic run: the first leads to the schema with the digest `expanded`, the second is the rest
+    `of` that change.
     """
 
     id: str
@@ -64,35 +65,35 @@ class ExecNode:
 
     @property
     def address(self) -> Address:
-        """The change that it carries out, or a part of."""
+        """The address of the change that it carries out completely or in part."""
         return Address(self.of or self.id)
 
     @property
     def changes(self) -> bool:
-        """Whether it carries out a change, or a part of one: barriers and looks do not."""
+        """True if it carries out a change, or part of one, unlike barriers and checks."""
         return self.kind not in CHANGE_NOTHING
 
     @property
     def title(self) -> str:
-        """What it does, as people read it: the action and the address."""
+        """The action and the address, for people."""
         if self.kind == BARRIER_KIND:
             return self.id
         return f"{self.action.value if self.changes else CHECK} {self.id}"
 
     @property
     def phase(self) -> Effect:
-        """The part of an atomic run in which the node is carried out."""
+        """The phase of an atomic run in which the node runs."""
         return Effect.PIVOT if self.lifted else self.effect
 
     @property
     def interruptible(self) -> bool:
-        """Whether a run may stop waiting for it: not for a migration or a delete of a graph, which cannot be taken back."""
+        """True if a run may stop waiting for it. False for migrations and graph deletes, which cannot be rolled back."""
         return (self.kind, self.action) not in (("schema", Action.UPDATE), ("graph", Action.DELETE))
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ExecEdge:
-    """`before` must have finished successfully when `after` starts; `reason` is a stable label."""
+    """A dependency: `before` must have succeeded when `after` starts. `reason` is a stable label."""
 
     before: str
     after: str
@@ -102,18 +103,18 @@ class ExecEdge:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionGraph:
-    """Nodes in plan order and edges sorted; acyclic by construction of `build_graph`."""
+    """Nodes in plan order and sorted edges; acyclic by construction in `build_graph`."""
 
     nodes: tuple[ExecNode, ...] = ()
     edges: tuple[ExecEdge, ...] = ()
 
 
 class NodeOutcome(StrEnum):
-    """How a node ended.
+    """Outcome of a node.
 
-    DONE, and UNCHANGED where everything was as it should be, succeed, and so does DRY_RUN, which stands for both where a run has
-    no effects. FAILED: it did not. CANCELLED: it stopped when it was asked to, without effect. INDETERMINATE: whether it had its
-    effect is not known, so recovery looks before anything is tried again. SKIPPED and BLOCKED never started.
+    DONE and UNCHANGED (nothing had to be changed) are successes, and so is DRY_RUN, which replaces both in a run without
+    effects. FAILED: it failed. CANCELLED: it stopped on request, without effect. INDETERMINATE: it is not known whether it
+    took effect, so recovery checks before anything is retried. SKIPPED and BLOCKED never started.
     """
 
     DONE = "done"
@@ -127,21 +128,21 @@ class NodeOutcome(StrEnum):
 
     @property
     def succeeded(self) -> bool:
-        """Whether what depends on the node may go on."""
+        """True if dependent nodes can continue."""
         return self in (NodeOutcome.DONE, NodeOutcome.UNCHANGED, NodeOutcome.DRY_RUN)
 
     @property
     def failed(self) -> bool:
-        """Whether the node failed, or may have."""
+        """True if the node failed, or may have failed."""
         return self in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """The one outcome of a node.
+    """The single result of a node.
 
-    `blocked_by` names the node whose failure kept this one from starting. `facts` are what the provider
-    reports (such as the manifest version after a migration, and the graph as it was `seen` then).
+    `blocked_by` is the node whose failure prevented this one from starting. `facts` are values from the provider (such as
+    the manifest version after a migration, and the graph as it was `seen` then).
     """
 
     node_id: str
@@ -153,18 +154,18 @@ class NodeResult:
     finished_at: datetime | None = None
 
     def timed(self, started: datetime, finished: datetime) -> NodeResult:
-        """The result with its times: a run makes thousands of these, and `replace` takes twice as long."""
+        """Return the result with its times. A run creates thousands of these, and `replace` takes twice as long."""
         return NodeResult(self.node_id, self.outcome, self.diagnostics, self.blocked_by, self.facts, started, finished)
 
 
 def first_failure(results: Iterable[NodeResult]) -> NodeResult | None:
-    """Of the nodes that failed, or whose effect is not known, the result of the one that ended first."""
+    """Return the earliest-ended result that failed or is indeterminate."""
     failed = [r for r in results if r.outcome.failed]
     return min(failed, key=lambda r: (r.finished_at is None, r.finished_at), default=None)
 
 
 class QueryChange(StrEnum):
-    """What the same plan does to a query; one whose file changes while its own text stays is unchanged."""
+    """The same plan's change to a query. A query whose file changes but whose text does not is unchanged."""
 
     KEPT = "unchanged"
     ADDED = "new here"
@@ -184,7 +185,7 @@ class AffectedQuery:
 
 @dataclass(frozen=True, slots=True)
 class ResultChange:
-    """A query that stays and whose result changes with the schema; columns are spelled `name: Type`, `Node` for a node."""
+    """An unchanged query whose result changes with the schema. Columns are written `name: Type`, `Node` for a node."""
 
     query: Address
     before: tuple[str, ...]
@@ -193,12 +194,13 @@ class ResultChange:
 
 @dataclass(frozen=True, slots=True)
 class SchemaImpact:
-    """What one schema update affects, if it has a migration preview. It explains a plan and decides nothing.
+    """Effects of one schema update, if it has a migration preview. It explains a plan and decides nothing.
 
     A declared query that does not check against the new schema is an error before there is a plan, so a query that is listed
-    here either goes on as it is, or is changed or removed by the same change.
+    here either keeps working, or is changed or removed by the same change.
 
-    `queries` has one entry per step of the preview, in its order, each in order of the queries. `policies` those of the graph.
+    `queries` has one entry per step of the preview, in its order, each in order of the queries. `policies` are those of the
+    graph.
     """
 
     schema: Address
@@ -209,9 +211,9 @@ class SchemaImpact:
 
 @dataclass(frozen=True, slots=True)
 class TextChange:
-    """A text that changes, as it is recorded and as it is declared; None where there is none.
+    """A changed text in its recorded and its declared version; None if there is none.
 
-    A file of queries is the text of each of them: `resources` are those whose change it is, at least one and of one kind.
+    A query file is the text of each of its queries: `resources` are all those that it changes, at least one and of one kind.
     """
 
     resources: tuple[Address, ...]
@@ -221,9 +223,9 @@ class TextChange:
 
 @dataclass(frozen=True, slots=True)
 class RecordedGraph:
-    """What a ledger records of a graph whose schema or queries change: the accepted schema, and the texts of its queries.
+    """The ledger's record of a graph whose schema or queries change: the accepted schema and the query texts.
 
-    Only the texts of queries that the plan changes or removes are needed; what could not be read is left out.
+    Only texts of queries that the plan changes or removes are needed. Texts that could not be read are left out.
     """
 
     schema: Schema
@@ -232,7 +234,7 @@ class RecordedGraph:
 
 @dataclass(frozen=True, slots=True)
 class TrustChange:
-    """The keys and rules of the branch ledger are about to change; digests of the two bundles, and what differs, for people."""
+    """A pending change to the branch ledger's keys and rules: digests of both bundles, and the differences for people."""
 
     cluster: str
     before: str
@@ -242,18 +244,19 @@ class TrustChange:
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """Everything that a plan is a function of; no clock, no store, no network.
+    """All inputs of a plan, which is a pure function of them without clock, store or network.
 
     `approvals` are the unconsumed approvals that already passed every check of their store (in a branch ledger: signature,
-    signer, target, author, expiry). `pending` are graph ids whose interrupted operation is not settled. `previews` holds a
-    migration preview per schema address where the accepted schema could be read. `recorded` holds per schema address what the
-    ledger records of the graph, if the plan is to explain what the migration affects. `quorum` is how many distinct people must
-    approve a change at each gate of the rules in force; each of the approvals in `alone` is enough by itself. `may_approve` are
-    those who may approve each change; it only explains. `further` are good approvals of people who are among `approvals`
-    already: they are spent with the change. `differences` are the changes, where the caller has found them already. `seen` is
-    the graph of each change of data, where it is known; without `at_hand` no graph was read. `data_growth` is that of the
-    rules in force. `kept` has by schema address what the versions of its graph hold, if the plan leads back to an earlier folder.
-    `access` is who gains and loses what, if the changes touch that; `widening` are the classes of gains that the rules gate.
+    signer, target, author, expiry). `pending` are graph ids with an unsettled interrupted operation. `previews` has a
+    migration preview per schema address if the accepted schema could be read. `recorded` has the ledger's record of the
+    graph per schema address, if the plan should explain the effects of a migration. `quorum` is how many distinct people
+    must approve a change at each gate of the rules in force; each of the approvals in `alone` is enough by itself.
+    `may_approve` are the people who can approve each change, for explanation only. `further` are valid approvals of people
+    who already have one in `approvals`; the change consumes them too. `differences` are the changes, if the caller has
+    already found them. `seen` is the graph of each data change, if known; without `at_hand`, no graph was read.
+    `data_growth` comes from the rules in force. `kept` describes, by schema address, the versions of its graph, for a plan
+    that leads back to an earlier folder. `access` are the gains and losses of access, if the changes affect it; `widening`
+    are the classes of gains that the rules gate.
     """
 
     desired: DesiredState
@@ -279,7 +282,7 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """`affected` are the resources that directly need `resource`, in edge order."""
+    """The resources, `affected`, that directly depend on `resource`, in edge order."""
 
     resource: Address
     affected: tuple[Address, ...]
@@ -287,12 +290,12 @@ class Impact:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequirement:
-    """A change that needs permission from `needed` distinct people.
+    """A change that needs approval from `needed` distinct people.
 
-    `gates` are those of the rules that it meets, the one that asks for most people first, in `environment`, which is empty
-    where a ledger has no rules. `approvals` are the valid ones that open the gate together, `further` all other valid ones: the
-    change spends these too. `may` are the people who may still approve it, where they are known; they only explain. `emergency`
-    says that one person opens it alone.
+    `gates` are the gates of the rules that it meets, the one with the largest number first, in `environment`, which is empty
+    if a ledger has no rules. `approvals` are the valid ones that together open the gate, `further` all other valid ones,
+    which the change also consumes. `may` are the people who can still approve it, if known, for explanation only.
+    `emergency` means that one person opens it alone.
     """
 
     resource: Address
@@ -309,7 +312,7 @@ class ApprovalRequirement:
 
     @property
     def words(self) -> str:
-        """How many approvals are there of how many, and which gate in which environment asks for so many."""
+        """Describe the number of given and needed approvals, with the gate and environment that require them."""
         where = f", environment {self.environment}" if self.environment else ""
         there = len(self.approvals)
         given = f"{there} of 1 approval" if self.needed == 1 else f"{there} of {self.needed} approvals"
@@ -318,26 +321,26 @@ class ApprovalRequirement:
 
     @property
     def satisfied(self) -> bool:
-        """Whether enough valid approvals exist."""
+        """True if there are enough valid approvals."""
         return len(self.approvals) >= self.needed
 
     @property
     def spent(self) -> tuple[Approval, ...]:
-        """Every approval that the change uses up when it is applied."""
+        """All approvals that the change consumes when it is applied."""
         return (*self.approvals, *self.further)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The result of the planner; comment, text, JSON and the run all read it.
+    """The planner's result, which comment, text, JSON and the run read.
 
-    `digest` covers the config digest and each change's address, action, before, after, bindings flag and migration steps:
-    not serial, time, disposition or evidence, so that it survives approval and merge unless reality moved.
-    `changes` is sorted by address. The rest only explains, and is empty unless the inputs had what it is made of:
-    `schema_impact`; `rule_changes`, what a change of keys and rules means; `republished`, the queries whose own text stays
-    while their file changes; `breaks`, what callers of queries cannot rely on any more; `undoings` and `undo_graph`, what a plan
-    back means for each change, and in which order it undoes them; `access`, who gains and loses what, with the classes of gains
-    that need an approval in `widening`.
+    `digest` covers the config digest and each change's address, action, before, after, bindings flag and migration steps. It
+    does not cover serial, time, disposition or evidence, so it survives approval and merge unless something else changed.
+    `changes` is sorted by address. The other fields are explanations, and empty unless the inputs contain their sources:
+    `schema_impact`; `rule_changes`, the meaning of a change to keys and rules; `republished`, the queries whose text is
+    unchanged while their file changes; `breaks`, the broken promises to query callers; `undoings` and `undo_graph`, the
+    meaning of a revert plan for each change, and its order; `access`, the gains and losses of access, with the classes of
+    gains that need approval in `widening`.
     """
 
     config_digest: str
@@ -358,17 +361,17 @@ class Plan:
 
     @property
     def edits(self) -> tuple[Change, ...]:
-        """The changes that people made and count: all but `derived` graphs and `republished` queries."""
+        """The changes that people made: all but `derived` graphs and `republished` queries."""
         follow = {change.address for change in self.derived} | self.republished
         return tuple(change for change in self.changes if change.address not in follow)
 
     @property
     def derived(self) -> tuple[Change, ...]:
-        """The updates of graphs that only follow from changes of their parts."""
+        """The graph updates that only follow from changes to their parts."""
         return tuple(change for change in self.changes if change.disposition is Disposition.DERIVED)
 
     def change(self, address: Address) -> Change | None:
-        """The change of one resource, if it has one."""
+        """Return the change of a resource, if it has one."""
         return next((c for c in self.changes if c.address == address), None)
 
 
@@ -391,7 +394,7 @@ CHECK = "check"
 
 
 class BreakKind(StrEnum):
-    """How a change of a query breaks those who call it."""
+    """How a query change breaks its callers."""
 
     REMOVED = "removed"
     EFFECT = "effect"
@@ -404,10 +407,10 @@ class BreakKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContractBreak:
-    """One thing that callers of a query cannot rely on any more.
+    """One promise to the callers of a query that a change breaks.
 
-    `subject` is the parameter (`$name`) or the column, `before` and `after` are its types; of an effect, `read` and `mutation`.
-    Empty is what does not exist.
+    `subject` is the parameter (`$name`) or the column, `before` and `after` are its types; for an effect, `read` and
+    `mutation`. A missing side is empty.
     """
 
     query: Address
@@ -418,7 +421,7 @@ class ContractBreak:
 
     @property
     def words(self) -> str:
-        """What breaks, in a line."""
+        """Describe the break in one line."""
         match self.kind:
             case BreakKind.REMOVED:
                 return "its callers no longer find it"
@@ -438,11 +441,11 @@ class ContractBreak:
 
 
 class Undo(StrEnum):
-    """What becomes of a change that is undone; each is worse than the one before it.
+    """Result of undoing a change, from best to worst.
 
-    COMPLETE: all is as it was. RESTORABLE: data is missing, and an earlier version of the graph that is kept has it. UNKNOWN:
-    the versions of the graph cannot be read here. LOST: data or versions are missing, and no version has them. IRREVERSIBLE: the
-    change itself cannot be undone. Whether a later plan can undo the plan back again is its gates' to say.
+    COMPLETE: everything is restored. RESTORABLE: data is missing, but an earlier version of the graph that is kept has it.
+    UNKNOWN: the versions of the graph cannot be read here. LOST: data or versions are missing, and no version has them.
+    IRREVERSIBLE: the change itself cannot be undone. Whether a later plan can reverse the revert depends on its gates.
     """
 
     COMPLETE = "complete"
@@ -453,16 +456,16 @@ class Undo(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Its place in the order."""
+        """Position in the order."""
         return tuple(Undo).index(self)
 
 
 @dataclass(frozen=True, slots=True)
 class UndonePart:
-    """A part of a change that does not simply come back: a type, a property (`Person.nick`), or a whole graph.
+    """Part of a change that is not simply restored by undoing it: a type, a property (`Person.nick`), or a whole graph.
 
-    `version` is the newest version of the graph that has its data, with that many `rows`; None where no version is known.
-    `words` say it in a line. `comes_back` says that it is a type that is added again, whose rows can be restored as a whole.
+    `version` is the newest graph version with its data, with that many `rows`; None if no version is known. `words` is a
+    description in one line. `comes_back` means that it is a type that is added again, whose rows can be restored as a whole.
     """
 
     name: str
@@ -475,14 +478,14 @@ class UndonePart:
 
 @dataclass(frozen=True, slots=True)
 class Undoing:
-    """What undoing means for one resource; `parts` are those that do not simply come back."""
+    """Effects of undoing on one resource. `parts` are the parts that are not simply restored."""
 
     resource: Address
     parts: tuple[UndonePart, ...] = ()
 
     @property
     def undo(self) -> Undo:
-        """That of its worst part."""
+        """The result of its worst part."""
         return max((part.undo for part in self.parts), key=lambda undo: undo.rank, default=Undo.COMPLETE)
 
 
@@ -491,11 +494,11 @@ class Undoing:
 
 @dataclass(frozen=True, slots=True)
 class RunNode:
-    """One node of a run; times are milliseconds since its first event.
+    """One node of a run. Times are milliseconds since the first event.
 
-    What never started has neither `started` nor a worker; a barrier has worker 0. `after` is the node whose end made it ready, or
-    the one that kept it from starting. `waited_for` are the nodes that held a lock which it needed when it was ready, or that
-    were first in line for one.
+    A node that never started has neither `started` nor a worker; a barrier has worker 0. `after` is the node whose end made
+    it ready, or the one that prevented it from starting. `waited_for` are the nodes that held a lock that it needed when it
+    was ready, or that were ahead of it in the queue for one.
     """
 
     id: str
@@ -509,13 +512,13 @@ class RunNode:
 
     @property
     def duration(self) -> int:
-        """How long it was at work."""
+        """The time that it ran."""
         return 0 if self.started is None else self.finished - self.started
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A whole run: how many workers it had, and its nodes in the order of their ends. It explains, and decides nothing."""
+    """A whole run: the number of workers, and its nodes in the order of their ends. It is for explanation only."""
 
     workers: int
     nodes: tuple[RunNode, ...]
@@ -526,7 +529,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """An event of a run. `seq` counts from 1 without gaps; `at` is the time of the clock that was handed in.
+    """An event of a run. `seq` counts from 1 without gaps; `at` is the time of the injected clock.
 
     The `facts` of each type: `apply_started` nodes, changes (nodes without barriers), limit of workers, fail_fast, and what the
     caller adds. Of every `node_*` action, kind, class, layer and position of the node. `node_ready` dependencies: what is
@@ -554,7 +557,7 @@ Observer = Callable[[RunEvent], None]
 
 
 def to_all(*observers: Observer | None) -> Observer:
-    """An observer that hands each event to all of these, in their order."""
+    """Return an observer that passes each event to all of these, in order."""
     present = [observer for observer in observers if observer is not None]
 
     def hear(event: RunEvent) -> None:

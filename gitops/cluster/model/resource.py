@@ -1,4 +1,4 @@
-"""Desired resources: what a cluster folder declares, with digests and references."""
+"""Desired resources: the declarations of a cluster folder, with digests and references."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ V = TypeVar("V")
 class Resource:
     """One declared resource.
 
-    `path` is the path as it is written in the configuration (queries and policies and schemas), None for graphs.
-    `data` is the bytes that the digest covers, or a function that reads them, None for graphs; it is left out of
-    comparisons, since the digest identifies it. `applies_to` is the normalized bindings of a policy.
+    `path` is the path as written in the configuration (queries, policies and schemas), None for graphs. `data` is the bytes
+    that the digest covers, or a function that reads them, None for graphs; it is excluded from comparisons, because the
+    digest identifies it. `applies_to` are the normalized bindings of a policy.
     """
 
     address: Address
@@ -40,12 +40,12 @@ class Resource:
 
     @property
     def content(self) -> bytes | None:
-        """The bytes that the digest covers, None for graphs. Raises what `data` raises if it is a function."""
+        """Return the bytes that the digest covers, None for graphs. Raises the errors of `data` if it is a function."""
         return self.data() if callable(self.data) else self.data
 
 
 class OnDemand(Mapping[K, V]):
-    """A map of which each value is made whenever it is asked for. `known` has its keys, in order."""
+    """A map that creates each value whenever it is accessed. `known` has its keys, in order."""
 
     __slots__ = ("_make", "known")
 
@@ -72,23 +72,23 @@ class OnDemand(Mapping[K, V]):
 
 
 def digests_of(resources: Mapping[Address, Resource]) -> Mapping[Address, str]:
-    """Address to digest, in the order of `resources`; makes none of those that are made on demand from their digests."""
+    """Map addresses to digests in the order of `resources`, without creating resources that are created on demand."""
     return resources.known if isinstance(resources, OnDemand) else {a: r.digest for a, r in resources.items()}
 
 
 class Dependency(NamedTuple):
-    """`source` needs `target`."""
+    """A dependency: `source` needs `target`."""
 
     source: Address
     target: Address
 
     def to_json(self) -> dict[str, str]:
-        """The JSON form of envelopes."""
+        """Return the JSON form for envelopes."""
         return {"from": self.source, "to": self.target}
 
 
 class Dependencies(Collection[Dependency]):
-    """All dependencies in order, made when they are asked for: a plan of few changes asks for few of them."""
+    """All dependencies in order, created on demand, because a plan with few changes needs few of them."""
 
     def __init__(
         self, make: Callable[[], tuple[Dependency, ...]], near: Callable[[Collection[str]], tuple[Dependency, ...]]
@@ -108,13 +108,13 @@ class Dependencies(Collection[Dependency]):
 
 
 def edges_near(dependencies: Collection[Dependency], graphs: Collection[str]) -> Collection[Dependency]:
-    """At least the dependencies of policies, and of what belongs to one of the graphs; in order."""
+    """Return, in order, at least the dependencies of policies and of everything that belongs to one of the graphs."""
     return dependencies.near(graphs) if isinstance(dependencies, Dependencies) else dependencies
 
 
 @dataclass(frozen=True, slots=True)
 class GraphDeclaration:
-    """The checked content of one graph: its compiled schema and queries, for planning and serving."""
+    """The checked content of one graph, its compiled schema and queries, for planning and serving."""
 
     schema: Schema | None
     queries: Mapping[str, CheckedQuery] = field(default_factory=lambda: MappingProxyType({}))
@@ -122,10 +122,10 @@ class GraphDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """Everything a cluster folder declares, fully loaded.
+    """Everything that a cluster folder declares, fully loaded.
 
-    `resources` is in address order. `storage` is the declared storage root, trimmed, or None for
-    the configuration folder. `config_digest` covers the parsed configuration and every resource digest.
+    `resources` is in address order. `storage` is the declared storage root, trimmed, or None for the configuration folder.
+    `config_digest` covers the parsed configuration and every resource digest.
     """
 
     config_digest: str
@@ -137,16 +137,16 @@ class DesiredState:
     lock: bool = True
 
     def of_kind(self, kind: Kind) -> tuple[Resource, ...]:
-        """All resources of one kind, in address order."""
+        """Return all resources of one kind, in address order."""
         return tuple(self.resources[address] for address in of_kind(self.resources, kind))
 
     def digests(self) -> Mapping[Address, str]:
-        """Address to digest, in address order."""
+        """Map addresses to digests, in address order."""
         return digests_of(self.resources)
 
 
 def graph_composite(graph: str, schema_digest: str, queries: Mapping[str, str]) -> str:
-    """Digest of a graph: its id, the digest of its schema (empty if there is none) and of its queries by name.
+    """Return the digest of a graph over its id, its schema digest (empty if there is none) and its queries by name.
 
     The input is `graph NUL <id> NUL schema NUL <digest> NUL`, then `query NUL <name> NUL <digest> NUL` per query by name.
     """
@@ -163,7 +163,7 @@ def graph_composite(graph: str, schema_digest: str, queries: Mapping[str, str]) 
 
 
 def restore_resources(forms: Mapping[str, Mapping[str, Any]]) -> dict[Address, Resource]:
-    """The resources of the declarations, by address; each is under its graph and has `version` and `types`."""
+    """Return the restore resources of the declarations, by address. Each is under its graph and has `version` and `types`."""
     found = {}
     # A graph with another name is reported where it is declared.
     for graph in filter(is_name, forms):
@@ -173,7 +173,7 @@ def restore_resources(forms: Mapping[str, Mapping[str, Any]]) -> dict[Address, R
 
 
 def restore_digest(graph: str, order: RestoreOrder) -> str:
-    """The digest of the resource that declares this."""
+    """Return the digest of the restore resource with this declaration."""
     return digest(_content(graph, order))
 
 
@@ -182,13 +182,13 @@ def _content(graph: str, order: RestoreOrder) -> bytes:
 
 
 def restore_words(resource: Resource) -> str:
-    """What it does, in a line."""
+    """Describe a restore in one line."""
     order = restore_order(resource)
     names = ", ".join(order.types)
     return f"{names}: the rows of version {order.version} come back, in place of those that are there now"
 
 
 def restore_order(resource: Resource) -> RestoreOrder:
-    """The version and the types of a resource that `restore_resources` made."""
+    """Return the version and types of a resource from `restore_resources`."""
     form = json.loads(resource.content or b"")
     return RestoreOrder(form["version"], tuple(form["types"]))

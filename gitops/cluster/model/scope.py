@@ -1,4 +1,4 @@
-"""Where a cluster is: what its approvals are for, and what no merge decides alone."""
+"""The location of a cluster, which approvals refer to and which no merge changes alone."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ UNKNOWN_STORAGE = "<unknown>"
 
 @dataclass(frozen=True, slots=True)
 class ClusterScope:
-    """Where a cluster is.
+    """The location of a cluster.
 
-    `storage` is the text that `cluster.yaml` declares, None for the default. `home` is the name under which the storage of this
-    machine or bucket keeps its graphs: the first name of the cluster, which a rename does not change. `closed` says that the
-    cluster was taken out of `gitops.yaml`, and that this was approved.
+    `storage` is the text in `cluster.yaml`, None for the default. `home` is the name under which this machine's or bucket's
+    storage keeps its graphs: the first name of the cluster, which a rename does not change. `closed` means that the cluster
+    was removed from `gitops.yaml`, and that this was approved.
     """
 
     target: ClusterTarget
@@ -31,7 +31,7 @@ class ClusterScope:
 
     @property
     def digest(self) -> str:
-        """Identity of the scope, 64 hex digits."""
+        """Digest that identifies the scope, 64 hex digits."""
         target = self.target
         return canonical_digest(
             {
@@ -61,9 +61,9 @@ class ClusterScope:
 
 @dataclass(frozen=True, slots=True)
 class ScopeChange:
-    """What becomes of a cluster: `before` is None for one without a ledger; `after` None takes it out of `gitops.yaml`.
+    """A change to a cluster's location. `before` is None without a ledger; `after` is None if `gitops.yaml` no longer lists it.
 
-    `successor` is the name of a new cluster that takes the place of one that is taken out, so that a rename may be meant.
+    `successor` is the name of a new cluster that replaces a removed one, so this may be a rename.
     """
 
     before: ClusterScope | None
@@ -82,7 +82,7 @@ class ScopeChange:
         return replace(self.before, closed=True) if self.after is None and self.before is not None else self.after
 
     def details(self, graphs: int) -> tuple[str, ...]:
-        """What changes and what is left behind, for people; `graphs` is how many graphs the ledger records."""
+        """Describe to people what changes and what is left behind. `graphs` is the number of graphs in the ledger."""
         before, after = self.before, self.after
         if before is None:
             return () if after is None else tuple(f"{name}: {fact}" for name, fact in after.facts().items())

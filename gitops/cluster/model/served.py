@@ -1,4 +1,4 @@
-"""What each query server reports of the revision that it serves, and how that compares with what is applied.
+"""Reports of query servers about the revision that they serve, compared with the applied revision.
 
 1. A report is a hint for those who wait: it never decides what is applied.
 2. A report counts for the time that it states. A server that dies takes nothing back, and is gone when that time is over.
@@ -22,9 +22,9 @@ _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RevisionIdentity:
-    """Which revision it is: the digest of the applied state document, its number, and the configuration that it converged to.
+    """Identity of a revision: the digest and number of the applied state, and the configuration that it converged to.
 
-    `config_digest` is None where the last apply did not converge.
+    `config_digest` is None if the last apply did not converge.
     """
 
     digest: str
@@ -33,12 +33,12 @@ class RevisionIdentity:
 
     @property
     def converged(self) -> bool:
-        """Whether everything that was declared is applied."""
+        """True if all declarations are applied."""
         return self.config_digest is not None
 
 
 class Follows(StrEnum):
-    """When a server looks for a newer revision: by itself, when a signal or a request asks it to, or never."""
+    """When a server checks for a newer revision: by itself, on a signal or request, or never."""
 
     WATCH = "watch"
     ASKED = "asked"
@@ -46,7 +46,7 @@ class Follows(StrEnum):
 
 
 class ServingState(StrEnum):
-    """How what a server serves compares with what is applied."""
+    """How the served revision compares with the applied one."""
 
     SERVES = "serves"
     BEHIND = "behind"
@@ -55,10 +55,10 @@ class ServingState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What one server says of itself at the time `at`, which counts for `ttl_s` seconds.
+    """Report of one server at the time `at`, valid for `ttl_s` seconds.
 
-    `cluster` is what the server was asked to serve, for people. `accepted` is the revision that it answers from, `offered` the
-    newest one that it has seen, None where it could not read it, and `codes` say why that was refused.
+    `cluster` is the server's argument, for people. `accepted` is the revision that it serves, `offered` the newest one that
+    it has seen, None if it could not read it, and `codes` explain why that was refused.
     """
 
     replica: str
@@ -71,15 +71,15 @@ class ServerReport:
     ttl_s: int
 
     def age(self, now: datetime) -> timedelta:
-        """How old it is; negative for one from the future."""
+        """Return the age of the report, negative for one from the future."""
         return now - (parse_timestamp(self.at) or datetime.min.replace(tzinfo=UTC))
 
     def is_live(self, now: datetime) -> bool:
-        """Whether it counts."""
+        """Return True if the report is still valid."""
         return -_SKEW <= self.age(now) < timedelta(seconds=self.ttl_s)
 
     def compared_with(self, applied: RevisionIdentity) -> ServingState:
-        """How it compares with what is applied; a server may have seen a newer revision already."""
+        """Compare the report with the applied revision. A server may already have seen a newer one."""
         if _is_at(self.accepted, applied):
             return ServingState.SERVES
         refused = self.codes and self.offered is not None and _is_at(self.offered, applied)
@@ -88,7 +88,7 @@ class ServerReport:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A live server: its report, how old that is, and whether it serves what is applied."""
+    """A live server: its report and the report's age, and whether it serves the applied revision."""
 
     report: ServerReport
     state: ServingState
@@ -96,7 +96,7 @@ class Replica:
 
 
 def live_replicas(reports: Iterable[ServerReport], applied: RevisionIdentity, now: datetime) -> tuple[Replica, ...]:
-    """The live servers among those that reported, in order of their names."""
+    """Return the live servers among those that reported, sorted by name."""
     live = sorted((each for each in reports if each.is_live(now)), key=lambda each: each.replica)
     return tuple(
         Replica(each, each.compared_with(applied), max(0, int(each.age(now).total_seconds()))) for each in live
@@ -104,7 +104,7 @@ def live_replicas(reports: Iterable[ServerReport], applied: RevisionIdentity, no
 
 
 def is_replica_name(name: str) -> bool:
-    """Whether a server may have this name: 1 to 63 letters, digits, `.`, `_` and `-`, of which the first is none of the marks."""
+    """Return True for a valid server name: 1 to 63 letters, digits, `.`, `_` and `-`, starting with a letter or digit."""
     return _NAME.match(name) is not None
 
 

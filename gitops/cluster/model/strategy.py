@@ -1,4 +1,4 @@
-"""Replica strategies as they are declared: one rule for each strategy of a compute cluster, and their order."""
+"""Declared replica strategies: one rule for each strategy of a compute cluster, and their order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gitops.core.dataclass import dataclass
 
 
 class StrategyType(StrEnum):
-    """The strategies, in the order in which they decide: a later one sees what the earlier ones want, and may override it."""
+    """Strategies in the order in which they decide. A later one sees the results of earlier ones and can override them."""
 
     TARGET_SIZE = "target_size"
     SHRINK_TO_FIT = "shrink_to_fit"
@@ -19,16 +19,16 @@ class StrategyType(StrEnum):
 
     @property
     def priority(self) -> int:
-        """The place in that order, from 0."""
+        """Position in that order, from 0."""
         return list(StrategyType).index(self)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetSize:
-    """The cluster shall have a replica of this size, and none of another size once that one is hydrated.
+    """Keep a replica of this size, and drop replicas of other sizes once it is hydrated.
 
-    `drop_first` is for a cluster that may have one replica only: the others are dropped before the new one is created, so that
-    nothing serves until that is hydrated.
+    `drop_first` is for a cluster that can have only one replica. The others are dropped before the new one is created, so
+    nothing serves until it is hydrated.
     """
 
     target_size: str
@@ -39,9 +39,9 @@ class TargetSize:
 
 @dataclass(frozen=True, slots=True)
 class ShrinkToFit:
-    """Of all sizes up to a largest, the smallest that hydrates without crashing shall stay.
+    """Keep the smallest size, up to a largest, that hydrates without crashing.
 
-    The counts are of the last hour; a replica that reaches one of them is removed.
+    The counts are for the last hour; a replica that reaches one of them is removed.
     """
 
     max_replica_size: str
@@ -52,7 +52,7 @@ class ShrinkToFit:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """While no replica is hydrated, one more of this size shall help."""
+    """Add one replica of this size while no replica is hydrated."""
 
     burst_replica_size: str
     cooldown_s: int = 0
@@ -60,7 +60,7 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class IdleSuspend:
-    """A cluster without activity for so many seconds shall have no replicas."""
+    """Drop all replicas of a cluster that has been inactive for this number of seconds."""
 
     idle_after_s: int
     cooldown_s: int = 0
@@ -71,7 +71,7 @@ StrategyRule: TypeAlias = TargetSize | ShrinkToFit | Burst | IdleSuspend
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many replicas a compute cluster may have at any time, and how many credits they may cost per hour."""
+    """The maximum number of replicas of a compute cluster at any time, and their maximum cost in credits per hour."""
 
     max_replicas: int = 5
     max_credits_per_hour: float | None = None
@@ -86,7 +86,7 @@ _TYPES: dict[type, StrategyType] = {
 
 
 def sizes_of(rules: Iterable[StrategyRule]) -> tuple[str, ...]:
-    """The sizes that rules name, in their order, each once."""
+    """Return the sizes in rules, in order and without duplicates."""
     found: dict[str, None] = {}
     for rule in rules:
         match rule:
@@ -96,5 +96,5 @@ def sizes_of(rules: Iterable[StrategyRule]) -> tuple[str, ...]:
 
 
 def type_of(rule: StrategyRule) -> StrategyType:
-    """The strategy that a rule is for."""
+    """Return the strategy type of a rule."""
     return _TYPES[type(rule)]

@@ -1,4 +1,4 @@
-"""The trust rules of a branch ledger: keys, roles and rules, read from the last applied entry, never from a change request."""
+"""The trust rules of a branch ledger: keys, roles and rules from the last applied entry, never from a change request."""
 
 from __future__ import annotations
 
@@ -17,30 +17,33 @@ _WHOLE_DIGEST = 3
 
 @dataclass(frozen=True, slots=True)
 class DataGrowth:
-    """How many rows more than an approver saw an approval covers: so many percent, or so many rows, whichever is more."""
+    """How many additional rows an approval covers: a percentage or an absolute number, whichever is larger."""
 
     percent: int = 10
     rows: int = 1000
 
     def allowed(self, seen: int) -> int:
-        """How many rows a graph may have that had `seen` rows. One that was seen empty has to stay empty."""
+        """Return how many rows a graph may have that had `seen` rows. A graph that was empty must remain empty."""
         return seen and seen + max(seen * self.percent // 100, self.rows)
 
     def replaceable(self, seen: int) -> int:
-        """How many of `seen` rows may be replaced by others. The number of `rows` is for growth alone."""
+        """Return how many of `seen` rows may be replaced. `rows` applies only to growth."""
         return seen * self.percent // 100
 
     def covered(self, approved: Iterable[Seen | None]) -> int | None:
-        """How many rows a graph may have to be covered by each approval, by what their approvers saw; None if none saw it."""
+        """Return the maximum number of rows that every approval covers, given what the approvers saw.
+
+        None if none saw the graph.
+        """
         return min((self.allowed(seen.rows) for seen in approved if seen is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """How many different people have to approve a change at each gate that the rules have in one environment.
+    """How many different people must approve a change at each gate of the rules in one environment.
 
-    A gate without a number is one that the rules do not have. `environment` is empty where a ledger has no rules. `limits` are
-    the numbers that gates read, by key.
+    A gate without a number is not in the rules. `environment` is empty if a ledger has no rules. `limits` are the numbers
+    that gates read, by key.
     """
 
     numbers: Mapping[GateName, int] = field(default_factory=lambda: MappingProxyType({GateName.IRREVERSIBLE: 1}))
@@ -48,21 +51,20 @@ class Quorum:
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def needed(self, met: Iterable[GateName]) -> int:
-        """How many people a change needs that meets these gates: the largest of their numbers, and never less than one."""
+        """Return how many people must approve a change that meets these gates: the largest number, at least 1."""
         return max((self.numbers[gate] for gate in met if gate in self.numbers), default=1)
 
     def deciding(self, met: Iterable[GateName]) -> tuple[GateName, ...]:
-        """The gates of the rules among those that a change meets, the one with the largest number first."""
+        """Return the gates of the rules that a change meets, the one with the largest number first."""
         return tuple(sorted((gate for gate in met if gate in self.numbers), key=lambda gate: -self.numbers[gate]))
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """One line of an allowed-signers file: a key and the people it may speak for.
+    """One line of an allowed-signers file: a key and the people for whom it can sign.
 
-    `namespaces` empty means any; `valid_after` (inclusive) and `valid_before` (exclusive) bound the time in which the key
-    counts, judged at the ledger position, not at the commit's own date.
-    Source: ssh-keygen(1), ALLOWED SIGNERS.
+    Empty `namespaces` means any; `valid_after` (inclusive) and `valid_before` (exclusive) limit the time in which the key
+    counts, judged at the ledger position, not at the commit's own date. Source: ssh-keygen(1), ALLOWED SIGNERS.
     """
 
     principals: tuple[str, ...]
@@ -75,10 +77,10 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """One difference that a change of `address` makes to keys, rules or scope, for people.
+    """One difference in keys, rules or scope through a change of `address`, for people.
 
-    `before` is None for what is added, `after` for what is removed. `widens`: something is permitted after it that was not
-    before.
+    `before` is None for an addition, `after` for a removal. `widens` means that something is permitted afterwards that was
+    not permitted before.
     """
 
     address: Address
@@ -93,17 +95,16 @@ class TrustRoot:
     """Keys and rules in force at one ledger position.
 
     `approvers` and `ledger_signers` are principals; an empty `approvers` means every principal that is not a ledger signer.
-    `required` distinct people must approve a gated change, where `numbers` do not say it: they are of an environment, of all if
-    that is empty, and of a gate. `expires_after` is the longest life of an approval.
-    `revoked` holds key blobs that no longer count. `digest` identifies the whole bundle (the policy digest of statements).
-    `accounts` pairs forge accounts (`github:583231`) with principals; a review on the forge counts for the kinds of change in
-    `via_forge` (`reversible`, `irreversible`), and `forge_verdict` also requires the forge's own decision. `break_glass` are
-    the principals who may act alone in an emergency. `gates` are kinds of reversible change that also need an approval (`lossy`),
-    `widening` the classes of permissions whose gain by a policy needs one, and `data_growth` says how many more rows than its
-    approver saw an approval covers. `repository`, `ledger_store`, `forge_kind`, `forge_project` and
-    `commands`, the permission that a command in a comment needs, are as `gitops.yaml` says. `limits` are the numbers below
-    `apply` that a gate reads, by key. `first_digest` is the digest that the first release made of the same rules: of keys and
-    approvals alone.
+    `required` distinct people must approve a gated change, unless `numbers` has a number for the environment (empty for all)
+    and the gate. `expires_after` is the longest lifetime of an approval. `revoked` contains key blobs that no longer count.
+    `digest` identifies the whole bundle (the policy digest of statements). `accounts` pairs forge accounts (`github:583231`)
+    with principals; a review on the forge counts for the kinds of change in `via_forge` (`reversible`, `irreversible`), and
+    `forge_verdict` also requires the forge's own decision. `break_glass` are the principals who can act alone in an
+    emergency. `gates` are kinds of reversible change that also need an approval (`lossy`), `widening` the classes of
+    permissions whose gain through a policy needs one, and `data_growth` is how many more rows than its approver saw an
+    approval covers. `repository`, `ledger_store`, `forge_kind`, `forge_project` and `commands`, the permission that a
+    command in a comment needs, come from `gitops.yaml`. `limits` are the numbers below `apply` that a gate reads, by key.
+    `first_digest` is the digest of the same rules in the first release, over keys and approvals only.
     """
 
     digest: str
@@ -130,11 +131,11 @@ class TrustRoot:
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def digest_in(self, version: int) -> str:
-        """The digest of these rules in entries of a version: those before 3 hold the one that the first release made."""
+        """Return the digest of these rules in entries of a version. Before version 3, it is that of the first release."""
         return self.digest if version >= _WHOLE_DIGEST else self.first_digest
 
     def quorum(self, environment: str) -> Quorum:
-        """How many people have to approve in an environment: by its own numbers, else by those of all, else `required`."""
+        """Return the quorum of an environment: its own numbers, otherwise those for all environments, otherwise `required`."""
         own, common = ({gate: n for of, gate, n in self.numbers if of == each} for each in (environment, ""))
         has = {GateName.IRREVERSIBLE, *own, *common, *map(GateName, self.gates)}
         has |= {gate for gate in GateName if gate.limit in self.limits}
@@ -143,13 +144,13 @@ class TrustRoot:
         return Quorum(MappingProxyType(found), environment, self.limits)
 
     def reviews_open(self, environment: str) -> frozenset[Tier]:
-        """The tiers of the changes for which a review on the forge counts and that these rules gate in an environment."""
+        """Return the tiers for which a review on the forge counts and that these rules gate in an environment."""
         gates = self.quorum(environment).numbers.keys()
         gated = {Tier.IRREVERSIBLE, *([Tier.REVERSIBLE] if gates - {GateName.IRREVERSIBLE} else [])}
         return frozenset(gated & {Tier(each) for each in self.via_forge})
 
     def principal(self, key: str, *, at: datetime, namespace: str = "git") -> str | None:
-        """The one principal that `key` speaks for at time `at` in `namespace`, or None if it is not trusted then."""
+        """Return the one principal that `key` represents at time `at` in `namespace`, or None if it is not trusted then."""
         if key in self.revoked:
             return None
         for signer in self.signers:
@@ -162,13 +163,13 @@ class TrustRoot:
         return None
 
     def names(self, key: str) -> frozenset[str]:
-        """Every principal that is listed for `key`, whether or not it counts now: all the names that its owner uses."""
+        """Return every principal listed for `key`, valid or not: all the names that its owner uses."""
         return frozenset(name for signer in self.signers if signer.key == key for name in signer.principals)
 
     def known_as(self, names: Iterable[str]) -> frozenset[str]:
-        """All names of a person of whom some are known, in lower case.
+        """Return all names, in lower case, of a person with any of the given names.
 
-        Those that share the line of a key with one of them, and the forge accounts of any, until nothing is added.
+        They include names on the same key lines and the forge accounts of any of them, until nothing is added.
         """
         known = {name.casefold() for name in names}
         groups = [{name.casefold() for name in signer.principals} for signer in self.signers]
@@ -178,15 +179,15 @@ class TrustRoot:
         return frozenset(known)
 
     def account(self, account: str) -> str | None:
-        """The one principal that a forge account is, or None if the rules do not say."""
+        """Return the one principal for a forge account, or None if the rules have none."""
         return dict(self.accounts).get(account)
 
     def may_act_alone(self, principal: str) -> bool:
-        """Whether a principal may approve an emergency alone."""
+        """Return True if a principal can approve alone in an emergency."""
         return principal in self.break_glass and principal not in self.ledger_signers
 
     def may_approve(self, principal: str) -> bool:
-        """Whether a principal may approve irreversible changes."""
+        """Return True if a principal can approve irreversible changes."""
         if principal in self.ledger_signers:
             return False
         return not self.approvers or principal in self.approvers

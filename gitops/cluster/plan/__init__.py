@@ -1,1 +1,1 @@
-"""From desired and recorded resources to a plan and its execution graph."""
+"""Planning: from desired and recorded resources to a plan and its execution graph."""

@@ -1,7 +1,7 @@
-"""Who gains and loses what by a change of a cluster, from the texts of its policies and queries before and after.
+"""Computes gains and losses of access from the policy and query texts before and after a change to a cluster.
 
-Only what a scope depends on is read: of scopes on which nothing changes, no policy and no query is looked at. A recorded policy
-that cannot be read permits nothing, so that all that is permitted afterwards is a gain.
+Only the inputs of affected scopes are read: no policy or query is read for a scope on which nothing changes. A recorded
+policy that cannot be read counts as permitting nothing, so everything that is permitted afterwards is a gain.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class _Recorded(Protocol):
 
 
 class AccessSource:
-    """One side of a change: its resources, and the texts of policies and queries, None where one cannot be read.
+    """One side of a change: its resources, and the texts of policies and queries, None if one cannot be read.
 
-    `path` names the file of a policy, for people.
+    `path` is the file of a policy, for people.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class AccessSource:
 
     @cached_property
     def bound(self) -> dict[str, tuple[str, ...]]:
-        """The policies of each scope, sorted: there is one, or the ledger cannot be served."""
+        """The sorted policies of each scope. There is only one, or the ledger cannot be served."""
         found: dict[str, tuple[str, ...]] = {}
         for name in sorted(self.policies):
             for scope in self._resources[policy_address(name)].applies_to or ():
@@ -81,7 +81,7 @@ class AccessSource:
 
     @cached_property
     def unbound(self) -> frozenset[str]:
-        """The policies of which it is not recorded what they are bound to."""
+        """The policies whose bindings are not recorded."""
         return frozenset(name for name in self.policies if not self._resources[policy_address(name)].applies_to)
 
     @cached_property
@@ -93,16 +93,16 @@ class AccessSource:
         return found
 
     def text(self, address: Address, digest: str) -> bytes | None:
-        """A text by its digest, read once: a file of queries is the text of many of them."""
+        """Return a text by its digest, read only once, because a query file is the text of many queries."""
         if digest not in self._texts:
             self._texts[digest] = self._text(address, digest)
         return self._texts[digest]
 
 
 def access_of_plan(current: Session, changes: Iterable[Change], state: LedgerState) -> AccessDiff | None:
-    """Who gains and loses what by the changes of a plan; None if they do not touch that, or nothing has a policy.
+    """Return the gains and losses from a plan's changes; None if they do not affect access, or nothing has a policy.
 
-    What is recorded is read from the ledger, and only where it differs from what is declared.
+    Recorded texts are read from the ledger only if they differ from the declared ones.
     """
     kinds = {(each.address.kind, each.action) for each in changes}
     touched = any(
@@ -117,7 +117,7 @@ def access_of_plan(current: Session, changes: Iterable[Change], state: LedgerSta
 
 
 def declared_access(declared: Mapping[Address, Resource]) -> AccessSource:
-    """What a folder declares."""
+    """Return the access source of a folder's declarations."""
     return AccessSource(
         declared, lambda address, _: declared[address].content, lambda policy: declared[policy].path or policy
     )
@@ -126,7 +126,7 @@ def declared_access(declared: Mapping[Address, Resource]) -> AccessSource:
 def recorded_access(
     ledger: LedgerReader, state: LedgerState, declared: Mapping[Address, Resource] = MappingProxyType({})
 ) -> AccessSource:
-    """What a ledger records. A text that is `declared` with the same digest is not read from the ledger."""
+    """Return the access source of a ledger's records. A `declared` text with the same digest is not read from the ledger."""
 
     def text(address: Address, digest: str) -> bytes | None:
         if address in declared and declared[address].digest == digest:
@@ -139,7 +139,7 @@ def recorded_access(
 
 
 def access_between(before: AccessSource, after: AccessSource) -> AccessDiff:
-    """Who gains and loses what from one side to the other."""
+    """Return the gains and losses from one side to the other."""
     # The reader of policies and the languages are large to import: few plans change who may do what.
     from gitops.cluster.policy.access import AccessState, PolicyText
     from gitops.cluster.policy.access_diff import access_diff

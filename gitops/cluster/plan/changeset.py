@@ -1,7 +1,7 @@
-"""What a changeset records of a plan and of its run: the first record, and what happens to its members.
+"""Records and events of a changeset for a plan and its run.
 
-A change that is carried out is a member, or, where it deletes, a removal; what the plan leaves out is listed as excluded. Updates
-of graphs that only follow from their parts are neither: the commit computes them.
+A change that is carried out is a member, or, if it deletes, a removal; changes that the plan leaves out are listed as
+excluded. Graph updates that only follow from their parts are neither, because the commit computes them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NOT_TRIED = frozenset({NodeOutcome.SKIPPED, NodeOutcome.BLOCKED, NodeOutcome.CAN
 
 @dataclass(frozen=True, slots=True)
 class ChangesetIdentity:
-    """What identifies a changeset: its key and what the key is made of, and the attempt that it repeats."""
+    """Identity of a changeset: its key with the inputs of the key, and the attempt that it repeats."""
 
     key: str
     cluster: str
@@ -72,7 +72,7 @@ def first_record(
     at: str,
     atomic: bool,
 ) -> Changeset:
-    """The record of a changeset that carries out `plan` by `graph`, created at the RFC 3339 time `at`."""
+    """Return the first record of a changeset that carries out `plan` with `graph`, created at the RFC 3339 time `at`."""
     return Changeset(
         key=identity.key,
         cluster=identity.cluster,
@@ -143,14 +143,14 @@ def _removals(plan: Plan) -> tuple[Removal, ...]:
 
 
 def approvals_required(plan: Plan) -> tuple[ApprovalRequired, ...]:
-    """The events of the changes that a plan leaves out until they are approved."""
+    """Return the events for the changes that a plan leaves out until they are approved."""
     digests = {need.resource: need.change_digest for need in plan.approvals_required}
     waiting = (c.address for c in plan.changes if c.reason is Reason.APPROVAL_REQUIRED and c.address in digests)
     return tuple(ApprovalRequired(address, digests[address]) for address in waiting)
 
 
 def approvals_consumed(needs: Iterable[ApprovalRequirement], consumed: Collection[str]) -> tuple[ApprovalConsumed, ...]:
-    """The events of the approvals, by id, that a commit uses up."""
+    """Return the events for the approvals, by id, that a commit consumes."""
     return tuple(
         ApprovalConsumed(need.resource, approval.approval_id, approval.approved_by, need.change_digest)
         for need in needs
@@ -167,10 +167,10 @@ def member_events(
     at: str,
     canonical: bool = False,
 ) -> tuple[Happening, ...]:
-    """How the members of these classes ended, by the results of their nodes, in the order of the record.
+    """Return the events for the results of members of these classes, in the order of the record.
 
-    A member whose node has no result yet gets no event. What is done is ready, or with `canonical` in force. What is left of a
-    staged member after the commit is of the class FINISH.
+    A member whose node has no result yet gets no event. Completed members are ready, or with `canonical` in force. The rest
+    of a staged member after the commit is of the class FINISH.
     """
     found: list[Happening] = []
     for member in record.members:
@@ -211,7 +211,7 @@ def _outputs(before: Runtime, result: NodeResult) -> Mapping[str, object]:
 
 
 def failure_text(result: NodeResult) -> str:
-    """How a node failed, in a line: `<address>: <code>: <message>`."""
+    """Describe a failed node in one line: `<address>: <code>: <message>`."""
     first = next(iter(result.diagnostics), None)
     return (
         f"{result.node_id}: {result.outcome}" if first is None else f"{result.node_id}: {first.code}: {first.message}"
@@ -219,18 +219,18 @@ def failure_text(result: NodeResult) -> str:
 
 
 def prepared(record: Changeset) -> Prepared:
-    """The event that what can be taken back is done: that is what is ready by now."""
+    """Return the event that everything that can be rolled back is done, with the members that are ready."""
     return Prepared(tuple(member.address for member in record.members if member.runtime.state is RuntimeState.READY))
 
 
 def rolling_back(record: Changeset, error: str, node: str | None, on_failure: str = "rollback") -> RollingBack:
-    """The event of a failure; `node` is the one that failed, which is named where it is a member."""
+    """Return the event of a failure. `node` is the failed node, which is included if it is a member."""
     failed = next((member.address for member in record.members if member.address == node), None)
     return RollingBack(error, failed, on_failure)
 
 
 def finalized(record: Changeset, *, state_revision: int, converged: bool, at: str) -> Finalized:
-    """The event that nothing is left to do, with how the changeset ended by its record; `at` is the time of that."""
+    """Return the event that nothing is left to do at the time `at`, with the changeset's result from its record."""
     states = [member.runtime.state for member in record.members]
     left = [m.address for m in record.members if m.runtime.state in (RuntimeState.FAILED, RuntimeState.SKIPPED)]
     counts = {
@@ -262,7 +262,7 @@ def add_landing(
     consumed: Iterable[ApprovalConsumed] = (),
     removed: Iterable[Address] = (),
 ) -> None:
-    """Add that a run which lands what it can passes all its boundaries, at once and without waiting for readers (`evidence`)."""
+    """Record that a best-effort run passes all its boundaries immediately, without waiting for readers (`evidence`)."""
     untried = {name: result for name, result in results.items() if result.outcome in NOT_TRIED}
     journal.add(*member_events(journal.record, results, {Effect.STAGE}, at=at))
     journal.add(prepared(journal.record))
@@ -277,6 +277,6 @@ def add_landing(
 
 
 def add_failure(journal: Journal, results: Mapping[str, NodeResult], error: str, node: str | None, *, at: str) -> None:
-    """Add that nothing landed; `node` as for `rolling_back`."""
+    """Record that nothing was applied. `node` is as for `rolling_back`."""
     journal.add(*member_events(journal.record, results, {Effect.STAGE, Effect.PIVOT}, at=at))
     journal.add(rolling_back(journal.record, error, node), Failed(error))

@@ -1,4 +1,4 @@
-"""The execution graph of an atomic run. When each change has its effect is said by the rules of its kind.
+"""Execution graph of an atomic run. The rules of each kind define the class of a change.
 
 An atomic run passes four barriers: everything staged is done before `prepared`, the pivot before `committed`, and what finishes
 comes after `drained`, when nothing reads what was taken out of the applied state:
@@ -50,16 +50,17 @@ _REASONS = {
 
 
 def effects_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
-    """The class of each change, by the rules of its kind."""
+    """Return the class of each change, by the rules of its kind."""
     known = tuple(changes)
     restored = {c.address.graph for c in known if c.address.kind is Kind.RESTORE and c.action is not Action.DELETE}
     return {c.address: rules_of(c.address).effect(c, restored=c.address.graph in restored) for c in known}
 
 
 def classes_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
-    """The class of each change that is carried out now, and of each that waits as if all of them were carried out.
+    """Return the class of each change that is carried out now, and of each waiting one as if all were carried out.
 
-    What follows from other changes has none, nor has what no apply carries out, such as a migration that is not supported.
+    Changes that follow from others have no class, nor have those that no apply carries out, such as an unsupported
+    migration.
     """
     able = [c for c in changes if c.migration is None or c.migration.supported]
     now = [c for c in able if c.disposition is Disposition.APPLIED]
@@ -68,7 +69,7 @@ def classes_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
 
 
 def with_effects(graph: ExecutionGraph, effects: Mapping[Address, Classified]) -> ExecutionGraph:
-    """The same graph, each node with the class of its change; its barriers are as they were."""
+    """Return the same graph with the class of its change on each node; barriers are unchanged."""
     changes = (node for node in graph.nodes if node.changes)
     found = {node.id: (node, effects[node.address]) for node in changes}
     classed = {name: replace(node, effect=one.effect, expanded=one.expanded) for name, (node, one) in found.items()}
@@ -76,14 +77,15 @@ def with_effects(graph: ExecutionGraph, effects: Mapping[Address, Classified]) -
 
 
 def pivots(graph: ExecutionGraph) -> tuple[str, ...]:
-    """The ids of the nodes that cannot be taken back, in the order of the graph."""
+    """Return the ids of the nodes that cannot be rolled back, in the order of the graph."""
     return tuple(n.id for n in sorted(graph.nodes, key=lambda n: n.position) if n.effect is Effect.PIVOT)
 
 
 def atomic_graph(graph: ExecutionGraph) -> ExecutionGraph:
-    """The graph of an atomic run: the nodes with their classes, along whose edges the class never decreases, and four barriers.
+    """Return the graph of an atomic run: nodes with classes that never decrease along edges, and four barriers.
 
-    What only the ledger does has no node: the commit does it. `graph` is one of `build_graph`, its nodes with their effects.
+    Changes that affect only the ledger have no node, because the commit makes them. `graph` comes from `build_graph`, its
+    nodes with their effects.
     """
     changes = {node.id: node for node in graph.nodes if node.kind != BARRIER_KIND}
     kept = {name: node for name, node in changes.items() if node.effect is not Effect.COMMIT}
@@ -153,13 +155,13 @@ def _gate_edges(nodes: Iterable[ExecNode], approvals: Iterable[str]) -> list[Exe
 
 
 def graphs_of_parts(plan: Plan) -> tuple[str, ...]:
-    """The ids of the graphs whose change cannot be taken back, in the order of the execution graph: one for each part."""
+    """Return the ids of the graphs whose change cannot be rolled back, in graph order, one for each part."""
     found = (Address(name).graph for name in pivots(plan.graph))
     return tuple(dict.fromkeys(graph for graph in found if graph is not None))
 
 
 def part_of(plan: Plan, graph: str) -> Plan:
-    """The part of a plan that is about one graph."""
+    """Return the part of a plan for one graph."""
     changes = tuple(change for change in plan.changes if change.address.graph == graph)
     needs = tuple(need for need in plan.approvals_required if need.resource.graph == graph)
     kept = {str(change.address) for change in changes}

@@ -1,4 +1,4 @@
-"""Edits of the state that keep a graph's own records consistent with each other."""
+"""Edits of the state that keep a graph's records consistent with each other."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ UNKNOWN_DATA = Seen("unknown", 0, 1)
 
 
 class StateDraft:
-    """A state under edit. Each edit costs what it touches, not what the ledger holds: a run edits once per graph.
+    """A state being edited. The cost of an edit does not depend on the ledger's size, because a run edits once per graph.
 
-    It has maps of its own; `state` hands them over, so a draft must not be edited after that.
+    It has its own maps. `state` returns them, so a draft must not be edited afterwards.
     """
 
     def __init__(self, state: LedgerState) -> None:
@@ -42,7 +42,7 @@ class StateDraft:
 
     @property
     def resources(self) -> Mapping[Address, AppliedResource]:
-        """The resources as they are now."""
+        """The current resources."""
         return MappingProxyType(self._resources)
 
     def put(self, address: Address, entry: AppliedResource) -> None:
@@ -51,7 +51,7 @@ class StateDraft:
         self._resources[address] = entry
 
     def drop(self, address: Address) -> None:
-        """Forget a resource, if it is there; its status stays."""
+        """Remove a resource, if it exists. Its status is kept."""
         self._resources.pop(address, None)
 
     def mark(self, address: Address, status: StatusRecord | None) -> None:
@@ -67,12 +67,12 @@ class StateDraft:
         self._observations[address] = observation
 
     def observe_graph(self, graph: str, seen: Seen, live: str, desired: str | None, *, uri: str, at: str) -> None:
-        """Record what was seen of a graph; `live` and `desired` are digests of its schema, None where it is not declared."""
+        """Record the observation of a graph. `live` and `desired` are digests of its schema, None if it is not declared."""
         observation = graph_observation(graph, uri=uri, at=at, seen=seen, live=live, desired=desired)
         self.observe(graph_address(graph), observation)
 
     def use_approvals(self, approval_ids: Iterable[str], record: Mapping[str, Any]) -> None:
-        """Record approvals as used; the record of an earlier use stays."""
+        """Record approvals as consumed. The record of an earlier use is kept."""
         for approval_id in approval_ids:
             self._approvals.setdefault(approval_id, record)
 
@@ -81,7 +81,7 @@ class StateDraft:
         self._recoveries[operation_id] = record
 
     def renew(self, graph: str, *, create: bool = False) -> None:
-        """Renew the composite digest of one graph; a graph that is not recorded is left out unless `create`."""
+        """Recompute the composite digest of one graph. A graph that is not recorded is skipped unless `create`."""
         address = graph_address(graph)
         if address not in self._resources and not create:
             return
@@ -94,7 +94,7 @@ class StateDraft:
         self.put(address, AppliedResource(graph_composite(graph, "" if schema is None else schema.digest, queries)))
 
     def remove_graph(self, graph: str, *, at: str, approval_id: str | None, actor: str | None) -> None:
-        """Forget a graph's subtree, and leave its tombstone."""
+        """Remove a graph with its subtree, and record its tombstone."""
         for address in self._owned.pop(graph, ()):
             self._resources.pop(address, None)
             self._statuses.pop(address, None)
@@ -102,7 +102,7 @@ class StateDraft:
         self.observe(graph_address(graph), tombstone)
 
     def state(self) -> LedgerState:
-        """The edited state."""
+        """Return the edited state."""
         return replace(
             self._start,
             resources=self._resources,
@@ -124,7 +124,7 @@ def graph_observation(
     exists: bool = True,
     error: str | None = None,
 ) -> dict[str, Any]:
-    """What the state records of a graph as it was seen; `live` and `desired` are digests of its schema."""
+    """Return the state's record of an observed graph. `live` and `desired` are digests of its schema."""
     return {
         "kind": "graph",
         "address": graph_address(graph),
@@ -142,7 +142,7 @@ def graph_observation(
 
 
 def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
-    """The graph as the state recorded it last; None where that was before this release, or not seen."""
+    """Return the last recorded observation of a graph; None if it is older than this release, or missing."""
     found = state.observations.get(graph, {})
     incarnation, rows, version = (found.get(name) for name in ("incarnation", "rows", "manifest_version"))
     if type(incarnation) is not str or type(rows) is not int or type(version) is not int:
@@ -152,7 +152,7 @@ def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
 
 
 def lost_words(state: LedgerState, graph: Address) -> tuple[str, ...]:
-    """What is given up where a graph that vanished is created again, and how it comes back instead."""
+    """Describe what is lost by recreating a vanished graph, and how to restore it instead."""
     seen = recorded_data(state, graph)
     lost = "not known" if seen in (None, UNKNOWN_DATA) else f"{seen.words}, when it was last recorded"
     return f"lost: {lost}", "to keep it instead, restore its folder from a backup, then run: gitops refresh"

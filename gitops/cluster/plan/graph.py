@@ -1,4 +1,4 @@
-"""From classified changes to the execution graph: nodes, edges with reasons, locks.
+"""Builds the execution graph from classified changes: nodes, edges with reasons, locks.
 
 Let D refer to R, directly or through resources that do not change. Desired references order building, recorded ones
 order tearing down:
@@ -76,19 +76,19 @@ Rank = tuple[int, str, int, str]
 
 
 class PolicyBindings(NamedTuple):
-    """What a policy is bound to, as it is recorded and as it is declared: references of graphs, and `cluster`."""
+    """Recorded and declared bindings of a policy: references to graphs, and `cluster`."""
 
     recorded: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
 
     @property
     def released(self) -> frozenset[str]:
-        """What it guards no longer."""
+        """The scopes that it no longer guards."""
         return frozenset(self.recorded).difference(self.declared)
 
     @property
     def taken(self) -> frozenset[str]:
-        """What it guards from now on."""
+        """The scopes that it newly guards."""
         return frozenset(self.declared).difference(self.recorded)
 
 
@@ -108,16 +108,16 @@ def build_graph(
     bindings: Mapping[Address, PolicyBindings] = NO_BINDINGS,
     locks: Mapping[Address, tuple[LockClaim, ...]] = _NO_LOCKS,
 ) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
-    """The execution graph of the changes that apply carries out; the others have no nodes.
+    """Return the execution graph of the changes that apply carries out; the others have no nodes.
 
-    `dependencies` are the desired references, `applied_dependencies` those that the ledger records. `bindings` are those of
-    policies that change, `locks` the claims of each change. The order of the arguments' items does not matter.
-    `position` is the order of the serial run: graph creates by id, each with its schema; schema updates; queries and policies;
-    cluster, keys and rules; the barrier; graph deletes by id, each behind what rides on it; a node that an edge makes wait comes
-    as soon as it may.
+    `dependencies` are the desired references, `applied_dependencies` the recorded ones. `bindings` are those of policies
+    that change, `locks` the claims of each change. The order of the arguments' items does not matter. `position` is the
+    order of the serial run: graph creates by id, each with its schema; schema updates; queries and policies; cluster, keys
+    and rules; the barrier; graph deletes by id, each after the removals that depend on it; a node that has to wait because
+    of an edge comes as early as possible.
 
-    With any diagnostic (`duplicate_resource_id`, `missing_dependency`, `dependency_cycle`, `depends_on_deleted`, all
-    errors) the graph is empty, so nothing can run. Raises BugError when a change of unknown kind is to be applied.
+    With any diagnostic (`duplicate_resource_id`, `missing_dependency`, `dependency_cycle`, `depends_on_deleted`, all errors)
+    the graph is empty, so nothing can run. Raises BugError if a change of unknown kind is to be applied.
     """
     problems = Diagnostics()
     counts = Counter(change.address for change in changes)
@@ -292,7 +292,7 @@ def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
 def bindings_of(
     changes: Iterable[Change], desired: DesiredState, state: LedgerState
 ) -> Mapping[Address, PolicyBindings]:
-    """The bindings of every policy that changes. What an old ledger does not record is empty."""
+    """Return the bindings of every policy that changes. Bindings that an old ledger does not record are empty."""
     found = {}
     for address in of_kind((change.address for change in changes), Kind.POLICY):
         before, after = state.resources.get(address), desired.resources.get(address)
@@ -303,7 +303,7 @@ def bindings_of(
 
 
 def givers_of(bindings: Mapping[Address, PolicyBindings]) -> Mapping[Address, tuple[Address, ...]]:
-    """Per policy that takes a scope, the policies that let go of it, sorted."""
+    """Map each policy that takes a scope to the sorted policies that release it."""
     by_scope: dict[str, list[Address]] = {}
     for policy in sorted(bindings):
         for scope in bindings[policy].released:
@@ -316,13 +316,13 @@ def givers_of(bindings: Mapping[Address, PolicyBindings]) -> Mapping[Address, tu
 
 
 def approvals_of(nodes: Iterable[ExecNode]) -> list[str]:
-    """The ids of the approvals that any of the nodes claims, sorted."""
+    """Return the sorted ids of the approvals that any of the nodes claims."""
     keys = {claim.key for node in nodes for claim in node.locks}
     return sorted(key.removeprefix(_APPROVAL) for key in keys if key.startswith(_APPROVAL))
 
 
 def moves_graph(change: Change) -> bool:
-    """Whether the change touches a live graph: a derived update of a graph has no node that could."""
+    """Return True if the change touches a live graph. A derived graph update has no node and does not."""
     return change.address.kind is Kind.GRAPH or rules_of(change.address).operation(change.action) is not None
 
 
@@ -332,9 +332,9 @@ def lock_claims(
     granted: Mapping[Address, Iterable[str]],
     file_of: Callable[[Address], str | None],
 ) -> Mapping[Address, tuple[LockClaim, ...]]:
-    """The locks of each change, sorted; changes without any are left out.
+    """Return the sorted locks of each change, omitting changes without any.
 
-    `granted` are the ids of the approvals that a change uses, `file_of` names the file that declares a text.
+    `granted` are the ids of the approvals that a change uses, `file_of` returns the file that declares a text.
     """
     by_content: dict[str, list[Address]] = {}
     claims: dict[Address, set[LockClaim]] = {}

@@ -1,6 +1,6 @@
-"""Impact of schema updates: which queries use what they change.
+"""Impact of schema updates: the queries that use the changed parts.
 
-Subjects are the types and properties that a migration step is about, and those that a checked query uses.
+Subjects are the types and properties that a migration step changes, and those that a checked query uses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Step = Mapping[str, Any]
 
 
 class Subject(NamedTuple):
-    """A type, or a property of one; `kind` is `node` or `edge`."""
+    """A type, or one of its properties. `kind` is `node` or `edge`."""
 
     kind: str
     type_name: str
@@ -59,7 +59,7 @@ class Subject(NamedTuple):
 
 
 class StepSubjects(NamedTuple):
-    """Names that a step is about as the accepted schema has them, and as the desired one does."""
+    """Names that a step refers to, in the accepted and in the desired schema."""
 
     before: frozenset[Subject]
     after: frozenset[Subject]
@@ -75,10 +75,10 @@ class Use(NamedTuple):
 def schema_impact(
     changes: Sequence[Change], desired: DesiredState, recorded: Mapping[Address, RecordedGraph]
 ) -> tuple[SchemaImpact, ...]:
-    """Per schema update of `recorded` that has a migration preview, the queries that use what it changes.
+    """Return the queries that use changed parts, for each schema update of `recorded` with a migration preview.
 
-    `recorded` is keyed by schema address. Queries as declared are found by their use of the desired schema, and those
-    that are changed or removed also by their use of the accepted one, where their recorded text is known and checks.
+    `recorded` is keyed by schema address. Declared queries are found by their use of the desired schema, and changed or
+    removed queries also by their use of the accepted one, if their recorded text is known and checks.
     """
     if not recorded:
         return ()
@@ -212,11 +212,11 @@ class _QueryFiles:
 
 
 def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
-    """Per step what it is about.
+    """Return the subjects of each step.
 
-    A preview comes from an engine, perhaps a newer one: a step of a kind or shape not known here is about nothing, and so is
-    one on an interface, which no query can name. Names in steps are those of the desired schema but for `from`, the name of
-    what is dropped, and the type of a dropped property (`rename_type` comes first).
+    A preview comes from an engine, perhaps a newer one. A step of an unknown kind or shape has no subjects, and neither has
+    a step on an interface, which no query can use by name. Names in steps are those of the desired schema, except for
+    `from`, the name of a dropped subject, and the type of a dropped property (`rename_type` comes first).
     """
     types = {_type(s, "to"): s["from"] for s in steps if s.get("kind") == "rename_type" and _named(s, "from", "to")}
     properties = {
@@ -239,10 +239,10 @@ def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
 
 
 def used_subjects(query: CheckedQuery) -> dict[Subject, Use]:
-    """What the text of a query names: a type itself, a variable of it in an expression, or one of its properties.
+    """Return the subjects in a query's text: a type itself, a variable of it in an expression, or a property.
 
-    Using a property is using its type. What a query touches without naming it is left out, so that the answer stays useful:
-    the ends of a hop that have no variable in use, and the edges that go with a deleted node.
+    Using a property implies using its type. Types that a query touches without writing their name are left out, so that the
+    answer remains useful: the ends of a hop that have no variable in use, and the edges that are deleted with a node.
     """
     found: dict[Subject, Use] = {}
     for subject, use in _read_uses(query.body) if isinstance(query.body, TypedRead) else _mutation_uses(query.body):
@@ -329,7 +329,7 @@ def _mutation_uses(body: tuple[TypedStatement, ...]) -> Iterator[tuple[Subject, 
 def query_facts(
     changes: Sequence[Change], desired: DesiredState, recorded: Mapping[Address, RecordedGraph]
 ) -> tuple[frozenset[Address], tuple[ContractBreak, ...]]:
-    """The updated queries that are only published again, and what breaks the callers of the others, in order of the changes.
+    """Return the updated queries that are only republished, and the broken contracts of the others, in change order.
 
     `recorded` is keyed by schema address; a query whose recorded text is not in it is left out of both.
     """
@@ -369,9 +369,10 @@ def _parsed(files: dict[bytes, Mapping[str, Query]], content: bytes) -> Mapping[
 
 
 def contract_breaks(address: Address, before: CheckedQuery, after: CheckedQuery) -> Iterator[ContractBreak]:
-    """What callers of `before` cannot rely on after it: its effect, its parameters by name, and the columns of its result.
+    """Yield what callers of `before` cannot rely on afterwards: effect, parameters by name, and result columns.
 
-    What callers may ignore is left out: a new column, a new parameter that they need not give, a column that is never null now.
+    Changes that callers can ignore are left out: a new column, a new optional parameter, a column that can no longer be
+    null.
     """
     if before.kind is not after.kind:
         yield ContractBreak(address, BreakKind.EFFECT, "", before.kind.value, after.kind.value)

@@ -1,6 +1,7 @@
-"""Whether an apply of a plan would land all of it now: the rules and checks of `apply`, without anything that they write.
+"""Checks whether an apply of a plan would succeed completely now, with apply's own rules but without its writes.
 
-What is only known while it happens is left out: a faster writer, a storage that fails, a source that moves during the run.
+Conditions that only show during the apply are left out: a faster writer, a storage failure, a source that changes during the
+run.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ PENDING = {
 
 
 def left_out(change: Change) -> GitopsError | None:
-    """What an apply reports of a change that the plan leaves out; None for one that it carries out."""
+    """Return what an apply reports for a change that the plan leaves out; None for one that it carries out."""
     address, blocked = change.address, change.disposition is Disposition.BLOCKED
     if change.disposition is Disposition.DEFERRED:
         detail = f"{change.action} of {address} is not carried out"
@@ -61,14 +62,14 @@ def left_out(change: Change) -> GitopsError | None:
 
 
 def debts_stop(plan: Plan, approvals: AcceptedApprovals) -> bool:
-    """Whether open debts of earlier emergencies keep an apply of the plan from applying anything: only an emergency goes on."""
+    """Return True if open debts prevent an apply of the plan. Only an emergency can proceed."""
     used = {a.approval_id for r in plan.approvals_required if r.satisfied for a in r.spent}
     applies = any(change.disposition is Disposition.APPLIED for change in plan.changes)
     return bool(approvals.earlier.open) and applies and not used & approvals.emergencies
 
 
 def check_migration(engine: GraphReader, uri: str, change: Change, schema_source: bytes) -> MigrationPreview:
-    """What the migration of a live graph will do. Raises GitopsError for what keeps it from being carried out as planned."""
+    """Return the migration preview of a live graph. Raises GitopsError if it cannot be carried out as planned."""
     try:
         preview = engine.preview(uri, schema_source)
     except GitopsError as error:
@@ -92,9 +93,9 @@ def _require_supported(preview: MigrationPreview) -> None:
 
 
 def check_move(current: Session, scope: ScopeChange) -> None:
-    """Raise what keeps a cluster from being recorded at another storage. Raises GitopsError `cluster_graphs_elsewhere`.
+    """Check that a cluster can be recorded at another storage. Raises GitopsError `cluster_graphs_elsewhere`.
 
-    Every recorded graph has to be there: the same one, with its recorded schema, and as new as where it is now.
+    Every recorded graph must be there: the same one, with its recorded schema, and as new as at the current place.
     """
     governance, state = current.workspace.governance, current.state
     graphs = sorted(of_kind(state.resources, Kind.GRAPH))
@@ -126,11 +127,11 @@ def _not_moved(current: Session, stores: Stores, graph: Address) -> str:
 
 
 def graph_refusals(current: Session, plan: Plan, moving: Collection[str] = ()) -> tuple[GitopsError, ...]:
-    """What the graphs refuse of the changes that an apply would carry out, in its order; without data only what is planned.
+    """Return the graphs' refusals of the changes that an apply would carry out, in its order.
 
-    `moving` are the ids of graphs that are not as that apply finds them: of these, too, only what is planned is known. A graph
-    that vanished and is back is refused its creation before that is approved: its data need not be given up. So is a restore
-    from a version that is not there.
+    Without data, only planned problems are known. `moving` are the ids of graphs that will be different when the apply
+    starts: for these, too, only planned problems are known. If a vanished graph is back, its creation is refused before
+    approval, because its data does not have to be given up. So is a restore from a version that does not exist.
     """
     changes = {change.address: change for change in plan.changes}
     at_hand, found = current.opened.data_at_hand, []
@@ -158,9 +159,9 @@ def graph_refusals(current: Session, plan: Plan, moving: Collection[str] = ()) -
 
 
 def warn_of_lost_graphs(current: Session, plan: Plan, state: LedgerState, pending: Collection[str]) -> None:
-    """Report the graphs of a state that the plan keeps and that are gone, where data is at hand; no change of them says it.
+    """Report the missing graphs that the plan keeps, if data is accessible, because no change shows them.
 
-    Those that a refresh found to be gone are planned, and those of an interrupted operation are `pending`.
+    Graphs that a refresh found missing are planned, and those of an interrupted operation are `pending`.
     """
     settled = {change.address.graph for change in plan.changes if change.address.kind is Kind.SCHEMA}.union(pending)
     stores, problems = current.opened, current.problems
@@ -182,7 +183,7 @@ def _check_update(current: Session, change: Change, *, live: bool) -> None:
 
 
 def replaced_rows(current: Session, address: Address) -> int:
-    """How many rows a declared restore replaces now. Raises GitopsError where it cannot be done."""
+    """Return how many rows a declared restore would replace now. Raises GitopsError if it cannot be done."""
     resources = current.desired.resources
     schema = resources[schema_address(address.name)].content or b""
     order = restore_order(resources[address])

@@ -1,4 +1,4 @@
-"""Shape of an execution graph: neighbours, layers, cycles, its transpose, a part of it, and whether it may be run at all.
+"""Structure of an execution graph: neighbours, layers, cycles, transpose, subgraphs, and whether it can be run.
 
 Every collection is sorted, so the same graph always gives the same answer. Nothing here recurses: a chain may be as long
 as a plan is.
@@ -26,9 +26,9 @@ Links = tuple[Neighbours, Neighbours]
 
 
 def neighbours(graph: ExecutionGraph) -> Links:
-    """Per node id its successors and its predecessors, sorted, once each however many reasons an edge has.
+    """Return sorted successors and predecessors of each node id, once each however many reasons an edge has.
 
-    Edges that name an unknown node are left out; `validate` reports them.
+    Edges to an unknown node are left out; `validate` reports them.
     """
     known = {node.id for node in graph.nodes}
     after: dict[str, set[str]] = {name: set() for name in known}
@@ -41,9 +41,9 @@ def neighbours(graph: ExecutionGraph) -> Links:
 
 
 def layers(graph: ExecutionGraph) -> tuple[tuple[str, ...], ...]:
-    """Topological layers, ids sorted: layer k holds what is free once all earlier layers are done.
+    """Return topological layers with sorted ids. Layer k can run once all earlier layers are done.
 
-    Nodes on a cycle, and those behind one, are in no layer.
+    Nodes on a cycle, and those after one, are in no layer.
     """
     after, before = neighbours(graph)
     open_edges = {name: len(sources) for name, sources in before.items()}
@@ -62,9 +62,9 @@ def layers(graph: ExecutionGraph) -> tuple[tuple[str, ...], ...]:
 
 
 def serial_order(graph: ExecutionGraph) -> tuple[str, ...]:
-    """Ids as one worker starts them when nothing fails: always the lowest position whose predecessors are done.
+    """Return ids in the order in which one worker starts them without failures: always the lowest free position.
 
-    Like in `layers`, nodes on a cycle or behind one are left out.
+    As in `layers`, nodes on or after a cycle are left out.
     """
     after, before = neighbours(graph)
     open_edges = {name: len(sources) for name, sources in before.items()}
@@ -82,7 +82,7 @@ def serial_order(graph: ExecutionGraph) -> tuple[str, ...]:
 
 
 def order_test(graph: ExecutionGraph) -> Callable[[str, str], bool]:
-    """A test of two ids: whether one of them waits for the other, directly or not. Nodes on a cycle wait for nothing here."""
+    """Return a function that tests whether one of two ids waits for the other, even indirectly. Cycle nodes wait for nothing."""
     after, _ = neighbours(graph)
     index = {name: number for number, name in enumerate(after)}
     # Sets of all that is behind a node, as bits of a number: thousands of them are made and joined at once.
@@ -94,10 +94,10 @@ def order_test(graph: ExecutionGraph) -> Callable[[str, str], bool]:
 
 
 def cycles(graph: ExecutionGraph, links: Links | None = None) -> tuple[tuple[str, ...], ...]:
-    """Strongly connected components of two nodes or more, and nodes with an edge to themselves; ids sorted.
+    """Return strongly connected components of two nodes or more, and nodes with an edge to themselves, with sorted ids.
 
-    Nodes that are merely downstream of a cycle are not listed. `links` are the `neighbours` of the graph, where they are at hand.
-    Two passes of depth-first search (Kosaraju, Sharir 1981).
+    Nodes that are merely downstream of a cycle are not listed. `links` are the `neighbours` of the graph, if already
+    computed. Two passes of depth-first search (Kosaraju, Sharir 1981).
     """
     after, before = links or neighbours(graph)
     component: dict[str, list[str]] = {}
@@ -118,7 +118,7 @@ def cycles(graph: ExecutionGraph, links: Links | None = None) -> tuple[tuple[str
 
 
 def transposed(graph: ExecutionGraph) -> ExecutionGraph:
-    """The way back: all edges and positions turned round; actions, reasons and locks are kept. Twice gives the same graph."""
+    """Reverse all edges and positions, keeping actions, reasons and locks. Applying it twice gives the same graph."""
     ends = [node.position for node in graph.nodes]
     mirror = min(ends, default=0) + max(ends, default=0)
     nodes = (replace(node, position=mirror - node.position) for node in reversed(graph.nodes))
@@ -127,9 +127,9 @@ def transposed(graph: ExecutionGraph) -> ExecutionGraph:
 
 
 def restricted(graph: ExecutionGraph, kept: Collection[str]) -> ExecutionGraph:
-    """The graph of the `kept` nodes alone, in the same order: who waited for another, directly or not, still does.
+    """Return the graph of only the `kept` nodes in the same order, preserving direct and indirect dependencies.
 
-    Where only other nodes were between two, the edge is `via_unchanged` and its detail the shortest way through them.
+    If there were only other nodes between two, the edge is `via_unchanged` and its detail the shortest path through them.
     """
     after, _ = neighbours(graph)
     edges = {edge for edge in graph.edges if edge.before in kept and edge.after in kept}
@@ -141,7 +141,7 @@ def restricted(graph: ExecutionGraph, kept: Collection[str]) -> ExecutionGraph:
 
 
 def reached(start: N, links: Mapping[N, tuple[N, ...]], ends: Container[N]) -> dict[N, N]:
-    """What `start` leads to, nearest first, each with what is before it on the way; no way goes on behind one of `ends`."""
+    """Map everything reachable from `start`, nearest first, to its predecessor. No path continues after one of `ends`."""
     found: dict[N, N] = {}
     queue = deque([start])
     while queue:
@@ -155,7 +155,7 @@ def reached(start: N, links: Mapping[N, tuple[N, ...]], ends: Container[N]) -> d
 
 
 def between(found: Mapping[N, N], start: N, target: N) -> tuple[N, ...]:
-    """The way from `start` to `target` in what `reached` found, without these two."""
+    """Return the path from `start` to `target` in the result of `reached`, without these two."""
     way: list[N] = []
     name = found[target]
     while name != start:
@@ -165,7 +165,7 @@ def between(found: Mapping[N, N], start: N, target: N) -> tuple[N, ...]:
 
 
 def validate(graph: ExecutionGraph, links: Links | None = None) -> tuple[Diagnostic, ...]:
-    """Why the graph may not be run: `duplicate_resource_id`, `missing_dependency`, `dependency_cycle`; empty if it may.
+    """Return why the graph cannot be run: `duplicate_resource_id`, `missing_dependency`, `dependency_cycle`; empty if it can.
 
     `links` as in `cycles`.
     """

@@ -1,4 +1,4 @@
-"""What the next apply does with a changeset that an interrupted run left open: read here, carried out by `gitops.cluster.apply`.
+"""Decides what the next apply does with a changeset that an interrupted run left open; `gitops.cluster.apply` does it.
 
 | the changeset | what becomes of it |
 | --- | --- |
@@ -55,7 +55,7 @@ from gitops.database.graph.port import DeleteOrder, Existence, GraphReading
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A changeset that is open: its intents by node id, and the nodes that are done, with what is seen of their graphs."""
+    """An open changeset: its intents by node id, and the completed nodes with the observations of their graphs."""
 
     record: Changeset
     intents: Mapping[str, tuple[Intent, ...]]
@@ -68,24 +68,24 @@ class Interrupted:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """The approvals that its migration has used up. Those of a restore are needed until the commit, which uses them up."""
+        """The approvals that its migration has consumed. Those of a restore are needed until the commit consumes them."""
         pivots = {m.address for m in self.record.members if m.effect is Effect.PIVOT}.intersection(self.done)
         pivots = {name for name in pivots if name.kind is not Kind.RESTORE}
         return tuple(a for name in pivots for intent in self.intents.get(name, ()) for a in intent.approval_ids)
 
     @property
     def graphs(self) -> frozenset[str]:
-        """The ids of the graphs that it names."""
+        """The ids of the graphs in the changeset."""
         return frozenset(address.graph for address in self.record.addresses if address.graph is not None)
 
     def part(self, whole: Plan) -> Plan:
-        """The part of a plan that it is about."""
+        """Return the part of a plan that it covers."""
         number, of = (int(each) for each in self.record.part.split("/"))
         graph = next((m.address.graph for m in self.record.members if m.effect is Effect.PIVOT), None)
         return part_of(whole, graph) if number < of and graph is not None else whole
 
     def fits(self, plan: Plan) -> bool:
-        """Whether a plan carries out what the changeset does."""
+        """Return True if a plan makes the same changes as the changeset."""
         record = self.record
         mine = {(m.address, m.before, m.after) for m in record.members}
         mine |= {(r.address, r.digest, None) for r in record.removals}
@@ -93,7 +93,7 @@ class Interrupted:
         return mine == {(change.address, change.before, change.after) for change in carried_out}
 
     def require_way_back(self) -> None:
-        """Raises ConflictError `cluster_recovery_pending` if its pivot is done: then it is not taken back."""
+        """Raise ConflictError `cluster_recovery_pending` if its pivot is done, because it cannot be rolled back then."""
         record = self.record
         pivots = {m.address for m in record.members if m.effect is Effect.PIVOT}
         if pivots & self.done.keys():
@@ -105,7 +105,7 @@ class Interrupted:
 
 
 def course_of(current: Session, record: Changeset) -> Course:
-    """The row of the table of this module; one to resume is taken back after all where its plan is another one by now."""
+    """Return the row of this module's table. A changeset to resume is rolled back after all if its plan is now different."""
     if not record.atomic:
         return Course.CLOSED
     if record.state not in BLOCKING:
@@ -125,7 +125,7 @@ def _is_declared_still(current: Session, record: Changeset) -> bool:
 
 
 def facts_of(current: Session) -> ChangesetFacts:
-    """What is known of where the changes of a session come from."""
+    """Return what is known about the origin of a session's changes."""
     workspace = current.workspace
     if workspace.changeset is not None:
         return workspace.changeset
@@ -136,9 +136,9 @@ def facts_of(current: Session) -> ChangesetFacts:
 
 
 def look_at(current: Session, record: Changeset) -> Interrupted:
-    """Find out which graphs are as a changeset wants them. Raises GitopsError for one of which that is not known.
+    """Determine which graphs match a changeset. Raises GitopsError for one that cannot be determined.
 
-    Of one that is committed the applied state says it.
+    For a committed changeset, the applied state decides.
     """
     intents: dict[str, tuple[Intent, ...]] = {}
     for intent in current.opened.ledger.intents().intents:
@@ -176,7 +176,7 @@ def _done(
 
 
 def read_now(current: Session, graph: str) -> GraphReading | None:
-    """A graph as it is now; None where it is gone, or about to be. Raises GitopsError where that is not known."""
+    """Return the current reading of a graph; None if it is missing or being deleted. Raises GitopsError if unknown."""
     try:
         return current.opened.engine.read(current.opened.graph_uri(graph))
     except GitopsError as error:
@@ -186,7 +186,7 @@ def read_now(current: Session, graph: str) -> GraphReading | None:
 
 
 def with_used(swept: Sweep, resumed: Interrupted, at: str) -> Sweep:
-    """The state with the approvals that a pivot of the interrupted run has used up."""
+    """Return the state with the approvals that a pivot of the interrupted run has consumed."""
     if not resumed.used:
         return swept
     draft, operation = StateDraft(swept.state), resumed.operations[0]
@@ -195,14 +195,14 @@ def with_used(swept: Sweep, resumed: Interrupted, at: str) -> Sweep:
 
 
 def graphs_of_changesets(opened: Iterable[Changeset]) -> frozenset[str]:
-    """The ids of the graphs that belong to an atomic changeset until it has ended, of those that are open."""
+    """Return the ids of the graphs that belong to an open atomic changeset."""
     atomic = (record for record in opened if record.atomic)
     left = (a for r in atomic for a in (r.addresses if r.state in BLOCKING else unfinished(r)))
     return frozenset(a.graph for a in left if a.graph is not None)
 
 
 def live_members(record: Changeset) -> tuple[Member, ...]:
-    """The members that were staged in a graph: what takes work to take back."""
+    """Return the members that were staged in a graph and so need work to roll back."""
     creates = (Kind.GRAPH, Action.CREATE)
     return tuple(
         member
@@ -216,14 +216,14 @@ def live_members(record: Changeset) -> tuple[Member, ...]:
 
 
 class DeleteGraph(NamedTuple):
-    """Delete a graph; without an order only what is left of its files, if anything is: `there` says whether the graph counts."""
+    """Delete a graph; without an order, only its remaining files, if any. `there` means that the graph still counts."""
 
     order: DeleteOrder | None
     there: bool = True
 
 
 class MigrateGraph(NamedTuple):
-    """Take a graph to the schema `text`; without one it has that, and is only closed to the run that announced another one."""
+    """Migrate a graph to the schema `text`; without a text it already has it and is only fenced off from the announcing run."""
 
     reading: GraphReading
     text: bytes | None
@@ -234,15 +234,15 @@ Step = DeleteGraph | MigrateGraph
 
 
 def steps_left(record: Changeset) -> tuple[Address, ...]:
-    """What a changeset that does not go on has still to do, in its order: the way back, or what comes after its commit."""
+    """Return the remaining steps of a changeset that does not continue, in order: the rollback, or the steps after its commit."""
     return tuple(m.address for m in live_members(record)) if record.state in BLOCKING else unfinished(record)
 
 
 def step_of(current: Session, found: Interrupted, address: Address, version: object = None) -> Step | None:
-    """What is left to do for an address of a changeset, by what its graph is now; None where nothing is.
+    """Return the remaining step for an address of a changeset, given its graph's current state; None if there is none.
 
-    Before the commit, what has no intent was never begun. `version` is the one that its migration gave the graph, if that is
-    known. Raises GitopsError where the graph has to stay as it is, and as the engine does.
+    Before the commit, a node without an intent was never started. `version` is the one that its migration gave the graph, if
+    known. Raises GitopsError if the graph must not be changed, and as the engine does.
     """
     record, announced = found.record, found.intents.get(address, ())
     member = next((each for each in record.members if each.address == address), None)
@@ -360,7 +360,7 @@ def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> De
 
 @contextmanager
 def out_of_cluster(uri: str) -> Iterator[None]:
-    """Delete a graph that left the cluster: no plan asks for another approval, so a refusal says what helps instead."""
+    """Delete a graph that left the cluster. No plan asks for another approval, so a refusal contains a remedy instead."""
     try:
         yield
     except GitopsError as error:
@@ -441,11 +441,11 @@ _COURSES = {
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What the next apply settles, and what it plans then; without a plan its problems end it.
+    """What the next apply settles and then plans. Without a plan, its problems end the apply.
 
-    `changesets` are those that it settles first, `resumed` is the one among them that it goes on with. `moving` are the ids of
-    graphs that are not now as it finds them when it plans. `swept` is the state that it plans from, and `planning` are the
-    problems of that.
+    `changesets` are those that it settles first, `resumed` is the one among them that it continues. `moving` are the ids of
+    graphs that will be different when it plans. `swept` is the state that it plans from, and `planning` are the problems of
+    that.
     """
 
     changesets: tuple[OpenChangeset, ...]
@@ -478,9 +478,9 @@ def foresee(
     intents: Sequence[Intent],
     make_plan: Callable[[Session, Sweep], tuple[Plan, AcceptedApprovals]],
 ) -> Foreseen | None:
-    """What the next apply does with what is open; `make_plan` plans from a session after a sweep.
+    """Predict what the next apply does with open work. `make_plan` plans from a session after a sweep.
 
-    None where graphs cannot be read from here.
+    None if graphs cannot be read from here.
     """
     if not current.opened.data_at_hand:
         return None
@@ -510,7 +510,7 @@ def foresee(
 
 
 def warn_of_changesets(foreseen: Foreseen, problems: Diagnostics) -> None:
-    """Add a warning for each changeset that the next apply settles first: what it does with it, and what stays behind."""
+    """Add a warning for each changeset that the next apply settles first, with the action and anything left behind."""
     for each in foreseen.changesets:
         course = _COURSES[each.course]
         if each.unfinished:

@@ -1,6 +1,6 @@
-"""`plan`: what an apply would do now. Writes nothing but the lock.
+"""`plan`: shows what an apply would do now. It writes nothing but the lock.
 
-Migrations of schema updates are previewed, and what the ledger records of their graphs is read to explain them.
+Migrations of schema updates are previewed, and the ledger's records of their graphs are read to explain them.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 
 def plan(workspace: Workspace, *, texts: bool = False) -> PlanOutcome:
-    """Load, read the ledger, plan. The compile cache may help, since nothing is permitted or applied by a plan.
+    """Load the folder, read the ledger and plan. The compile cache may be used, because a plan permits and applies nothing.
 
-    With `texts` the outcome also has the texts that change, for those who show how they differ.
+    With `texts`, the outcome also has the changed texts, for callers that show the differences.
     """
     run = partial(_plan, texts=texts)
     loaded = load_desired(workspace.tree, workspace.vouched, workspace.hints)
@@ -208,12 +208,12 @@ def plan_session(
     live: bool = False,
     shown: Mapping[Address, int] | None = None,
 ) -> tuple[Plan, AcceptedApprovals]:
-    """Plan from an open session against `state`, with the approvals that count; their problems and those of previews go to it.
+    """Plan against `state` in an open session, with the approvals that count. It collects their problems and those of previews.
 
-    `pending` are graph ids whose interrupted operation is not settled. `explain` adds what migrations affect, for people only.
-    With `in_place` the cluster stays where it is: its own change waits, also if approved. `live` is for a run that is about to
-    apply: the data of a change is what is in its graph now, never what was recorded. `shown` are the rows of a graph that an
-    approver was shown where it is at hand: they count where it is not.
+    `pending` are graph ids with an unsettled interrupted operation. `explain` adds the effects of migrations, for people
+    only. With `in_place`, the cluster stays at its place: its own change waits, even if approved. `live` is for a run that
+    is about to apply: the data of a change is the current data of its graph, never the recorded data. `shown` are the rows
+    of a graph that an approver was shown on a machine that could read it; they count if it cannot be read here.
     """
     governance = current.workspace.governance
     inputs = _inputs(current, state, pending, shown or {}, explain=explain, live=live)

@@ -1,4 +1,4 @@
-"""The one planner: desired x recorded x evidence -> plan. A pure function, so the same inputs give the same bytes."""
+"""The single planner: desired x recorded x evidence -> plan. A pure function, so equal inputs produce equal bytes."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ _STALE = "an approval exists, but the configuration or the recorded state has ch
 
 
 def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
-    """What an apply of these inputs would do. `described` are its changes, where the caller has described them already.
+    """Return the plan for these inputs. `described` are its changes, if the caller has already described them.
 
-    Diagnostics of the plan: `approval_stale`, or why the data is not covered, per gated change that has approvals of which none
-    matches, `approval_quorum` where some approvals are there but not enough, and those of the execution graph.
+    Diagnostics of the plan: `approval_stale`, or the reason why the data is not covered, for each gated change that has
+    approvals of which none matches; `approval_quorum` if there are some approvals but not enough; and those of the execution
+    graph.
     """
     desired, problems = inputs.desired, Diagnostics()
     described = described or describe(inputs)
@@ -174,10 +175,10 @@ def _removed_queries(changes: Sequence[Change]) -> tuple[ContractBreak, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The changes of a plan with all that their approvals are compared with: migration, data and tier.
+    """The changes of a plan with everything that their approvals are compared with: migration, data and tier.
 
-    No approval plays a part yet: `situation` has none, and `gates` are those of all gated changes, by address. `edges` are the
-    dependencies near the changes.
+    Approvals are not considered yet: `situation` has none, and `gates` are those of all gated changes, by address. `edges`
+    are the dependencies near the changes.
     """
 
     changes: tuple[Change, ...]
@@ -187,7 +188,7 @@ class Described:
 
 
 def describe(inputs: PlanInputs) -> Described:
-    """Describe the changes, once for the approvals and for the plan."""
+    """Describe the changes once, for both the approvals and the plan."""
     differences = inputs.differences
     if differences is None:
         differences = diff(inputs.desired, inputs.state, inputs.trust_change, inputs.scope_change)
@@ -228,7 +229,7 @@ def _with_data(change: Change, inputs: PlanInputs) -> Change:
 def widened_policies(
     changes: Sequence[Change], access: AccessDiff | None, classes: Collection[str]
 ) -> dict[Address, str]:
-    """The changed policies that widen access in one of these classes, each with what it permits more."""
+    """Return the changed policies that widen access in one of these classes, each with a description of the gain."""
     widenings = [] if access is None else [row for row in access.widenings if row.row_class in classes]
     found: dict[Address, str] = {}
     for address in of_kind((change.address for change in changes), Kind.POLICY):
@@ -240,10 +241,10 @@ def widened_policies(
 def diff(
     desired: DesiredState, state: LedgerState, trust: TrustChange | None = None, scope: ScopeChange | None = None
 ) -> tuple[Change, ...]:
-    """All differences between recorded and desired, sorted by address; dispositions are still the default.
+    """Return all differences between recorded and desired, sorted by address; dispositions are still the default.
 
-    A policy of unchanged content whose recorded bindings are absent or differ gives an update with equal digests, marked
-    `binding_change`.
+    A policy with unchanged content whose recorded bindings are absent or different gives an update with equal digests,
+    marked `binding_change`.
     """
     changes: list[Change] = []
     after, before = desired.digests(), {address: entry.digest for address, entry in state.resources.items()}
@@ -286,10 +287,10 @@ def survey(
     pending: Iterable[str],
     recorded: Mapping[Address, AppliedResource] = _NOTHING,
 ) -> Situation:
-    """The situation that these changes make, with no approval counted yet.
+    """Return the situation that these changes create, without any approval.
 
-    `edges` has at least those of all desired policies; `pending` are graph ids whose interrupted operation is not settled.
-    `recorded` says what policies guard.
+    `edges` has at least those of all desired policies; `pending` are graph ids with an unsettled interrupted operation.
+    `recorded` shows what policies guard.
     """
     graphs = {c.address.name: c.action for c in changes if c.address.kind is Kind.GRAPH}
     created = frozenset(graph for graph, action in graphs.items() if action is Action.CREATE)
@@ -320,7 +321,7 @@ def _guarded(policy: AppliedResource) -> tuple[str, ...] | None:
 
 
 def classify(changes: Sequence[Change], situation: Situation) -> tuple[Change, ...]:
-    """The changes with the disposition and reason that the rules of their kinds give them; none has its gate open by itself."""
+    """Return the changes with the disposition and reason from the rules of their kinds, with all gates still closed."""
     ruled = []
     for change in changes:
         disposition, reason = rules_of(change.address).classify(change, situation)
@@ -331,7 +332,7 @@ def classify(changes: Sequence[Change], situation: Situation) -> tuple[Change, .
 
 
 def find_impact(changes: Sequence[Change], dependencies: Iterable[Dependency]) -> tuple[Impact, ...]:
-    """Per change, in order, the resources that need it; changes that nothing needs are left out."""
+    """Return, for each change in order, the resources that depend on it, omitting changes without any."""
     needed_by: dict[Address, list[Address]] = {change.address: [] for change in changes}
     for source, target in dependencies if changes else ():
         if target in needed_by:
@@ -342,7 +343,7 @@ def find_impact(changes: Sequence[Change], dependencies: Iterable[Dependency]) -
 
 
 def recorded_dependencies(changes: Sequence[Change], state: LedgerState) -> tuple[Dependency, ...]:
-    """What the changed resources need directly or indirectly, as far as the ledger records it: the order of tearing down."""
+    """Return the recorded direct and indirect dependencies of the changed resources, for the teardown order."""
     edges: set[Dependency] = set()
     seen: set[Address] = set()
     pending = [change.address for change in changes]
@@ -418,14 +419,14 @@ def _requirements(
 
 
 def pending_adoption(view: LedgerView) -> Change | None:
-    """The change that waits, if the newest entry is an import over an earlier ledger: nothing else is applied before it."""
+    """Return the waiting change if the newest entry is an import over an earlier ledger; it must be applied first."""
     if view.entry is None or view.entry.former is None or view.head is None:
         return None
     return adoption_change(view.entry, view.head, view.entry.former)
 
 
 def adoption_change(entry: LedgerEntry, commit: str, former: FormerLedger) -> Change:
-    """What is approved: that this first entry, and no other, takes the place of what was found."""
+    """Return the change to approve: that exactly this first entry replaces the earlier ledger."""
     found = {"genesis": former.genesis, "head": former.head, "found": former.found, "trust_digest": former.trust_digest}
     details = (
         f"gives up an earlier ledger: {former.found}",

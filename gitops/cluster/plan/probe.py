@@ -1,4 +1,4 @@
-"""Looking at the graphs of a cluster without changing them."""
+"""Inspection of a cluster's graphs without changing them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from gitops.database.graph.port import Existence, GraphReading
 
 @dataclass(frozen=True, slots=True)
 class GraphProbe:
-    """What is observed of a root: whether it exists, and its content if it opens.
+    """Observation of a root: whether it exists, and its content if it opens.
 
-    `deleted` says that a delete has passed the point of no return, `deleted_by` by which approvals this graph was deleted before,
-    `restored` whether the operation that is looked at restored rows of it: None where that is not known any more.
+    `deleted` means that a delete has passed the point of no return, `deleted_by` are the approvals by which this graph was
+    deleted before, `restored` is whether the operation in question restored rows of it: None if that can no longer be
+    determined.
     """
 
     existence: Existence
@@ -30,12 +31,12 @@ class GraphProbe:
 
     @property
     def live(self) -> str | None:
-        """Digest of the live schema text, None when the graph does not open."""
+        """Digest of the live schema text, None if the graph does not open."""
         return None if self.reading is None else digest(self.reading.schema_source)
 
 
 def seen_facts(uri: str, reading: GraphReading) -> dict[str, object]:
-    """The facts of a result about a graph as it was seen."""
+    """Return the facts about an observed graph for a node result."""
     return {
         "seen": Seen(reading.incarnation, reading.rows, reading.manifest_version),
         "schema_digest": digest(reading.schema_source),
@@ -44,9 +45,9 @@ def seen_facts(uri: str, reading: GraphReading) -> dict[str, object]:
 
 
 def probe_operation(stores: Stores, intent: Intent) -> GraphProbe:
-    """What is observed of the graph of an interrupted operation, with what only some kinds of operations leave behind.
+    """Observe the graph of an interrupted operation, including traces that only some kinds of operations leave.
 
-    Raises GitopsError where that cannot be read.
+    Raises GitopsError if that cannot be read.
     """
     uri, found = stores.graph_uri(intent.graph_id), probe_graph(stores, intent.graph_id)[0]
     if found.reading is None:
@@ -59,9 +60,9 @@ def probe_operation(stores: Stores, intent: Intent) -> GraphProbe:
 
 
 def was_restored(stores: Stores, intent: Intent) -> bool | None:
-    """Whether a restore took place, by the versions of its graph; None where the ones that say it are no longer kept.
+    """Return whether a restore took place, by its graph's versions; None if those are no longer kept.
 
-    Raises GitopsError where that cannot be read.
+    Raises GitopsError if that cannot be read.
     """
     uri, since = stores.graph_uri(intent.graph_id), intent.observed_manifest_version
     try:
@@ -73,9 +74,9 @@ def was_restored(stores: Stores, intent: Intent) -> bool | None:
 
 
 def probe_graph(stores: Stores, graph: str, *, files: bool = False) -> tuple[GraphProbe, str | None]:
-    """What is observed of a live graph, and why it did not open if it did not.
+    """Observe a live graph, and return why it did not open, if so.
 
-    With `files` a graph whose newest version lacks a file does not open.
+    With `files`, a graph whose newest version lacks a file does not open.
     """
     uri = stores.graph_uri(graph)
     existence = stores.engine.exists(uri)

@@ -1,4 +1,4 @@
-"""The recovery sweep: interrupted operations are settled by what is observed of their graph, never by guessing.
+"""Recovery sweep: settles interrupted operations by observing their graph, never by guessing.
 
 Rows (live = digest of the live schema text, recorded = digest in the ledger, intended = digest in the intent):
 
@@ -47,7 +47,7 @@ from gitops.database.graph.port import Existence
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The edited state, the intents to retire, the graphs that wait, and the approvals that were used.
+    """The edited state, the intents to retire, the graphs that wait, and the consumed approvals.
 
     `consumed` maps approval id to the operation that used it. `fence` is the number of the operations of this run.
     """
@@ -71,7 +71,7 @@ class _Row(Enum):
 
 
 def sweep(state: LedgerState, intents: Sequence[Intent], probe: Callable[[Intent], GraphProbe], *, at: str) -> Sweep:
-    """Settle every intent in order; `probe` looks at the graph of an operation, `at` is the RFC 3339 time of this run."""
+    """Settle every intent in order. `probe` observes the graph of an operation; `at` is the RFC 3339 time of this run."""
     draft, found = StateDraft(state), Diagnostics()
     retire: list[str] = []
     pending: set[str] = set()

@@ -1,4 +1,4 @@
-"""Which node of an execution graph may start now: a state machine without threads, clock or chance.
+"""Scheduler for an execution graph: a state machine without threads, clock or randomness.
 
 It is a function of the graph, the number of workers, the failure policy and the sequence of results, so the same results
 in the same order always give the same starts.
@@ -51,7 +51,7 @@ ENDINGS = frozenset(set(NodeOutcome) - {NodeOutcome.SKIPPED, NodeOutcome.BLOCKED
 
 
 class SkipReason(StrEnum):
-    """Why a node never started: what it depends on failed, or was skipped, or is a barrier that was not reached, and so on."""
+    """Why a node never started: a dependency failed or was skipped, a barrier was not reached, and so on."""
 
     DEPENDENCY_FAILED = "dependency_failed"
     DEPENDENCY_SKIPPED = "dependency_skipped"
@@ -67,7 +67,7 @@ _BEHIND = frozenset({SkipReason.DEPENDENCY_FAILED, SkipReason.DEPENDENCY_SKIPPED
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A node that ended without having started. `cause` is the node that the reason is about, None after a stop."""
+    """A node that ended without starting. `cause` is the node behind the reason, None after a stop."""
 
     reason: SkipReason
     cause: str | None
@@ -76,7 +76,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class LockWait:
-    """A ready node that was passed over: the lock keys it waits for, and who holds them or is first in line."""
+    """A ready node that was passed over, with the lock keys that it waits for and their holders or first waiters."""
 
     node_id: str
     keys: tuple[str, ...]
@@ -84,14 +84,14 @@ class LockWait:
 
 
 class Progress(NamedTuple):
-    """What one result brought about, both in priority order: ids that became ready, nodes that will never start."""
+    """Effects of one result in priority order: ids that became ready, and nodes that will never start."""
 
     ready: tuple[str, ...] = ()
     skipped: tuple[Skip, ...] = ()
 
 
 class Schedule:
-    """The coordinator's state: pending, ready, running, ended, and who holds which lock. For one thread only."""
+    """State of the coordinator: pending, ready, running and ended nodes, and lock holders. For one thread only."""
 
     def __init__(self, graph: ExecutionGraph, *, workers: int = 1, fail_fast: bool = False) -> None:
         """Nothing runs yet.
@@ -124,12 +124,12 @@ class Schedule:
 
     @property
     def before(self) -> Neighbours:
-        """Per node id those that it depends on, sorted."""
+        """Map each node id to its sorted dependencies."""
         return self._before
 
     @property
     def ready(self) -> tuple[str, ...]:
-        """Ids that wait for nothing but a worker and locks, in priority order."""
+        """Ids that wait only for a worker and locks, in priority order."""
         return tuple(name for _, name in self._ready)
 
     @property
@@ -139,25 +139,25 @@ class Schedule:
 
     @property
     def waiting(self) -> tuple[LockWait, ...]:
-        """The ready nodes that the last `next_ready` passed over because of locks; to be asked before the next start."""
+        """The ready nodes that the last `next_ready` passed over because of locks. Read it before the next start."""
         return tuple(self._wait(name) for _, name in self._ready[: self._passed])
 
     def fresh_waits(self) -> tuple[LockWait, ...]:
-        """Those of `waiting` that were never passed over before the last `next_ready`, in priority order."""
+        """The nodes of `waiting` that the last `next_ready` passed over for the first time, in priority order."""
         return tuple(self._wait(name) for name in self._fresh)
 
     @property
     def held(self) -> tuple[str, ...]:
-        """Keys of all locks that are held, sorted."""
+        """Sorted keys of all held locks."""
         return self._locks.keys()
 
     @property
     def finished(self) -> bool:
-        """Whether every node has its result."""
+        """True if every node has its result."""
         return len(self._results) == len(self._nodes)
 
     def next_ready(self) -> ExecNode | None:
-        """The node to start now; None when no worker is free, or when everything ready waits for locks."""
+        """Return the node to start now; None if no worker is free, or everything ready waits for locks."""
         self._fresh, self._passed = (), 0
         if len(self._running) >= self._workers:
             return None
@@ -179,9 +179,9 @@ class Schedule:
         return chosen
 
     def start(self, node_id: str) -> None:
-        """Note that the node runs and holds its locks.
+        """Record that the node runs and holds its locks.
 
-        Raises BugError unless the node is ready, a worker is free, and so are the locks.
+        Raises BugError unless the node is ready and a worker and the locks are free.
         """
         priority = self._priority.get(node_id)
         at = len(self._ready) if priority is None else bisect_left(self._ready, priority)
@@ -196,9 +196,9 @@ class Schedule:
         self._running.add(node_id)
 
     def finish(self, node_id: str, result: NodeResult) -> Progress:
-        """Note the result of a running node, free its locks, and say what follows.
+        """Record the result of a running node, free its locks, and return the effects.
 
-        Raises BugError when the node does not run, or the result is not one that a started node may have.
+        Raises BugError if the node is not running, or the result is not possible for a started node.
         """
         self._end(node_id, result)
         self._locks.release(node_id, self._claims[node_id])
@@ -208,9 +208,9 @@ class Schedule:
         return Progress(skipped=self._fail(node_id))
 
     def give_up(self, node_id: str, result: NodeResult) -> Progress:
-        """Note that nothing waits for a running node any more, by rule 5, and say what follows.
+        """Record that a running node is no longer waited for, by rule 5, and return the effects.
 
-        Raises BugError like `finish`, and for a result that does not say that its effect is not known.
+        Raises BugError like `finish`, and for a result other than an unknown effect.
         """
         if result.outcome is not NodeOutcome.INDETERMINATE:
             raise BugError(f"{node_id} was given up, so it cannot be {result.outcome}")
@@ -220,16 +220,17 @@ class Schedule:
         return Progress(skipped=self._fail(node_id, shut))
 
     def stop(self, *, to_commit: bool = False) -> Progress:
-        """Start nothing more: whatever has not started is skipped. What runs still has to finish.
+        """Skip everything that has not started. Running nodes still have to finish.
 
-        With `to_commit`, once a pivot has begun, what leads from it to the commit is still started: it cannot be taken back.
+        With `to_commit`, if a pivot has begun, the nodes from it to the commit are still started, because the pivot cannot
+        be rolled back.
         """
         kept = self._way_to_commit() if to_commit else frozenset()
         names = self._ordered(self._pending - kept)
         return Progress(skipped=tuple(self._skip(name, SkipReason.CANCELLED, None, None) for name in names))
 
     def results(self) -> tuple[NodeResult, ...]:
-        """One result per node, in plan order. Raises BugError before all have ended."""
+        """Return one result per node, in plan order. Raises BugError until all have ended."""
         if not self.finished:
             raise BugError("results were asked for while nodes have none")
         return tuple(self._results[node.id] for node in self._graph.nodes)
@@ -329,7 +330,7 @@ Priority = tuple[int, str]
 
 
 def strongest(claims: Sequence[LockClaim]) -> tuple[LockClaim, ...]:
-    """One claim per key: a node that asks for both modes gets the exclusive one."""
+    """Return one claim per key: the exclusive one if a node asks for both modes."""
     if len(claims) <= 1:
         return tuple(claims)
     modes: dict[str, LockClaim] = {}
@@ -340,7 +341,7 @@ def strongest(claims: Sequence[LockClaim]) -> tuple[LockClaim, ...]:
 
 
 class Parked:
-    """Ready nodes that wait for a lock: each is parked on one key, and all that it claims is kept for it from later nodes."""
+    """Ready nodes that wait for a lock. Each is parked on one key, and all its claims are reserved against later nodes."""
 
     def __init__(self, priority: Mapping[str, Priority]) -> None:
         self._priority = priority
@@ -349,13 +350,13 @@ class Parked:
         self._exclusive: dict[str, list[Priority]] = {}
 
     def park(self, name: str, claims: Sequence[LockClaim], key: str) -> None:
-        """Note that the node waits for `key`."""
+        """Record that the node waits for `key`."""
         self._on[name] = key
         for lines, claim in self._lines_of(claims):
             insort(lines.setdefault(claim.key, []), self._priority[name])
 
     def leave(self, name: str, claims: Sequence[LockClaim]) -> None:
-        """The node waits no more, if it did."""
+        """Record that the node no longer waits, if it did."""
         if self._on.pop(name, None) is None:
             return
         for lines, claim in self._lines_of(claims):
@@ -365,16 +366,16 @@ class Parked:
                 del lines[claim.key]
 
     def blocks(self, name: str, claim: LockClaim) -> bool:
-        """Whether an earlier node waits for the key of this claim in a mode that it cannot share."""
+        """Return True if an earlier node waits for the key of this claim in a mode that it cannot share."""
         line = self._line(claim)
         return bool(line) and line[0] < self._priority[name]
 
     def first(self, name: str, claim: LockClaim) -> tuple[str, ...]:
-        """The first of those earlier nodes, if there is any: a line may be as long as the plan."""
+        """Return the first of those earlier nodes, if any. The queue may be as long as the plan."""
         return (self._line(claim)[0][1],) if self.blocks(name, claim) else ()
 
     def next_in_line(self, key: str) -> list[str]:
-        """The nodes parked on the key whose turn it is: the first one, with all that share up to the first exclusive one."""
+        """Return the nodes parked on the key that are next: the first, with all that share up to the first exclusive one."""
         line = self._lines.get(key)
         if not line:
             return []
@@ -394,13 +395,13 @@ class Parked:
 
 
 class Locks:
-    """Who claims which keys."""
+    """Lock claims by key and owner."""
 
     def __init__(self) -> None:
         self._owners: dict[str, dict[str, LockMode]] = {}
 
     def against(self, claim: LockClaim) -> tuple[str, ...]:
-        """The owners that `claim` cannot share its key with."""
+        """Return the owners with which `claim` cannot share its key."""
         owners = self._owners.get(claim.key)
         # Who claims a key exclusively is its only owner, so one of them shows the mode of all.
         if owners is None or (claim.mode is LockMode.SHARED and LockMode.SHARED is next(iter(owners.values()))):

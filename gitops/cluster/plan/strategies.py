@@ -1,4 +1,4 @@
-"""Strategies of compute clusters as values: what the ledger has applied, and what a plan changes of that."""
+"""Strategies of compute clusters as values: the applied ones, and a plan's changes to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gitops.core.errors import GitopsError, IntegrityError
 
 
 def applied_rules(current: Session) -> tuple[ComputeRules, ...]:
-    """The strategies that the ledger has applied, from the texts of its catalog. Raises IntegrityError, RemoteError."""
+    """Return the strategies that the ledger has applied, from its catalog. Raises IntegrityError, RemoteError."""
     texts = {}
     for address in of_kind(current.state.resources, Kind.STRATEGY):
         reading = current.opened.ledger.blob(address, current.state.resources[address].digest)
@@ -32,7 +32,7 @@ def applied_rules(current: Session) -> tuple[ComputeRules, ...]:
 
 
 def declared_rules(current: Session) -> tuple[ComputeRules, ...]:
-    """The strategies that the folder declares; only for sessions that are ready. Raises IntegrityError."""
+    """Return the strategies that the folder declares; only for sessions that are ready. Raises IntegrityError."""
     resources = current.desired.resources
     return read_strategies(
         {address: resources[address].content or b"" for address in of_kind(resources, Kind.STRATEGY)}
@@ -40,7 +40,7 @@ def declared_rules(current: Session) -> tuple[ComputeRules, ...]:
 
 
 def changed_strategies(current: Session, plan: Plan) -> StrategyChanges | None:
-    """What a plan changes of strategies; None if what is applied cannot be read, which other verbs report."""
+    """Return a plan's changes to strategies; None if the applied ones cannot be read, which other verbs report."""
     changed = {each.address.compute for each in plan.changes if each.address.kind is Kind.STRATEGY}
     with suppress(GitopsError):
         keys = tuple(sorted(key for key in changed if key is not None))
@@ -49,7 +49,7 @@ def changed_strategies(current: Session, plan: Plan) -> StrategyChanges | None:
 
 
 def folder_owner(current: Session) -> str:
-    """What the rows of a target call this cluster folder: its name, and where its ledger is."""
+    """Return the owner name of this cluster folder in a target's rows: its name, and the place of its ledger."""
     governance = current.workspace.governance
     if governance is not None:
         name, place = governance.target.cluster, governance.target.repository
@@ -60,7 +60,7 @@ def folder_owner(current: Session) -> str:
 
 
 def own_names(current: Session) -> frozenset[str]:
-    """`folder_owner`, and what rows that are recorded as ours were written under: a folder may be renamed or moved.
+    """Return `folder_owner` and the names in our recorded rows, because a folder may be renamed or moved.
 
     Raises IntegrityError.
     """
@@ -80,15 +80,15 @@ def own_names(current: Session) -> frozenset[str]:
 
 
 def strategy_targets(changes: Iterable[Change], desired: DesiredState) -> Mapping[Address, str]:
-    """The name of the target of each strategy that is declared and changes."""
+    """Map each declared strategy that changes to the name of its target."""
     names = of_kind((change.address for change in changes if change.after is not None), Kind.STRATEGY)
     return {name: read_strategy(name, desired.resources[name].content or b"").target.name for name in names}
 
 
 def with_targets(graph: ExecutionGraph, targets: Mapping[Address, str]) -> ExecutionGraph:
-    """The graph with a node for each target that strategies are written for, in front of the first of them.
+    """Add a node for each target of changed strategies to the graph, before the first of them.
 
-    `targets` is as `strategy_targets` gives it.
+    `targets` comes from `strategy_targets`.
     """
     written = [n for n in graph.nodes if n.kind == Kind.STRATEGY.value and n.action is not Action.DELETE]
     if not written:

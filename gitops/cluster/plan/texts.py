@@ -1,7 +1,7 @@
-"""The texts behind the changes of a plan, as they are recorded and as they are declared. They only explain.
+"""Recorded and declared texts of a plan's changes, for explanation only.
 
-The recorded text of a query, policy or strategy is in the ledger's catalog; that of a schema is in git or in the live graph. What
-cannot be read is left out silently: the verbs that need it report it.
+The recorded text of a query, policy or strategy is in the ledger's catalog; that of a schema is in git or in the live graph.
+Unreadable texts are left out silently, because the verbs that need them report it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MOST = 50
 
 
 def changed_texts(current: Session, plan: Plan) -> tuple[TextChange, ...]:
-    """The first fifty texts that a plan changes: schemas, policies, strategies, files of queries; each in address order.
+    """Return the first fifty changed texts of a plan: schemas, policies, strategies, query files, each in address order.
 
-    A file of queries is named by those whose own text changes, or by all if none does.
+    A query file is listed under the queries whose own text changes, or under all of its queries if none does.
     """
     found = []
     for changes in _by_text(plan.changes)[:_MOST]:
@@ -84,10 +84,10 @@ def _recorded(current: Session, change: Change) -> bytes | None:
 def recorded_graphs(
     current: Session, changes: Sequence[Change], migrated: Mapping[Address, Schema | None]
 ) -> dict[Address, RecordedGraph]:
-    """What is recorded of each graph with a migration preview or an updated query, by schema address.
+    """Return the records of each graph with a migration preview or an updated query, by schema address.
 
-    `migrated` has the accepted schema of each preview, None where it has to be read from the graph. What cannot be read is left
-    out silently: the verbs that need it report it.
+    `migrated` has the accepted schema of each preview, None if it has to be read from the graph. Unreadable texts are left
+    out silently, because the verbs that need them report it.
     """
     texts = _query_texts(current, changes, migrated)
     kept = texts.keys() - {c.address for c in changes if c.address.kind is Kind.SCHEMA}
@@ -112,7 +112,7 @@ def recorded_graphs(
 
 
 def kept_data(current: Session, previews: Mapping[Address, MigrationPreview]) -> dict[Address, KeptData]:
-    """What the versions of each graph hold of what its migration adds; none of those that cannot be read here."""
+    """Return what the graph versions contain of everything that a migration adds; none for unreadable graphs."""
     found: dict[Address, KeptData] = {}
     for schema, preview in previews.items() if current.opened.data_at_hand else ():
         with suppress(GitopsError):
@@ -150,10 +150,10 @@ def _query_texts(
 def republished_queries(
     updates: Iterable[tuple[Address, str | None, str | None]], read: Callable[[Address, str], bytes | None]
 ) -> frozenset[Address]:
-    """The queries whose own text is in both files, by their addresses and the digests of their files before and after.
+    """Return the queries whose own text is the same in both files, by address and file digests before and after.
 
-    `read` gives a file by a query of it and its digest, None where it cannot be read; each file is read once. Changes that are no
-    update of a query are left out.
+    `read` returns a file for one of its queries and its digest, None if it cannot be read; each file is read once. Changes
+    that are not query updates are left out.
     """
     files: dict[tuple[str | None, str, str], list[Address]] = {}
     for address, before, after in updates:

@@ -1,10 +1,10 @@
-"""What a plan back to an earlier folder restores, what stays lost, and in which order: pure rules over its changes.
+"""Effects of a revert plan: what it restores, what stays lost, and the order. Pure rules over its changes.
 
-A text comes back as it was. A schema comes back, and what a migration drops goes with its data: a type or a property that is
-added again is empty, and one that was added since goes with what was written to it. Either is restorable while a version of the
-graph has the data. A deleted graph has no versions any more, also where it was empty at last.
+A text is restored exactly. A schema is restored, but data that a migration drops is not: a type or a property that is added
+again is empty, and one that was added since then is removed with its data. Both can be restored while a version of the graph
+has the data. A deleted graph no longer has versions, even if it was empty at the end.
 
-The order of undoing is that of doing, turned around: what depends on a change is undone before it.
+The order of undoing is the reverse of that of doing: everything that depends on a change is undone before it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _INVERSE = {Action.CREATE: Action.DELETE, Action.DELETE: Action.CREATE}
 
 
 def undoings(changes: Sequence[Change], kept: Mapping[Address, KeptData]) -> tuple[Undoing, ...]:
-    """What undoing means for each change of a plan back, in their order; graphs that only follow from their parts are left out.
+    """Return the effects of undoing each change of a revert plan, in order, without derived graph updates.
 
-    `kept` has by schema address what the versions of its graph hold, where they could be read.
+    `kept` describes, by schema address, the contents of the graph's versions, if they could be read.
     """
     own = [change for change in changes if change.disposition is not Disposition.DERIVED]
     return tuple(Undoing(change.address, tuple(_parts(change, kept.get(change.address)))) for change in own)
 
 
 def data_names(migration: MigrationPreview) -> frozenset[str]:
-    """The tables (`node:Person`) and columns (`node:Person.nick`) that a migration adds, empty, and the columns that it drops."""
+    """Return the tables (`node:Person`) and columns (`node:Person.nick`) that a migration adds empty, and the dropped columns."""
     return frozenset(name for _, name in _data_steps(migration) if name is not None)
 
 
@@ -43,10 +43,10 @@ def undo_graph(
     applied_dependencies: Iterable[Dependency],
     left_out: Container[Address],
 ) -> ExecutionGraph:
-    """The order in which a plan back undoes its changes; those that are `left_out` keep the order of the others.
+    """Return the order in which a revert plan undoes its changes. `left_out` changes preserve the order of the others.
 
-    It is the transpose of the execution graph that leads from the earlier folder to what is recorded: of each change before and
-    after are swapped, and so are the two sorts of dependencies, which are those of the plan back.
+    It is the transpose of the execution graph that leads from the earlier folder to the recorded state: before and after of
+    each change are swapped, and so are the two sorts of dependencies, which are those of the revert plan.
     """
     ways_there = [
         replace(each, action=_INVERSE.get(each.action, each.action), before=each.after, after=each.before)

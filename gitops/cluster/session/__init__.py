@@ -1,1 +1,1 @@
-"""One cluster at hand: its workspace, a session on its ledger, and the verbs that change nothing."""
+"""Working on one cluster: its workspace, a session on its ledger, and the verbs that change nothing."""

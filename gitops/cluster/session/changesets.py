@@ -1,7 +1,7 @@
-"""The changesets of a cluster for people and programs: list them, find one, and watch one until it has an answer.
+"""Changesets of a cluster for people and programs: list, find and watch them.
 
-These verbs only read: they take no lock and need no cluster folder. Whether a merge has anything that a changeset would bring in
-is not recorded: the caller finds it out from git (`BringsNothing`).
+These verbs only read. They take no lock and need no cluster folder. It is not recorded whether a merge has anything for a
+changeset to apply: the caller finds that out from git (`BringsNothing`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _JITTER = 0.25
 
 @dataclass(frozen=True, slots=True)
 class WatchedChangeset:
-    """Which changeset is looked for: that of a key, the newest attempt at a merge commit, or without both the newest of all."""
+    """Selects a changeset: by key, the newest attempt at a merge commit, or, without both, the newest of all."""
 
     key: str | None = None
     commit: str | None = None
@@ -71,7 +71,7 @@ class WatchedChangeset:
 
 @dataclass(frozen=True, slots=True)
 class WatchRules:
-    """What ends a watch: the answer that is waited for, or the end of the time."""
+    """What ends a watch: the awaited outcome, or the time limit."""
 
     until: Until = Until.COMMITTED
     timeout: timedelta = timedelta(minutes=30)
@@ -80,7 +80,7 @@ class WatchRules:
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """How a watch waits: its clock, a pause of some seconds, and chance between 0 and 1, which spreads watchers out."""
+    """How a watch waits: its clock, a sleep function, and a random number between 0 and 1, which spreads watchers out."""
 
     clock: Clock
     pause: Callable[[float], None]
@@ -90,7 +90,7 @@ class Pacing:
 def list_changesets(
     ledger: LedgerReader, *, ended: bool = False, state: ChangesetState | None = None, limit: int | None = None
 ) -> tuple[Changeset, ...]:
-    """The changesets that have not ended, with `ended` or an ended `state` all of them; the newest first.
+    """Return the changesets that have not ended, or with `ended` or an ended `state` all of them, newest first.
 
     Raises GitopsError if the ledger cannot be read.
     """
@@ -104,9 +104,9 @@ def list_changesets(
 def find_changesets(
     ledger: LedgerReader, wanted: WatchedChangeset, brings_nothing: BringsNothing = lambda _: False
 ) -> tuple[Changeset, ...]:
-    """The record of a changeset; of a merge commit those of all parts of its newest attempt, none where it brings nothing.
+    """Return the record of a changeset; for a merge commit, those of all parts of its newest attempt.
 
-    Raises GitopsError `changeset_not_found`, and as the ledger does.
+    Empty for a merge without anything to apply. Raises GitopsError `changeset_not_found`, and as the ledger does.
     """
     _view(ledger)
     found = _records(ledger, wanted)
@@ -118,7 +118,7 @@ def find_changesets(
 
 
 def answer_now(wanted: WatchedChangeset, records: tuple[Changeset, ...], rules: WatchRules) -> ChangesetAnswer:
-    """What the records that `find_changesets` found say of what is looked for."""
+    """Return the answer that the records from `find_changesets` give about the watched changeset."""
     if wanted.commit is not None and not records:
         return ChangesetAnswer.NO_CHANGE
     if wanted.commit is not None:
@@ -130,9 +130,9 @@ def answer_now(wanted: WatchedChangeset, records: tuple[Changeset, ...], rules: 
 def read_stream(
     ledger: LedgerReader, cluster: str, at: str, after: int | None, wanted: WatchedChangeset | None = None
 ) -> tuple[StreamReading, frozenset[str] | None]:
-    """One coherent reading of a ledger, with its events after a position, and the keys of what is `wanted`.
+    """Return one consistent reading of a ledger with its events after a position, and the keys of the `wanted`.
 
-    The full state names the changesets that are wanted, without `wanted` those that have not ended. Raises as the ledger does.
+    The full state contains the wanted changesets, or without `wanted` those that have not ended. Raises as the ledger does.
     """
     while True:
         view, listing = _view(ledger), _listing(ledger)
@@ -156,11 +156,11 @@ def watch_changeset(
     emit: Callable[[StreamItem], None],
     brings_nothing: BringsNothing = lambda _: False,
 ) -> tuple[ChangesetAnswer, tuple[Changeset, ...]]:
-    """Give out what happens to a changeset, which need not exist yet, until it has an answer or the time is over.
+    """Emit the events of a changeset, which does not have to exist yet, until it has an outcome or the time is up.
 
-    Returns the answer, WAITING when the time is over, with the records that it is about. A merge without one that brings nothing
-    is not waited for. A remote that does not answer for a moment is asked again; at the end of the time its error is raised, and
-    every other error at once.
+    Returns the answer, WAITING if the time is up, with the records behind it. A merge without a changeset that has nothing
+    to apply is not waited for. If a remote does not respond for a moment, it is asked again; at the end of the time its
+    error is raised. Every other error is raised immediately.
     """
     end, wait = pacing.clock.now() + rules.timeout, _SHORTEST
     position: int | None = None
@@ -236,7 +236,7 @@ _LEFT_BEHIND = frozenset({RuntimeState.PROVISIONING, RuntimeState.READY, Runtime
 
 
 class Steering:
-    """Decisions about the changesets of one ledger. Each method takes the lock if it can, and returns the record afterwards.
+    """Actions on the changesets of one ledger. Each method takes the lock if it can, and returns the resulting record.
 
     Raises GitopsError `changeset_not_found`, `state_lock_held`, and as the ledger does.
     """
@@ -246,15 +246,16 @@ class Steering:
         self._ledger, self._clock, self._ids, self._actor = ledger, clock, ids, actor
 
     def fail(self, key: str, error: str, *, force: bool = False) -> Changeset:
-        """Give up a changeset that is not committed: the next run takes back what was prepared, for the reason `error`.
+        """Abandon a changeset that is not committed. The next run rolls back its prepared changes, with the reason `error`.
 
-        With `force` one that is being taken back ends at once: what was not taken back is left behind, and listed.
-        Raises ConflictError `changeset_state_invalid` for one that is committed, has ended, or can only go forward.
+        With `force`, a changeset that is rolling back ends immediately: changes that were not rolled back are left behind
+        and listed. Raises ConflictError `changeset_state_invalid` for one that is committed, has ended, or can only go
+        forward.
         """
         return self._record(key, lambda record: self._failure(record, error, force=force), during_apply=not force)
 
     def update(self, key: str, what: RuntimeUpdated) -> Changeset:
-        """Report how far a member of the active changeset is. Raises ConflictError `changeset_state_invalid` as `follow`."""
+        """Report the progress of a member of the active changeset. Raises ConflictError `changeset_state_invalid` as `follow`."""
 
         def check(record: Changeset) -> Happening:
             if record.state not in BLOCKING:

@@ -1,4 +1,4 @@
-"""`down`: the reverse of a schema change before it is applied, or between two schema files; writes nothing.
+"""`down`: the reverse of a schema change before it is applied, or between two schema files. Writes nothing.
 
 Steps: 1 read the applied and the desired schema; 2 plan the migration from one to the other; 3 plan the reverse migration, and
 print the schema text whose plan that is; 4 report what makes either of them unsupported.
@@ -27,7 +27,7 @@ from gitops.database.language.text import LanguageError
 
 @dataclass(frozen=True, slots=True)
 class ReverseMigration:
-    """A migration, its reverse, and the schema text whose plan the reverse is."""
+    """A migration, its reverse, and the schema text whose plan is the reverse."""
 
     forward: Migration
     back: Migration
@@ -36,14 +36,14 @@ class ReverseMigration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownOutcome(VerbOutcome):
-    """The reverse of the change of `subject`, a schema address or two files; `migrations` is None if it was not planned."""
+    """The reverse of a change to `subject`, a schema address or two files. `migrations` is None if it was not planned."""
 
     subject: str
     migrations: ReverseMigration | None = None
 
 
 def down_of_graph(workspace: Workspace, graph: str) -> DownOutcome:
-    """Plan from the schema that the folder declares back to the applied schema of a graph.
+    """Plan from the declared schema back to the applied schema of a graph.
 
     Raises UsageError if the folder does not declare the graph.
     """
@@ -53,7 +53,7 @@ def down_of_graph(workspace: Workspace, graph: str) -> DownOutcome:
 
 
 def down_between(tree: SourceTree, old: str, new: str) -> DownOutcome:
-    """Plan from the schema file `new` back to the file `old`; reads no cluster."""
+    """Plan from the schema file `new` back to the file `old`, without reading a cluster."""
     problems = Diagnostics()
     compiler = LanguageCompiler(problems)
     schemas = []

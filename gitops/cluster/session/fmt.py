@@ -1,6 +1,6 @@
-"""`fmt`: the canonical layout of the files of a cluster; reads, and writes nothing.
+"""`fmt`: computes the canonical layout of a cluster's files. Writes nothing.
 
-Steps: 1 find the files; 2 lay out each of them; 3 find the resources whose digests change. The third step loads the folder
+Steps: 1 find the files; 2 format each of them; 3 find the resources whose digests change. The third step loads the folder
 twice, as it is and as it would be, so the result is that of a plan.
 """
 
@@ -33,7 +33,7 @@ _MAX_FOLDERS = 10_000
 def named_files(
     tree: SourceTree, paths: Sequence[str], found: Diagnostics, *, is_known: Callable[[str], bool]
 ) -> Iterator[str]:
-    """The named files, and those with a known name in the named folders, without hidden folders.
+    """Yield the given files, and the files with a known name in the given folders, skipping hidden folders.
 
     The paths are normalized. Files that cannot be read are added to `found`. Raises UsageError for more than 10,000 folders.
     """
@@ -65,7 +65,7 @@ _LANGUAGES: Mapping[str, tuple[Callable[[bytes], bytes], Code]] = {
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """One file that has a canonical layout. `updates` are the resources whose recorded digest covers its bytes."""
+    """One file with a canonical layout. `updates` are the resources whose recorded digest covers its bytes."""
 
     path: str
     before: bytes
@@ -74,12 +74,12 @@ class FileLayout:
 
     @property
     def changed(self) -> bool:
-        """Whether the canonical layout differs from the file."""
+        """True if the canonical layout differs from the file."""
         return self.before != self.after
 
     @property
     def digest_moves(self) -> bool:
-        """Whether formatting changes a digest that a ledger records; that of `cluster.yaml` does not cover its layout."""
+        """True if formatting changes a recorded digest. That of `cluster.yaml` does not cover its layout."""
         return self.changed and not _is_cluster_file(self.path)
 
     @property
@@ -90,7 +90,7 @@ class FileLayout:
 
 @dataclass(frozen=True, slots=True)
 class FormatOutcome:
-    """The files that parse, in order of their paths, and the problems of the others.
+    """The files that parse, sorted by path, and the problems of the others.
 
     `updates` are the resources that a plan shows as updated once every file is formatted.
     """
@@ -106,10 +106,10 @@ class FormatOutcome:
 
 
 def format_cluster(open_tree: Callable[[], SourceTree], paths: Sequence[str] | None = None) -> FormatOutcome:
-    """The canonical layout of `paths` (files, and folders with all below them), or of all that `cluster.yaml` declares.
+    """Return the canonical layout of `paths` (files, and folders recursively), or of all files declared in `cluster.yaml`.
 
-    Paths are relative to the cluster folder; `open_tree` opens it. Raises UsageError for a file of another
-    type. A file that does not parse or cannot be read is in the diagnostics and not among the files.
+    Paths are relative to the cluster folder, which `open_tree` opens. Raises UsageError for a file of another type. A file
+    that does not parse or cannot be read is in the diagnostics and not among the files.
     """
     tree, found = open_tree(), Diagnostics()
     listed = _declared_files(tree, found) if paths is None else named_files(tree, paths, found, is_known=_is_known)

@@ -1,7 +1,7 @@
-"""Which approvals count for the changes of a plan, and which debts of earlier emergencies are open.
+"""Finds the approvals that count for a plan's changes, and the open debts of earlier emergencies.
 
-A ledger folder holds approval documents, matched by their digests alone. A branch ledger holds signed approval commits,
-each verified by the numbered steps of `gitops.cluster.approvals.verify` before its document counts.
+A ledger folder contains approval documents, matched only by their digests. A branch ledger has signed approval commits, each
+verified by the numbered steps of `gitops.cluster.approvals.verify` before its document counts.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class EarlierDebts:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedApprovals:
-    """The approvals that count, and for signed ones (by approval id) the commit and principal, and the debt they leave.
+    """The approvals that count; for signed ones, by approval id, also the commit, the principal, and the debt.
 
-    `further` are good ones of people who are among `approvals` already. `announced` are approvals that the ledger names and
-    does not record as consumed yet. `may_approve` are the people who may approve each change.
+    `further` are valid ones of people who already have one in `approvals`. `announced` are approvals that the ledger
+    announced but does not record as consumed yet. `may_approve` are the people who can approve each change.
     """
 
     approvals: tuple[Approval, ...] = ()
@@ -78,11 +78,11 @@ class AcceptedApprovals:
 
     @property
     def emergencies(self) -> frozenset[str]:
-        """The ids of emergencies, each of which is sufficient by itself."""
+        """The ids of emergency approvals, each of which is sufficient by itself."""
         return frozenset(self.debts)
 
     def uses_of(self, approvals: Iterable[Approval]) -> tuple[ApprovalUse, ...]:
-        """Where these approvals come from; those of a ledger folder are unsigned and left out."""
+        """Return the origins of these approvals, leaving out the unsigned ones of a ledger folder."""
         return tuple(self.uses[each.approval_id] for each in approvals if each.approval_id in self.uses)
 
 
@@ -98,9 +98,10 @@ def accept_approvals(
     problems: Diagnostics,
     replaced: CountReplaced = lambda _change, _seen: 0,
 ) -> AcceptedApprovals:
-    """Collect the approvals that count for those of the changes that are gated; refused ones become warnings in `problems`.
+    """Collect the approvals that count for the gated changes. Refused ones become warnings in `problems`.
 
-    Nothing is reported of an open gate. `state` is that of the view, or recovered; `replaced` is asked if all else counts.
+    Nothing is reported for an open gate. `state` is that of the view, or the recovered one; `replaced` is called if
+    everything else counts.
     """
     listing = ledger.approvals()
     _report_unreadable(listing, problems)
@@ -284,7 +285,7 @@ def _fresh_documents(
 def read_earlier_debts(
     listing: ApprovalListing, view: LedgerView, governance: Governance, at: datetime
 ) -> EarlierDebts:
-    """The debts of earlier emergencies at time `at`, and what would settle them."""
+    """Return the debts of earlier emergencies at time `at`, with the countersignatures that would settle them."""
     debts = () if view.state is None else view.state.debts
     trust, target = view.trust or governance.trust, governance.target
     recorded = () if view.state is None else view.state.approval_records
@@ -300,7 +301,7 @@ def read_earlier_debts(
 def report_debts(
     debts: Sequence[Debt], governance: Governance | None, problems: Diagnostics, severity: Severity = Severity.WARNING
 ) -> None:
-    """Add a problem for each open debt: who acted alone, and how the debt is settled."""
+    """Add a problem for each open debt, with the person who acted alone and how to settle it."""
     chosen = "" if governance is None else f" --cluster {governance.target.cluster}"
     for debt in debts:
         command = f"gitops countersign {debt.approval_id} --commit {debt.commit}{chosen}"

@@ -1,8 +1,8 @@
-"""`lint`: the problems of schemas and query files, each with its place; reads, and writes nothing.
+"""`lint`: finds the problems of schemas and query files, each with its place. Writes nothing.
 
-Steps: 1 find the schemas, and the query files to check against each; 2 compile each schema once; 3 check each pair of a schema
-and a query file once, however many graphs have it; 4 add lines and columns to every problem. If a schema does not compile, its
-query files are checked for their grammar only; those without a problem are listed as not checked.
+Steps: 1 find the schemas, and the query files to check against each; 2 compile each schema once; 3 check each pair of a
+schema and a query file once, however many graphs have it; 4 add lines and columns to every problem. If a schema does not
+compile, only the grammar of its query files is checked; those without a problem are listed as not checked.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _AGAINST = f"gitops lint --schema SCHEMA{_SCHEMA} FILE{_QUERIES}"
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a file: bytes `[start, end)`, and lines and columns from 1, counted in characters; the end is exclusive."""
+    """Part of a file: bytes `[start, end)`, and lines and columns from 1, counted in characters. The end is exclusive."""
 
     start: int
     end: int
@@ -53,7 +53,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class LocatedProblem:
-    """A problem in a file. `replacement` is the text for the region that a program may apply, where one is known.
+    """A problem in a file. `replacement` is the text for the region that a program can apply, if known.
 
     `schemas` are the schemas with which a query file has the problem; empty for a problem of a schema.
     """
@@ -71,7 +71,7 @@ class LocatedProblem:
 
 @dataclass(frozen=True, slots=True)
 class SchemaReport:
-    """One schema file, the graphs that have it, and how many errors it has."""
+    """One schema file, the graphs that use it, and its number of errors."""
 
     path: str
     graphs: tuple[str, ...]
@@ -80,7 +80,7 @@ class SchemaReport:
 
 @dataclass(frozen=True, slots=True)
 class QueryReport:
-    """One query file against one schema, and the graphs that declare the two together."""
+    """One query file with one schema, and the graphs that declare the two together."""
 
     schema: str
     path: str
@@ -90,10 +90,10 @@ class QueryReport:
 
 @dataclass(frozen=True, slots=True)
 class LintOutcome:
-    """The checked files in order of their paths, and every problem in order of its place.
+    """The checked files sorted by path, and every problem sorted by place.
 
     `unchecked` are pairs of a schema that does not compile and a query file that parses and was not checked further.
-    `sources` are the texts of files with problems. `diagnostics` are the files that could not be read.
+    `sources` are the texts of files with problems. `diagnostics` are for the files that could not be read.
     """
 
     schemas: tuple[SchemaReport, ...] = ()
@@ -104,21 +104,21 @@ class LintOutcome:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def count(self, level: LintLevel) -> int:
-        """The number of problems and diagnostics of a level."""
+        """Return the number of problems and diagnostics of a level."""
         listed = sum(each.level is level for each in self.problems)
         return listed + sum(each.severity.value == level.value for each in self.diagnostics)
 
     def ok(self, *, strict: bool = False) -> bool:
-        """Whether there are no errors; with `strict`, no warnings either."""
+        """Return True if there are no errors, and with `strict` no warnings either."""
         return not self.count(LintLevel.ERROR) and not (strict and self.count(LintLevel.WARNING))
 
 
 def lint_cluster(tree: SourceTree, paths: Sequence[str] = (), schema: str | None = None) -> LintOutcome:
-    """Check the files that `cluster.yaml` declares, or `paths`: schemas, query files, and folders with such files below them.
+    """Check the files declared in `cluster.yaml`, or `paths`: schemas, query files, and folders recursively.
 
     Paths are relative to the cluster folder. A query file is checked against the schema of each graph that declares it, or
-    against `schema` alone if that is given; then `cluster.yaml` is not read. Raises UsageError for a file of another type, and
-    for `schema` without query files.
+    only against `schema` if that is given; then `cluster.yaml` is not read. Raises UsageError for a file of another type,
+    and for `schema` without query files.
     """
     run = _LintRun(tree)
     if schema is not None:

@@ -1,8 +1,9 @@
-"""`graph queries`: the stored queries of a cluster with what callers rely on, as declared or as applied; writes nothing.
+"""`graph queries`: lists a cluster's declared or applied stored queries with their contracts. Writes nothing.
 
-1. Declared queries are those of the folder, applied ones those that the ledger records, with their texts of its catalog.
-2. Both are checked against the schema of their graph. An applied query with a problem is left out, and of a folder with an error
-   nothing is listed; every problem is reported.
+1. Declared queries are those of the folder; applied queries are recorded in the ledger, with their texts in its catalog.
+
+2. Both are checked against the schema of their graph. An applied query with a problem is left out, and for a folder with an
+error nothing is listed; every problem is reported.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _BLOBS = {
 
 
 def catalog_text(reading: BlobReading, address: Address, found: Diagnostics) -> SourceFile | None:
-    """A blob of the catalog as text; what is wrong with it is reported."""
+    """Return a catalog blob as text; a problem with it is reported."""
     code = _BLOBS.get(reading.condition)
     if code is not None or reading.content is None:
         detail = reading.detail or f"the blob is {reading.condition}"
@@ -57,7 +58,7 @@ def catalog_text(reading: BlobReading, address: Address, found: Diagnostics) -> 
 def applied_query(
     file: SourceFile, schema: Schema, address: Address, compiler: LanguageCompiler, found: Diagnostics
 ) -> CheckedQuery | None:
-    """The query of an address in its text; what is wrong with it is reported."""
+    """Return the query with an address from its text; a problem with it is reported."""
     parsed = compiler.queries(file)
     if isinstance(parsed, LanguageError):
         compiler.report_query(parsed, file, address)
@@ -71,14 +72,14 @@ def applied_query(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueriesOutcome(VerbOutcome):
-    """The stored queries of each graph, both in order of names; `applied` says which revision they are of."""
+    """The stored queries of each graph, both sorted by name. `applied` selects the revision."""
 
     graphs: Mapping[str, tuple[CheckedQuery, ...]]
     applied: bool
 
 
 def declared_queries(workspace: Workspace, graph: str | None = None) -> QueriesOutcome:
-    """The queries that the folder declares, of one graph or of all. Raises GitopsError `graph_unknown`."""
+    """Return the declared queries of one graph or of all. Raises GitopsError `graph_unknown`."""
     loaded = load_desired(workspace.tree)
     declared = {} if loaded.desired is None else loaded.desired.graphs
     chosen = _chosen(declared, graph, "the folder declares") if loaded.desired is not None else ()
@@ -89,7 +90,7 @@ def declared_queries(workspace: Workspace, graph: str | None = None) -> QueriesO
 
 
 def applied_queries(workspace: Workspace, graph: str | None = None) -> QueriesOutcome:
-    """The queries that the ledger records, of one graph or of all. Takes no lock. Raises GitopsError `graph_unknown`."""
+    """Return the applied queries of one graph or of all, without a lock. Raises GitopsError `graph_unknown`."""
     header, problems = load_header(workspace.tree)
     found: dict[str, tuple[CheckedQuery, ...]] = {}
     if header is not None:

@@ -1,4 +1,4 @@
-"""What the verbs have in common: load, open the stores, lock, read the ledger; and release the lock on every path."""
+"""Common steps of the verbs: load, open the stores, lock, read the ledger, and release the lock on every path."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _BLOB_FINDINGS = {
 def observe(
     ledger: LedgerReader, view: LedgerView, held: LockObservation, now: datetime, *, acquired: str | None = None
 ) -> StateObservations:
-    """The observations block of an envelope."""
+    """Return the observations block of an envelope."""
     state = view.state
     created = None if held.info is None else parse_timestamp(held.info.created_at)
     return StateObservations(
@@ -81,7 +81,7 @@ def observe(
 
 
 def read_at_once(ledger: LedgerReader) -> tuple[LockObservation, IntentListing, LedgerView]:
-    """Lock, sidecars and state for who holds no lock: where answers are slow, all are asked for at the same time.
+    """Return lock, sidecars and state for a caller without the lock, reading them in parallel if the store is slow.
 
     Raises RemoteError as `LedgerReader.view`.
     """
@@ -91,7 +91,7 @@ def read_at_once(ledger: LedgerReader) -> tuple[LockObservation, IntentListing, 
 
 
 def warn_of_intents(listing: IntentListing, problems: Diagnostics, message: str) -> None:
-    """Add a warning for each operation that is not settled, in the order of their files, with this message."""
+    """Add a warning with this message for each unsettled operation, in the order of their files."""
     if listing.problem is not None:
         problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
     for name in sorted([i.operation_id + ".json" for i in listing.intents] + [u.name for u in listing.unreadable]):
@@ -101,8 +101,8 @@ def warn_of_intents(listing: IntentListing, problems: Diagnostics, message: str)
 def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnostics) -> LedgerState:
     """Report every catalog blob that is not OK, and return the state as a refresh records it.
 
-    A missing or corrupt blob drops the digest, so that the next apply publishes it again; an unreadable blob
-    keeps its digest, until it can be read again. `status` uses only the reports.
+    A missing or corrupt blob loses its digest, so that the next apply publishes it again; an unreadable blob keeps its
+    digest until it can be read again. `status` uses only the reports.
     """
     resources, statuses = dict(state.resources), dict(state.statuses)
     listed = [address for address in sorted(state.resources) if rules_of(address).catalog_suffix]
@@ -134,7 +134,7 @@ REVOKING = "revoke"
 
 @dataclass(frozen=True, slots=True)
 class RevocationContext:
-    """The ledger of a target, and who writes entries of it, at what time."""
+    """The ledger of a target, with the author and time of new entries."""
 
     ledger: LedgerStore
     target: ClusterTarget
@@ -144,10 +144,10 @@ class RevocationContext:
 
 
 def record_under_lock(context: RevocationContext) -> tuple[RecordedRevocation, ...]:
-    """Record what is not recorded yet, and return it; the lock is taken only if there is something.
+    """Record revocations that are not recorded yet, and return them. The lock is taken only if there are any.
 
-    The lock of a command that revokes does not stop it: that command still waits for the answer to its push, and writes no entry
-    that the compare-and-swap would not stop. Raises GitopsError `state_lock_held`, and as `record_revocations`.
+    A lock held by a revoke command does not stop it: that command is still waiting for the answer to its push and writes no
+    entry that the compare-and-swap would not stop. Raises GitopsError `state_lock_held`, and as `record_revocations`.
     """
     ledger = context.ledger
     if not _find(context, ledger.view()):
@@ -168,7 +168,7 @@ def record_under_lock(context: RevocationContext) -> tuple[RecordedRevocation, .
 
 
 def record_revocations(context: RevocationContext, view: LedgerView) -> LedgerView:
-    """The view after the entry that takes in all revocations that count and are not recorded yet; `view` if there are none.
+    """Record all valid unrecorded revocations in one entry and return the new view, or `view` if there are none.
 
     The caller holds the lock. Raises GitopsError as `LedgerStore.commit` does.
     """
@@ -201,7 +201,7 @@ T = TypeVar("T", bound=VerbOutcome)
 
 
 class StateNeed(Enum):
-    """Whether a verb needs a ledger: not necessarily, yes, or that there is none yet."""
+    """Whether a verb needs a ledger: optional, required, or required to be missing."""
 
     OPTIONAL = auto()
     REQUIRED = auto()
@@ -210,7 +210,7 @@ class StateNeed(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """One verb at work on a workspace. `ready` is False when it has to stop; `problems` then has the reason."""
+    """A verb's session on a workspace. If `ready` is False, the verb has to stop; `problems` has the reason."""
 
     workspace: Workspace
     loaded: Loaded
@@ -224,9 +224,9 @@ class Session:
 
     @property
     def at(self) -> datetime:
-        """The one time of the run, by `LedgerView.time`: read when it is first asked for, and kept however long the run takes.
+        """The single time of the run, by `LedgerView.time`, read at first use and kept however long the run takes.
 
-        What the gate accepted at this time is dated with it: nothing expires between the gate and the entry.
+        Approvals that the gate accepted are dated with it, so nothing expires between the gate and the entry.
         """
         if self._at is None:
             self._at = self.view.time(self.workspace.clock.now())
@@ -234,7 +234,7 @@ class Session:
 
     @property
     def desired(self) -> DesiredState:
-        """What the folder declares; only for sessions that are `ready`."""
+        """The declared state; only for sessions that are `ready`."""
         if self.loaded.desired is None:
             raise AssertionError("a session without desired state is never ready")
         return self.loaded.desired
@@ -248,7 +248,7 @@ class Session:
 
     @property
     def state(self) -> LedgerState:
-        """The recorded state, empty when there is no ledger."""
+        """The recorded state, empty if there is no ledger."""
         return self.view.state or LedgerState()
 
     @property
@@ -257,7 +257,7 @@ class Session:
         return DataGrowth() if self.view.trust is None else self.view.trust.data_growth
 
     def observations(self) -> StateObservations:
-        """What the session has observed of ledger and lock so far; by a folder that is refused, where they are."""
+        """Return the observations of ledger and lock so far; for a refused folder, only their places."""
         if self.stores is not None:
             now = self.workspace.clock.now()
             return observe(self.stores.ledger, self.view, self.held, now, acquired=self.lock_id)
@@ -280,11 +280,12 @@ def writing(
     *,
     loaded: Loaded | None = None,
 ) -> T:
-    """The outcome of `body` in a session that has the lock, in which `operation` is the name of the verb.
+    """Run `body` in a session with the lock and return its outcome. `operation` is the name of the verb.
 
     `body` runs whether or not the session is ready. The lock is released when it returns or raises; a failure to release it
-    is a warning of the outcome, which stays as it is. Unless it is given as `loaded`, the folder is loaded, but for what the
-    ledger vouches for. If it is not what was believed of it, `body` runs again, with a folder loaded from its files alone.
+    is a warning of the outcome, which is otherwise unchanged. Unless it is given as `loaded`, the folder is loaded, except
+    for the graphs that the ledger lists as checked. If it does not match that record, `body` runs again, with a folder
+    loaded from its files only.
     """
     return _in_session(workspace, body, lambda current: _enter_locked(current, operation, need), loaded)
 
@@ -297,7 +298,7 @@ def reading(
     *,
     loaded: Loaded | None = None,
 ) -> T:
-    """The same in a session that takes no lock where the ledger's reads are snapshots anyway."""
+    """Run `body` like `writing`, but without a lock if the ledger's reads are snapshots."""
 
     def enter(current: Session) -> bool:
         if current.opened.ledger.snapshot_reads:
@@ -308,7 +309,7 @@ def reading(
 
 
 def looking(workspace: Workspace, need: StateNeed, body: Callable[[Session], T], *, loaded: Loaded | None = None) -> T:
-    """The same in a session that shows what one that writes would do: it takes no lock, and is not ready while another has it."""
+    """Run `body` in a session that shows what a writing one would do. It takes no lock and is not ready while it is held."""
 
     def enter(current: Session) -> bool:
         if current.desired.lock:

@@ -1,4 +1,4 @@
-"""`status`: the ledger as recorded, and whether the folder declares the same; `force-unlock`, which removes a left lock.
+"""`status`: compares the recorded ledger with the folder. `force-unlock`: removes a leftover lock.
 
 Neither takes a lock or opens a graph.
 """
@@ -44,7 +44,7 @@ from gitops.database.storage.port import StorageRootError
 def servers(
     reports: ServingReports, applied: RevisionIdentity, now: datetime, problems: Diagnostics
 ) -> tuple[Replica, ...]:
-    """The live servers in order of their names; what cannot be read of the reports is a warning."""
+    """Return the live servers sorted by name. Unreadable reports become warnings."""
     try:
         listing = reports.read()
     except GitopsError as error:
@@ -56,17 +56,17 @@ def servers(
 
 
 def revision_of(cas: str | None, state_revision: int) -> RevisionIdentity | None:
-    """The applied revision as reports name it, by the compare-and-swap digest and the number of its state."""
+    """Return the applied revision in the form of reports, from the digest and number of its state."""
     return None if cas is None else RevisionIdentity(cas.rpartition(":")[2], state_revision, None)
 
 
 def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
-    """Report state, lock, pending recoveries, the condition of the catalog, and who serves what.
+    """Report state, lock, pending recoveries, the condition of the catalog, and the served revisions.
 
-    The reports of servers are read where data are at hand, and with `serving` in a bucket too, which needs credentials.
+    Server reports are read if the data is accessible, and with `serving` also in a bucket, which needs credentials.
 
-    Lock and recoveries are read even if the header of cluster.yaml has errors, as long as it says where they are; the
-    ledger is read only under a header without errors. What else is wrong with the folder is left to `validate`.
+    Lock and recoveries are read even if the header of cluster.yaml has errors, if it contains their place; the ledger is
+    read only if the header has no errors. Other problems of the folder are left to `validate`.
     """
     cluster, problems = read_cluster(workspace.tree)
     if cluster is None:
@@ -172,7 +172,7 @@ def _approvers(view: LedgerView) -> tuple[str, ...]:
 
 
 def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:
-    """Remove the lock if it carries exactly `lock_id`; every failure leaves it untouched."""
+    """Remove the lock if it has exactly the id `lock_id`. Every failure leaves it unchanged."""
     header, problems = load_header(workspace.tree)
     seen, removed = StateObservations(), False
     try:

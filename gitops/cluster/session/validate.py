@@ -1,4 +1,4 @@
-"""`validate`: load everything, touch nothing."""
+"""`validate`: loads everything and changes nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gitops.cluster.session.workspace import Workspace
 
 
 def validate(workspace: Workspace) -> ValidateOutcome:
-    """Check the folder and report every problem; on error what loaded is still reported."""
+    """Check the folder and report every problem. If there are errors, the loaded parts are still reported."""
     loaded = load_desired(workspace.tree, workspace.vouched, workspace.hints)
     return ValidateOutcome(
         config_dir=workspace.config_dir,

@@ -1,4 +1,4 @@
-"""What every verb works with: a source tree, its stores, time, ids, identity, and governance for a branch ledger."""
+"""Inputs of every verb: a source tree, its stores, time, ids, identity, and governance for a branch ledger."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ TIME_LIMIT = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores of a cluster once its storage root is known; `graph_uri` derives a graph's root from its id.
+    """The stores of a cluster with a known storage root. `graph_uri` derives a graph's root from its id.
 
-    `data_problem` says why graphs must not be created or changed here, such as a checkout that is deleted afterwards; reading
-    is still possible. `data_at_hand` says that plans may read graphs: a plan of a bucket must not need its credentials.
-    `workers` is how many changes are worth applying at the same time. `reports` are those of the servers of this cluster, None
-    where there is no place for them.
+    `data_problem` explains why graphs must not be created or changed here, for example because the checkout is deleted
+    afterwards; reading is still possible. `data_at_hand` means that plans may read graphs, because planning with a bucket
+    must not require its credentials. `workers` is the useful number of concurrent changes. `reports` are those of the
+    servers of this cluster, None if there is no place for them.
     """
 
     ledger: LedgerStore
@@ -60,66 +60,66 @@ class Stores:
 
 
 class Governance(Protocol):
-    """What a branch ledger adds to a run: target, source commit, authorship, and the keys and rules of that commit."""
+    """Additions of a branch ledger to a run: target, source commit, authors, and the keys and rules of that commit."""
 
     @property
     def target(self) -> ClusterTarget:
-        """What approvals are bound to."""
+        """The target to which approvals are bound."""
         ...
 
     @property
     def source(self) -> SourceRevision:
-        """The commit that is applied, with its cluster folder."""
+        """The commit to apply, with its cluster folder."""
         ...
 
     @property
     def trust_files(self) -> Mapping[str, bytes]:
-        """The files of keys and rules at the source commit, by path."""
+        """The key and rule files at the source commit, by path."""
         ...
 
     @property
     def trust(self) -> TrustRoot:
-        """What these files say."""
+        """The keys and rules in these files."""
         ...
 
     @property
     def scope(self) -> ClusterScope | None:
-        """Where the newest entry records the cluster, None before the first one."""
+        """The location of the cluster in the newest entry, None before the first one."""
         ...
 
     @property
     def successor(self) -> str | None:
-        """The cluster in the place of one that was taken out, if there is one."""
+        """The cluster that replaces a removed one, if there is one."""
         ...
 
     @property
     def carried(self) -> tuple[Origin, ...]:
-        """The origins of changes that wait since an earlier entry."""
+        """The origins of changes that have been waiting since an earlier entry."""
         ...
 
     @property
     def forge(self) -> str:
-        """The kind of the forge in use, empty if it is not known."""
+        """The kind of the forge in use, empty if unknown."""
         ...
 
     def authors_of(self, address: Address) -> Authors:
-        """The authors of what is not applied of an address."""
+        """Return the authors of the unapplied changes of an address."""
         ...
 
     def authors_for(self, change: Change) -> Authors:
-        """The authors of a change; of one that no commit made there are none, and its approvers decide alone."""
+        """Return the authors of a change. One that no commit made has none, so its approvers decide alone."""
         ...
 
     def knows_origins(self) -> bool:
-        """Whether the origins of commits can be known here."""
+        """True if the origins of commits can be determined here."""
         ...
 
     def touched(self) -> bool:
-        """Whether a commit since the newest entry changes the cluster, even if another takes it back."""
+        """True if a commit since the newest entry changes the cluster, even if another reverts it."""
         ...
 
     def changed_files(self, tree: str) -> tuple[str, ...]:
-        """The files of the cluster folder that differ from another tree of it."""
+        """Return the files of the cluster folder that differ from another tree of it."""
         ...
 
     def admit(self, view: LedgerView) -> None:
@@ -127,27 +127,27 @@ class Governance(Protocol):
         ...
 
     def recorded(self, view: LedgerView) -> ClusterScope | None:
-        """Where the newest entry of a view records the cluster; entries of the first release do not say all of it."""
+        """Return the cluster's location in the newest entry of a view. First-release entries do not record all of it."""
         ...
 
     def declares(self, storage: str | None) -> ClusterScope | None:
-        """Where the cluster is declared, whose folder declares this storage; None where it was taken out."""
+        """Return the declared location of a cluster whose folder declares this storage; None if it was removed."""
         ...
 
     def stores_at(self, scope: ClusterScope) -> Stores:
-        """The stores of a place."""
+        """Return the stores of a place."""
         ...
 
     def seen_elsewhere(self, change: Change, recorded: Seen | None) -> Seen | None:
-        """What is believed of the graph of a change that is not at hand: by the ledger, or in a clone by the bot's plans."""
+        """Return the assumed data of an inaccessible graph: from the ledger, or in a clone from the bot's plans."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesetFacts:
-    """What the caller of an apply knows of its changeset: where it comes from, and the merges that it brings in.
+    """The caller's facts about an apply's changeset: its origin, and the merges that it applies.
 
-    `attempt` counts the attempts at the same merge, from 1; `retry_of` is the key of the one before.
+    `attempt` counts the attempts at the same merge, from 1; `retry_of` is the key of the previous one.
     """
 
     source: ChangesetSource
@@ -158,14 +158,14 @@ class ChangesetFacts:
 
 
 def next_attempt(failed: Changeset, actor: str | None) -> ChangesetFacts:
-    """What is known of the attempt that follows a changeset that failed; `actor` asks for it."""
+    """Return the facts for the next attempt after a failed changeset, requested by `actor`."""
     source = replace(failed.source, actor=actor)
     return ChangesetFacts(source, ChangesetKind.RETRY, failed.attempt + 1, failed.key, failed.covers)
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """How it is known that nothing reads what was removed, and how long that took."""
+    """How it is known that nothing reads the removed data any longer, and how long that took."""
 
     waited_ms: int
     evidence: str
@@ -179,17 +179,17 @@ class Workspace:
     """A cluster folder with its ledger, engine and clock.
 
     `config_dir` is echoed as given. `open_stores` takes the declared storage root (None for the default) and raises
-    GitopsError when it cannot be used. `accepted_schema` finds the applied schema text of a graph by its digest, where git
-    has it, so that a migration can be planned without reaching the graph. `proposed_scope` gives what files that are not
-    committed change of where the cluster is, from the storage that they declare. `vouched` are the graphs of the folder that
-    the ledger vouches for: no verb reads them. `on_event` watches applies. `workers` is how many changes are applied
-    at the same time, if a person chose it; else the stores say it. `time_limit` is how long an apply waits for one change that
-    may be interrupted, and `cancel` asks it to stop. `undoes` says that the folder takes changes back, so that a plan explains
-    what it restores. `atomic` lets an apply land whole or not at all; else it lands what it can. `changeset` says where the
-    changes of an apply come from. What an atomic apply deletes is kept for `drain_grace` after the commit, or until every server
-    that reports has let go of it. `keeps_staged` leaves what an atomic apply has staged as it is when that fails, for people to
-    look at. `open_target` makes a target of strategies, which connects when it is entered; it raises UsageError where this
-    machine does not know its URL, and is None where no URLs are known.
+    GitopsError if it cannot be used. `accepted_schema` finds the applied schema text of a graph by its digest, if git has
+    it, so that a migration can be planned without reading the graph. `proposed_scope` returns how uncommitted files change
+    the location of the cluster, given their declared storage. `vouched` are the graphs of the folder that the ledger lists
+    as checked: no verb reads them. `on_event` observes applies. `workers` is the number of concurrent changes, if a person
+    chose it; otherwise the stores decide. `time_limit` is how long an apply waits for one interruptible change, and `cancel`
+    requests a stop. `undoes` means that the folder reverts changes, so that a plan explains what it restores. `atomic` makes
+    an apply atomic instead of best-effort. `changeset` is the origin of the changes of an apply. Data that an atomic apply
+    deletes is kept for `drain_grace` after the commit, or until every reporting server has released it. `keeps_staged`
+    leaves the staged changes of a failed atomic apply in place, for people to inspect. `open_target` creates a strategy
+    target, which connects when it is entered; it raises UsageError if this machine does not know its URL, and is None if no
+    URLs are known.
     """
 
     tree: SourceTree
@@ -218,12 +218,12 @@ class Workspace:
     open_target: OpenTarget | None = None
 
     def stamp(self) -> str:
-        """The time now as RFC 3339 UTC text."""
+        """Return the current time as RFC 3339 UTC text."""
         return timestamp(self.clock.now())
 
 
 def by_rule(workspace: Workspace, rule: ApplyRule) -> Workspace:
-    """The workspace whose applies run as `gitops.yaml` says."""
+    """Return the workspace with the apply settings from `gitops.yaml`."""
     return replace(
         workspace,
         workers=rule.parallel,
