@@ -1,1 +1,1 @@
-"""What an approval is and when it counts: documents, authors of a change, the numbered verification steps."""
+"""Approvals and when they count: documents, authors of a change, the numbered verification steps."""

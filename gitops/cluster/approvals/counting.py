@@ -1,4 +1,4 @@
-"""Which commits count for a change: rule 1 of `gitops.cluster.approvals.origins`.
+"""Decides which commits count for a change: rule 1 of `gitops.cluster.approvals.origins`.
 
 A commit is compared with each of its parents. It counts for an address that both declare differently, for keys and rules if
 their files differ, and for everything if the two cannot be compared. A merge of two commits counts only where it is not what
@@ -32,7 +32,7 @@ _MOST_MERGED = 15
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What differs between two trees. `scope`: what is neither a resource nor a key or rule, such as the storage of a cluster."""
+    """Differences between two trees. `scope` covers everything but resources, keys and rules, such as a cluster's storage."""
 
     addresses: frozenset[Address] = frozenset()
     rules: bool = False
@@ -43,14 +43,14 @@ class Touched:
         return bool(self.addresses) or self.rules or self.scope or self.everything
 
     def counts(self, address: Address) -> bool:
-        """Whether this is a difference at an address."""
+        """Return True if there is a difference at an address."""
         # The others are declared by `gitops.yaml` and its files, and by `cluster.yaml` itself.
         if self.everything or rules_of(address).in_folder:
             return self.everything or address in self.addresses
         return self.rules or (self.scope and address.kind is not Kind.TRUST)
 
     def overlaps(self, other: Touched) -> bool:
-        """Whether both may differ at one address."""
+        """Return True if both may differ at one address."""
         if self.everything or other.everything:
             return bool(self) and bool(other)
         # Where a cluster is, is declared by both.
@@ -83,7 +83,7 @@ class _MergeTouched:
 
 
 class CountedCommits:
-    """Compares the commits of one cluster folder; what is found is kept by tree ids."""
+    """Compares the commits of one cluster folder and caches results by tree id."""
 
     def __init__(
         self,
@@ -114,19 +114,19 @@ class CountedCommits:
         self._merged = 0
 
     def counts(self, commit: Commit, address: Address) -> bool:
-        """Whether a commit counts for an address."""
+        """Return True if a commit counts for an address."""
         return self._touched(commit).counts(address)
 
     def changes(self, commit: Commit, address: Address) -> bool:
-        """Whether a commit declares an address differently from its first parent."""
+        """Return True if a commit declares an address differently from its first parent."""
         touched = self._touched(commit)
         return touched.ours.counts(address) if isinstance(touched, _MergeTouched) else touched.counts(address)
 
     def explain(self, commits: Sequence[Commit], address: Address, before: str, after: str) -> bool:
-        """Whether commits, oldest first, take an address from the root tree `before` to what it is in `after`.
+        """Return True if commits, oldest first, lead from the root tree `before` to the address's state in `after`.
 
-        Of a merge that is what it changed beyond merging. Where two commits change the same lines, the later one decides; other
-        conflicts explain nothing.
+        For a merge, only its changes beyond a clean merge are used. If two commits change the same lines, the later one
+        decides; other conflicts explain nothing.
         """
         key = before, tuple(commit.id for commit in commits)
         if key not in self._replayed:
@@ -161,7 +161,7 @@ class CountedCommits:
         return merged
 
     def touches(self, commit: Commit) -> bool:
-        """Whether a commit may count for anything."""
+        """Return True if a commit may count for anything."""
         return self._touched(commit) is not _NOTHING
 
     def _touched(self, commit: Commit) -> Touched | _MergeTouched:
@@ -269,9 +269,10 @@ _MOST_REBASED = 50
 
 
 def merged_series(reader: GitReader, line: Sequence[Commit], last: int, head: str) -> tuple[Commit, ...]:
-    """The commits of a branch, newest first, that merging the request with this `head` put there, the newest at `line[last]`.
+    """Return the commits that merging the request with this `head` added to a branch, the newest at `line[last]`.
 
-    `line` are commits of the branch along first parents, newest first. Empty if the commit there is not the end of such a merge.
+    They are sorted newest first. `line` are commits of the branch along first parents, newest first. Empty if the commit
+    there is not the end of such a merge.
     """
     commit = line[last]
     if not commit.parents or reader.is_ancestor(commit.id, head):
@@ -282,7 +283,7 @@ def merged_series(reader: GitReader, line: Sequence[Commit], last: int, head: st
 
 
 def series_with(reader: GitReader, tip: str, commit: str, head: str) -> Iterator[tuple[Commit, ...]]:
-    """All such series that contain a commit of the branch at `tip`; of a commit of another branch, those that end with it."""
+    """Yield all such series that contain a commit of the branch at `tip`; for a foreign commit, those that end with it."""
     below = [reader.commit(commit)]
     while len(below) <= _MOST_REBASED and below[-1].parents:
         below.append(reader.commit(below[-1].parents[0]))
@@ -297,7 +298,7 @@ def series_with(reader: GitReader, tip: str, commit: str, head: str) -> Iterator
 
 
 def merging_gives(reader: GitReader, base: str, head: str, commit: str) -> bool:
-    """Whether merging `head` into the commit `base` gives exactly the tree of `commit`."""
+    """Return True if merging `head` into the commit `base` gives exactly the tree of `commit`."""
     try:
         return reader.merge(base, head).tree == reader.commit(commit).tree
     except GitopsError:

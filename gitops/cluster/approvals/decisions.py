@@ -1,4 +1,4 @@
-"""Decisions about earlier approvals: whether a revocation or a countersignature counts, and which debts are open.
+"""Decisions about earlier approvals: which revocations and countersignatures count, and which debts are open.
 
 `verify_decision` works by numbered steps, like those of approvals; a step that cannot be decided refuses:
 
@@ -46,9 +46,9 @@ from gitops.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DecisionNeed:
-    """What a decision must be about: an approval for `target`, given by `principal` in `commit`.
+    """Requirements for a decision: an approval for `target`, given by `principal` in `commit`.
 
-    `at` is the ledger's time; `version` is that of the entry which takes the decision into account.
+    `at` is the ledger's time; `version` is that of the entry that takes the decision into account.
     """
 
     target: ClusterTarget
@@ -61,7 +61,7 @@ class DecisionNeed:
 
 @dataclass(frozen=True, slots=True)
 class DecisionVerification:
-    """Whether a decision is accepted: then `principal` signed it, else `problem` says why not.
+    """Result of verifying a decision: `principal` signed it if it is accepted, otherwise `problem` explains why not.
 
     `approver` is the person who gave the approval that the decision is about.
     """
@@ -73,7 +73,7 @@ class DecisionVerification:
 
     @property
     def accepted(self) -> bool:
-        """Whether every step passed."""
+        """True if every step passed."""
         return self.principal is not None
 
 
@@ -132,7 +132,7 @@ def verify_revocations(
     target: ClusterTarget,
     at: datetime,
 ) -> tuple[DecisionVerification, ...]:
-    """Verify every revocation that names one of these approvals, at time `at` of the ledger."""
+    """Verify every revocation of one of these approvals, at time `at` of the ledger."""
     by_id: dict[str, list[DecisionEvidence]] = {}
     for item in decisions:
         if item.decision is not None and item.decision.kind is DecisionKind.REVOKE:
@@ -148,10 +148,10 @@ def verify_revocations(
 
 
 def revoked_approvals(revocations: Iterable[DecisionVerification]) -> frozenset[tuple[str, str]]:
-    """The approvals that accepted revocations name, by id and approver.
+    """Return the approvals that accepted revocations revoke, by id and approver.
 
-    Not by id alone: anybody can give an approval of their own the id of another one, and revoke that. Not by commit: the same
-    signature can be written in another form, which makes another commit.
+    The id alone is not enough, because anyone can reuse the id of another approval and revoke their own. The commit is not
+    enough either, because the same signature can be written in another form, which makes another commit.
     """
     return frozenset(
         (each.evidence.decision.approval_id, each.approver)
@@ -163,7 +163,7 @@ def revoked_approvals(revocations: Iterable[DecisionVerification]) -> frozenset[
 def verify_countersignatures(
     debt: Debt, decisions: Iterable[DecisionEvidence], trust: TrustRoot, *, target: ClusterTarget, at: datetime
 ) -> tuple[DecisionVerification, ...]:
-    """Verify every countersignature that names the approval of a debt, at time `at` of the ledger."""
+    """Verify every countersignature for the approval of a debt, at time `at` of the ledger."""
     need = DecisionNeed(target, at, debt.approval_id, debt.commit, debt.principal)
     return tuple(
         verify_decision(item, DecisionKind.COUNTERSIGN, need, trust)
@@ -183,10 +183,10 @@ def find_settlements(
     at: datetime,
     recorded: Iterable[str] = (),
 ) -> tuple[DebtSettlement, ...]:
-    """What settles open debts: for each, the accepted countersignature with the lowest id.
+    """Return the settlements of open debts: for each, the accepted countersignature with the lowest id.
 
-    `recorded` are the ids that the state has records of: a countersignature is recorded under its own id, so it settles one
-    debt, once.
+    `recorded` are the ids that the state has records of. A countersignature is recorded under its own id, so it settles only
+    one debt.
     """
     found: list[DebtSettlement] = []
     used = set(recorded)
@@ -208,7 +208,7 @@ def find_settlements(
 
 
 def debt_of(evidence: ApprovalEvidence) -> Debt | None:
-    """The debt that using an approval leaves; None for one that is not an emergency."""
+    """Return the debt that using an approval leaves, or None if it is not an emergency approval."""
     approval, statement = evidence.approval, evidence.statement
     if approval is None or statement is None or statement.via is not Via.BREAK_GLASS:
         return None
@@ -217,17 +217,17 @@ def debt_of(evidence: ApprovalEvidence) -> Debt | None:
 
 
 def is_approval_record(record: Any) -> bool:
-    """Whether a record of the state is of a consumed approval, and not of a decision."""
+    """Return True if a record of the state is for a consumed approval, not for a decision."""
     return not isinstance(record, Mapping) or ("countersigns" not in record and "revokes" not in record)
 
 
 def debt_form(debt: Debt) -> dict[str, str]:
-    """A debt as the state's record of its approval holds it."""
+    """Return a debt in the form of the state's record of its approval."""
     return {"commit": debt.commit, "resource": debt.resource, "principal": debt.principal, "reason": debt.reason}
 
 
 def with_debts(state: LedgerState, debts: Iterable[Debt]) -> LedgerState:
-    """The state with `debts` in the records of the approvals that left them."""
+    """Return the state with `debts` in the records of the approvals that left them."""
     records = dict(state.approval_records)
     for debt in debts:
         records[debt.approval_id] = {**records.get(debt.approval_id, {}), "debt": debt_form(debt)}
@@ -235,7 +235,7 @@ def with_debts(state: LedgerState, debts: Iterable[Debt]) -> LedgerState:
 
 
 def with_settled(state: LedgerState, settled: Iterable[DebtSettlement], at: str) -> LedgerState:
-    """The state with a record of each countersignature beside the debt that it settles."""
+    """Return the state with a record of each countersignature next to the debt that it settles."""
     records = dict(state.approval_records)
     for each in settled:
         record = {
@@ -272,7 +272,7 @@ def find_revocations(
     target: ClusterTarget,
     at: datetime,
 ) -> tuple[RecordedRevocation, ...]:
-    """The revocations that count at time `at` and that `state` does not record yet, by commit: rule 1."""
+    """Return the valid revocations at time `at` that `state` does not record yet, by commit (rule 1)."""
     found = []
     for evidence in decisions:
         decision = evidence.decision
@@ -294,7 +294,7 @@ def find_revocations(
 
 
 def revocation_record(revocation: RecordedRevocation, at: str) -> dict[str, str | None]:
-    """The record of a revocation that an entry takes in at time `at`."""
+    """Return the record of a revocation that an entry adds at time `at`."""
     return {
         "consumed_at": at,
         "consumed_by_operation": "revoke",
@@ -305,13 +305,13 @@ def revocation_record(revocation: RecordedRevocation, at: str) -> dict[str, str 
 
 
 def with_revocations(state: LedgerState, revoked: Iterable[RecordedRevocation], at: str) -> LedgerState:
-    """The state with a record of each revocation, under the id of its commit: rule 2."""
+    """Return the state with a record of each revocation under the id of its commit (rule 2)."""
     records = {**state.approval_records, **{each.commit: revocation_record(each, at) for each in revoked}}
     return replace(state, approval_records=records)
 
 
 def recorded_revocations(state: LedgerState) -> frozenset[tuple[str, str | None]]:
-    """The approvals that the ledger records as revoked, by id and approver (None: any): rule 3."""
+    """Return the approvals that the ledger records as revoked, by id and approver (None: any) (rule 3)."""
     found = (record for record in state.decided.values() if "revokes" in record)
     return frozenset(
         (str(record["revokes"]), by if isinstance(by := record.get("approved_by"), str) else None) for record in found

@@ -1,11 +1,11 @@
-"""The documents of approvals: approvals themselves, the statements that approval commits sign, and decisions about them.
+"""Documents of approvals: approvals themselves, the statements that approval commits sign, and decisions about them.
 
 An approval (`approvals/<approval_id>.json`) permits exactly one change. A statement and a decision are commit messages
 (`gitops.core.documents.codec`); a decision's commit changes no file.
 
-Version 1 of a statement is an approver's own signature. Version 2 says how else the approval was given: the bot attests a
-review on a forge, or it is an emergency. Version 3 has all of this, and a signature of its own in the message. The first release
-wrote the versions before; they are read, so that old ledgers can be verified.
+Version 1 of a statement is an approver's own signature. Version 2 records how else the approval was given: the bot attests a
+review on a forge, or it is an emergency. Version 3 has all of this and a separate signature in the message. The first
+release wrote the earlier versions; they can still be read, so that old ledgers can be verified.
 """
 
 from __future__ import annotations

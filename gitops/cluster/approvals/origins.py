@@ -1,4 +1,4 @@
-"""Who the authors of a change are. Authors do not approve it, and a change with an unknown author is not approved at all.
+"""Determines the authors of a change, who cannot approve it. A change with an unknown author cannot be approved at all.
 
 1. The commits that count for a change are those reachable from what is applied next and not from what was applied last which
    declare its address differently from a parent (`approvals.counting`). A merge counts where it is not what merging gives,
@@ -61,9 +61,9 @@ _FORGES = {"+": "github", "-": "gitlab"}
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The push that brought a commit: `by` whom, as the server knows them, and the `person` of the rules, None if unknown.
+    """The push that brought a commit: `by` as the server knows the pusher, and the `person` in the rules, None if unknown.
 
-    `people` are all names that count as authors because of it; `problem` says why the person is unknown.
+    `people` are all names that count as authors because of it; `problem` explains why the person is unknown.
     """
 
     how: How
@@ -75,11 +75,12 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class KnownOrigins:
-    """What is known of commits besides git.
+    """Facts about commits from outside git.
 
-    `pushed` gives the oldest push of a commit: several if it is not known which of them was first. `merged` are the commits of
-    rule 2 (e), with the head of their request. `missing` says why a commit without a push has none. `unsaid` are commits that
-    may have merged a request that the forge cannot show, each with the reason. `pending` says why nothing is known for now.
+    `pushed` returns the oldest push of a commit: several if it is not known which of them was first. `merged` are the
+    commits of rule 2 (e), with the head of their request. `missing` explains why a commit without a push has none. `unsaid`
+    are commits that may have merged a request that the forge cannot show, each with the reason. `pending` explains why
+    nothing is known for now.
     """
 
     pushed: Callable[[str], tuple[Pushed, ...]] = lambda _: ()
@@ -91,7 +92,7 @@ class KnownOrigins:
 
 @dataclass(frozen=True, slots=True)
 class Unapplied:
-    """The commits that are not applied: reachable from one of `heads`, not from `base`. `trust` is in force at `at`.
+    """The unapplied commits: reachable from one of `heads`, not from `base`. `trust` is in force at `at`.
 
     `tree` is the root tree that is applied next; None if it is not one tree, which no commits explain.
     """
@@ -104,7 +105,7 @@ class Unapplied:
 
 
 class Origins:
-    """The authors of each change of one plan; `known` is asked once, when the first change needs it."""
+    """The authors of each change of one plan. `known` is called once, when the first change needs it."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class Origins:
         self._signatures: dict[str, CommitSignature] = {}
 
     def authors_of(self, address: Address) -> Authors:
-        """The authors of the change of one address."""
+        """Return the authors of the change of one address."""
         earlier = tuple(each for each in self._carried if not each.resources or address in each.resources)
         # Rule 4.
         if len(self._commits) > MOST_COMMITS:
@@ -185,7 +186,7 @@ class Origins:
         return sorted(some, key=lambda commit: (before.get(commit.id, 0).bit_count(), commit.id))
 
     def touched(self) -> bool:
-        """Whether any of the commits changes the cluster, even if later ones take it back."""
+        """Return True if any of the commits changes the cluster, even if later ones revert it."""
         reader, start = self._reader, self._unapplied.base
         found = (c for head in self._heads for c in reader.commits_between(start, head, most=MOST_COMMITS))
         return any(map(self._counted.touches, found))
@@ -270,7 +271,7 @@ class Origins:
 
 
 def authors(origins: Sequence[Origin]) -> Authors:
-    """The authors that origins give, and a line for each commit without one."""
+    """Return the authors from these origins, and a line for each commit without one."""
     people = frozenset(name for origin in origins for name in origin.people)
     bad = [origin for origin in origins if origin.how is How.UNKNOWN]
     unknown = [f"commit {each.commit[:12]}: {each.by}" for each in bad[:_MOST_SHOWN]]
@@ -280,15 +281,15 @@ def authors(origins: Sequence[Origin]) -> Authors:
 
 
 def names_of_authors(origins: Sequence[Origin]) -> tuple[str, ...]:
-    """What an entry names as its authors: the people of its origins, and that one is unknown."""
+    """Return the authors for an entry: the people of its origins, with a note if one is unknown."""
     named = {name for origin in origins for name in origin.people}
     return tuple(sorted(named | {UNKNOWN_AUTHOR for origin in origins if origin.how is How.UNKNOWN}))
 
 
 def made_by_no_commit(change: Change, vanished: Container[Address] | None = None) -> bool:
-    """Rule 7. The planner gives a creation a digest before it only where the ledger records that the graph vanished.
+    """Return True by rule 7. The planner gives a creation a digest before it only if the ledger records a vanished graph.
 
-    `vanished` are the graphs that the ledger records so, where the change comes from an entry and not from the planner.
+    `vanished` are the graphs that the ledger records as such, if the change comes from an entry and not from the planner.
     """
     if change.action is Action.ADOPT:
         return True
@@ -297,7 +298,7 @@ def made_by_no_commit(change: Change, vanished: Container[Address] | None = None
 
 
 def may_approve(trust: TrustRoot, authors: Authors, at: datetime) -> tuple[str, ...]:
-    """The people whose approval would pass step 4 of a verification at time `at`, by their names in the rules."""
+    """Return the people whose approval would pass step 4 of a verification at time `at`, by their names in the rules."""
     if authors.unknown:
         return ()
     involved = trust.known_as(authors.people | trust.ledger_signers)
@@ -310,7 +311,10 @@ def may_approve(trust: TrustRoot, authors: Authors, at: datetime) -> tuple[str, 
 
 
 def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
-    """The origins of what an entry leaves unapplied. The first release recorded none: then its authors are not all known."""
+    """Return the origins of changes that an entry leaves unapplied.
+
+    The first release recorded none, so some authors are unknown.
+    """
     if entry.version < WITH_ORIGINS:
         source = "0" * 40 if entry.source is None else entry.source.commit
         why = "an entry of the first release, which recorded no origins, left the change unapplied"
@@ -323,7 +327,7 @@ def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
 
 
 def people_named_in(commit: Commit) -> frozenset[str]:
-    """Addresses of author, committer and co-authors, and the accounts (`github:583231`) that these addresses name."""
+    """Return the addresses of author, committer and co-authors, with accounts (`github:583231`) in these addresses."""
     lines = (commit.author.email, commit.committer.email, *_CO_AUTHOR.findall(commit.message))
     # The rules hold no name that is not one line, and an entry could not record it.
     found = {email.strip() for email in lines if is_line(email.strip())}
@@ -332,19 +336,19 @@ def people_named_in(commit: Commit) -> frozenset[str]:
 
 
 def person_of_key(trust: TrustRoot, key: str, at: datetime) -> str | None:
-    """The person whom a key speaks for at a time, None if it is not trusted then, or is a key of the ledger."""
+    """Return the person whom a key represents at a time; None if it is not trusted then, or is a ledger key."""
     person = trust.principal(key, at=at)
     return None if person in trust.ledger_signers else person
 
 
 def person_of_account(trust: TrustRoot, account: str) -> str | None:
-    """The person of an account in the rules (`github:583231`, `local:alice`); None for another or the bot's."""
+    """Return the person of an account in the rules (`github:583231`, `local:alice`). None if unknown or the bot's."""
     person = trust.account(account)
     return None if person in trust.ledger_signers else person
 
 
 def names_of_accounts(trust: TrustRoot | None, accounts: Iterable[str], ids: Iterable[str] = ()) -> frozenset[str]:
-    """The accounts and the people that they may be: rule 3, so that an account is also compared without the name of its forge."""
+    """Return the accounts and their possible people by rule 3, which also compares an account without its forge's name."""
     given = frozenset(accounts)
     wanted = given | {account.partition(":")[2] for account in given} | frozenset(ids)
     known = () if trust is None else trust.accounts

@@ -1,4 +1,4 @@
-"""Recorded pushes: what a server knew about who pushed, written down before any ref moved.
+"""Recorded pushes: a server's knowledge about who pushed, written down before any ref moves.
 
 The hook of a bare repository appends to the one chain `refs/gitops/pushes/log`. Its tree has, for each commit that was new to the
 repository, the record of the push that brought it: `<2 hex>/<38 hex>-<16 hex of the record>.json`. A commit that was pushed, lost
@@ -40,10 +40,10 @@ _NAMESPACE = "git"
 
 @dataclass(frozen=True, slots=True)
 class PushRecord:
-    """One push: the moves that it asked for, and what the server knew of the pusher.
+    """One push: the requested moves, and the server's knowledge of the pusher.
 
-    `certificate` is the text of a push certificate with a nonce of this server, `key` the public key of the ssh login, `account`
-    the name that a server of another kind checked.
+    `certificate` is the text of a push certificate with a nonce of this server, `key` the public key of the ssh login,
+    `account` the name that another kind of server checked.
     """
 
     at: str
@@ -74,10 +74,10 @@ write_push = PUSH_RECORD.write
 
 
 def identity_of(environ: Mapping[str, str], login: str) -> tuple[str | None, str | None]:
-    """The key of the ssh login and the name of the pusher, as a server gives them to its hooks; None for what it does not say.
+    """Return the ssh login's key and the pusher's name from a server's hook environment; None for missing facts.
 
-    `login` is the content of the file that `SSH_USER_AUTH` names. On a shared path there is no server, and the pusher sets every
-    variable: without a trace of one, nothing counts.
+    `login` is the content of the file in `SSH_USER_AUTH`. On a shared path there is no server, and the pusher sets every
+    variable. So without evidence of a server, nothing counts.
     """
     ssh = bool(environ.get("SSH_CONNECTION"))
     methods = [line.split() for line in login.splitlines()] if ssh else []
@@ -91,7 +91,7 @@ def identity_of(environ: Mapping[str, str], login: str) -> tuple[str | None, str
 
 
 def record_paths(commits: tuple[str, ...], content: bytes) -> dict[str, bytes]:
-    """The files of a record for the commits that a push brought."""
+    """Return the files of a record for the commits that a push brought."""
     name = hashlib.sha256(content).hexdigest()[:16]
     return {f"{commit[:2]}/{commit[2:]}-{name}.json": content for commit in commits}
 
@@ -109,7 +109,7 @@ class RecordedPushes:
         self._folders: dict[str, dict[str, list[str]]] = {}
 
     def pushed(self, commit: str) -> tuple[Pushed, ...]:
-        """The pushes that brought a commit first."""
+        """Return the pushes that brought a commit first."""
         return tuple(self._judged(commit, path) for path in self._paths(commit))
 
     def _paths(self, commit: str) -> list[str]:
@@ -178,5 +178,5 @@ class RecordedPushes:
 
 
 def recorded_pushes(reader: GitReader, head: str | None, trust: TrustRoot) -> Callable[[str], tuple[Pushed, ...]]:
-    """The pushes that a server recorded, by the commits that they brought; `head` is the newest commit of the chain."""
+    """Return a function that finds a commit's recorded pushes. `head` is the newest commit of the chain."""
     return (lambda _: ()) if head is None else RecordedPushes(reader, head, trust).pushed

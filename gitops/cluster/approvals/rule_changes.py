@@ -1,11 +1,13 @@
-"""What a change of keys and rules means: who may do what after it and not before, in words for the approver.
+"""Describes to an approver what a change to keys and rules permits that was not permitted before.
 
-An approval of such a change can give away the cluster, so no difference is left out: where the digests differ and no rule below
-sees a difference, the digests themselves are one. It explains, and decides nothing.
+An approval of such a change can give away the cluster, so no difference is left out: if the digests differ and no rule below
+sees a difference, the digests themselves are one. It is for explanation only.
 
-1. People are those who count: without a list of approvers, everyone with a key that may speak is one, except signers of ledgers.
-2. A key is named by its fingerprint, as `ssh-keygen -l` prints it, with its people, purposes and validity.
-3. A difference `widens` if something is permitted after it that was not before.
+1. People are those who count: without a list of approvers, everyone with a valid key is one, except ledger signers.
+
+2. A key is shown by its fingerprint, as `ssh-keygen -l` prints it, with its people, purposes and validity.
+
+3. A difference `widens` if something is permitted after it that was not permitted before.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ _EVERYONE = "everyone with a listed key"
 
 
 def fingerprint(key: str) -> str:
-    """The name of a public key (base64 of its blob), as `ssh-keygen -l` prints it: `SHA256:` and 43 characters."""
+    """Return the fingerprint of a public key (base64 of its blob) as `ssh-keygen -l` prints it: `SHA256:` and 43 characters."""
     digest = hashlib.sha256(base64.b64decode(key)).digest()
     return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
 
 
 def rule_changes(address: Address, before: TrustRoot, after: TrustRoot) -> tuple[RuleChange, ...]:
-    """The differences between two sets of keys and rules, those that widen first; empty only for equal digests."""
+    """Return the differences between two sets of keys and rules, widening ones first. Empty only for equal digests."""
     if before.digest == after.digest:
         return ()
     found = [RuleChange(address, rule, old, new, widens) for rule, old, new, widens in _differences(before, after)]

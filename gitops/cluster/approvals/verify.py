@@ -1,7 +1,7 @@
 """Approvals: which changes are gated, what a digest-bound approval covers, and whether signed evidence counts.
 
-`verify_approval` takes the steps of `STEPS` in their order. The first one that refuses ends it, with a code of that step; a step
-that cannot be decided refuses.
+`verify_approval` takes the steps of `STEPS` in order. The first step that refuses ends it with that step's code; a step that
+cannot be decided refuses.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Refusal = tuple[Code, str]
 
 
 def change_form(change: Change) -> dict[str, Any]:
-    """What a digest covers of a change: its identity and effect, not its disposition or evidence."""
+    """Return the part of a change that a digest covers: its identity and effect, not its disposition or evidence."""
     return {
         "address": change.address,
         "action": change.action.value,
@@ -54,19 +54,19 @@ def change_form(change: Change) -> dict[str, Any]:
 
 
 def change_digest(change: Change) -> str:
-    """Identity of one change, 64 hex digits."""
+    """Return the digest that identifies one change, 64 hex digits."""
     return canonical_digest(change_form(change))
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalNeed:
-    """What an approval must match: the change, the folder and rules that it belongs to, and the ledger's position.
+    """Requirements for an approval: the change, its folder and rules, and the ledger's position.
 
-    `version` is that of the entry which uses the approval. `digest` is that of the change, where its steps are not at hand;
-    `moved` says that an entry after the one that the approval names changed the resource. `at` is the time at that position;
-    `consumed` are the ids of consumed approvals, `revoked` the ids and approvers of revoked ones (None: any); `authors` are the
-    authors of the change, `unknown` says why there may be further ones. `forge` is the kind of the forge in use. `replaced` is as
-    in `data_refusal`.
+    `version` is that of the entry that uses the approval. `digest` is that of the change, if its steps are not available;
+    `moved` means that an entry after the one in the approval changed the resource. `at` is the time at that position;
+    `consumed` are the ids of consumed approvals, `revoked` the ids and approvers of revoked ones (None: any); `authors` are
+    the authors of the change, `unknown` explains why there may be further ones. `forge` is the kind of the forge in use.
+    `replaced` is as in `data_refusal`.
     """
 
     target: ClusterTarget
@@ -88,7 +88,7 @@ class ApprovalNeed:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalVerification:
-    """Whether an approval is accepted: then `principal` gave it, else `diagnostics` has the first step that failed.
+    """Result of verifying an approval: `principal` if it is accepted, otherwise the failed step in `diagnostics`.
 
     `names` are all names of that person, in lower case: approvals that share a name are from one person.
     """
@@ -100,12 +100,12 @@ class ApprovalVerification:
 
     @property
     def accepted(self) -> bool:
-        """Whether every step passed."""
+        """True if every step passed."""
         return not len(self.diagnostics)
 
     @property
     def is_emergency(self) -> bool:
-        """Whether it is accepted and sufficient by itself: an emergency, which leaves a debt."""
+        """True if it is accepted and sufficient by itself, as an emergency that leaves a debt."""
         statement = self.evidence.statement
         return self.accepted and statement is not None and statement.via is Via.BREAK_GLASS
 
@@ -171,11 +171,11 @@ def _form(case: _Case) -> _Refusal | None:
 def signature_refusal(
     evidence: ApprovalEvidence, statement: ApprovalStatement, version: int = ENTRY_VERSION
 ) -> tuple[Code, str] | None:
-    """Why step 2 refuses an approval for an entry of `version`: code and reason. None if it does not.
+    """Return code and reason if step 2 refuses an approval for an entry of `version`, otherwise None.
 
-    The signature is good over the raw commit in the namespace `git`. The same key signed the statement itself in the namespace
-    `gitops-approval`, so that no other signature of the approver makes an approval. Only statements of the first release, in
-    entries of the first release, need none.
+    The signature must be valid over the raw commit in the namespace `git`. The same key must have signed the statement
+    itself in the namespace `gitops-approval`, so that no other signature of the approver can become an approval. Only
+    statements of the first release, in entries of the first release, do not need that.
     """
     signature = evidence.signature
     if not signature.signed:
@@ -192,7 +192,7 @@ def signature_refusal(
 
 
 def own_signature_problem(commit: CommitSignature, own: CommitSignature | None) -> str:
-    """Why the signature of a statement or decision does not count beside that of its commit; empty if it does."""
+    """Explain why a statement's or decision's own signature does not count next to its commit's. Empty if it does."""
     if own is None or not own.good or own.namespace != APPROVAL_NAMESPACE:
         return f"its statement is not signed in the namespace {APPROVAL_NAMESPACE}"
     return "" if own.key == commit.key else "its statement and its commit are signed with different keys"
@@ -242,10 +242,10 @@ def _permission(case: _Case) -> _Refusal | None:
 def person_refusal(
     principal: str, names: frozenset[str], need: ApprovalNeed, trust: TrustRoot
 ) -> tuple[Code, str] | None:
-    """Why a person may not approve a change together with others, by step 4: code and reason. None if they may.
+    """Return code and reason if step 4 does not let a person approve a change together with others, otherwise None.
 
-    All authors of the change are known (`approvals.origins`) and are other people, under any name or account. On a hosted forge
-    the rules name the account of the principal there. `names` are all names of the person, in lower case.
+    All authors of the change must be known (`approvals.origins`) and be other people, under any name or account. On a hosted
+    forge, the rules must list the principal's account there. `names` are all names of the person, in lower case.
     """
     if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
         return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not an approver"
@@ -355,7 +355,7 @@ def _difference(case: _Case) -> str | None:
 
 
 def covers_change(approval: Approval, change: Change, config_digest: str, growth: DataGrowth) -> bool:
-    """Whether an unconsumed approval is for exactly this change: resource, all three bound digests, and data."""
+    """Return True if an unconsumed approval is for exactly this change: resource, all three bound digests, and data."""
     return (
         approval.consumed_at is None
         and approval.resource == change.address
@@ -370,10 +370,10 @@ def covers_change(approval: Approval, change: Change, config_digest: str, growth
 def data_refusal(
     change: Change, approved: Seen | None, growth: DataGrowth, replaced: int | str = 0
 ) -> tuple[Code, str] | None:
-    """Why an approval that saw `approved` does not cover the data of a change as it is now: code and reason. None if it does.
+    """Return code and reason if an approval that saw `approved` does not cover the current data of a change, or None.
 
-    `replaced` is how many of the rows that were seen were replaced since, or why that cannot be known; 0 where no graph is at
-    hand. Who has the graph decides that, and, where nothing of it is known, all of it.
+    `replaced` is how many of the seen rows were replaced since, or why that cannot be known; 0 if the graph is not
+    accessible. A caller with access to the graph decides that; if nothing about the graph is known, it decides everything.
     """
     if not rules_of(change.address).is_about_data(change):
         return None
@@ -406,7 +406,7 @@ def data_refusal(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a verification: what it asks of an approval, in words, and the codes with which its check refuses."""
+    """One step of a verification: a description of its requirement, and the codes of its refusals."""
 
     asks: str
     check: Callable[[_Case], _Refusal | None]
@@ -472,7 +472,7 @@ REFUSALS = frozenset({Code.APPROVAL_QUORUM}).union(*(step.codes for step in STEP
 
 
 def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVerification, ...]:
-    """The accepted approvals, one per person (the lowest approval id), in approval id order; emergencies do not count."""
+    """Return accepted approvals in id order, one per person (the lowest id). Emergencies do not count."""
     accepted = sorted((v for v in verified if v.accepted and not v.is_emergency), key=_approval_id)
     kept: list[ApprovalVerification] = []
     for each in accepted:
@@ -483,7 +483,7 @@ def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVe
 
 
 def select_quorum(verified: Sequence[ApprovalVerification], required: int) -> tuple[ApprovalVerification, ...]:
-    """The approvals that permit a change together: of `required` people, else one emergency; empty without a quorum.
+    """Return the approvals that together permit a change: from `required` people, or one emergency. Empty without a quorum.
 
     An emergency that is not needed is not consumed.
     """

@@ -1,8 +1,8 @@
-"""`approve`: permission for one gated change. It applies nothing and edits no state.
+"""`approve`: permits one gated change. It applies nothing and edits no state.
 
-In a ledger folder an approval is a document. For a branch ledger it is a signed commit: its parent is the ledger head that the
-approver saw, it adds one document, and its message repeats, for the signature to cover, everything that the permission is
-bound to and how it was given: by the approver's own key, alone in an emergency, or on a forge and attested by the bot
+In a ledger folder, an approval is a document. For a branch ledger, it is a signed commit: its parent is the ledger head that
+the approver saw, it adds one document, and its message repeats, for the signature to cover, everything that the permission
+is bound to and how it was given: with the approver's own key, alone in an emergency, or on a forge and attested by the bot
 (`gitops.bot.attestations`).
 """
 
@@ -39,7 +39,7 @@ from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpd
 class ChosenChange:
     """A change that a person approves: its address, and the workspace of its cluster.
 
-    `plan_digest` is that of the plan that the approver has seen, and `rows` how many the graph had then.
+    `plan_digest` is that of the plan that the approver reviewed, and `rows` the number of rows in the graph at that time.
     """
 
     workspace: Workspace
@@ -56,9 +56,9 @@ Written = tuple[Approval | None, str | None]
 def review(
     workspace: Workspace, address: Address, *, plan_digest: str | None = None, rows: int | None = None
 ) -> ApproveOutcome:
-    """What an approval of the change of `address` would be about. Writes nothing.
+    """Return what an approval of the change of `address` would cover. Writes nothing.
 
-    A plan that has not the digest `plan_digest` is a problem, if that is given. `rows` are as in `ChosenChange`.
+    If `plan_digest` is given and the plan has a different digest, that is a problem. `rows` are as in `ChosenChange`.
     """
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
@@ -70,9 +70,9 @@ def review(
 
 
 def approve(workspace: Workspace, address: Address, *, plan_digest: str | None = None) -> ApproveOutcome:
-    """Write an approval for the gated change of `address` into the ledger folder; `workspace.actor` is the approver.
+    """Write an approval for the gated change of `address` into the ledger folder. `workspace.actor` is the approver.
 
-    `plan_digest` is that of the plan that the approver has seen.
+    `plan_digest` is that of the plan that the approver reviewed.
     """
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
@@ -99,9 +99,9 @@ def sign_approval(
     rows: int | None = None,
     emergency: str | None = None,
 ) -> ApproveOutcome:
-    """Sign and push an approval for the gated change of `address`; refused before the push when it would not count.
+    """Sign and push an approval for the gated change of `address`, refusing before the push if it would not count.
 
-    `plan_digest` and `rows` are as in `ChosenChange`. `emergency` is the reason of one person who acts alone: such an
+    `plan_digest` and `rows` are as in `ChosenChange`. `emergency` is the reason of one person who acts alone; such an
     approval leaves a debt.
     """
     chosen = ChosenChange(workspace, address, publisher, plan_digest, rows)
@@ -109,10 +109,10 @@ def sign_approval(
 
 
 def sign_approvals(changes: Sequence[ChosenChange], *, emergency: str | None = None) -> tuple[ApproveOutcome, ...]:
-    """Sign an approval for each of these changes of one repository, and push all of them at once, or none.
+    """Sign an approval for each of these changes of one repository, and push all or none in one push.
 
-    Nothing is signed unless every plan is the one that was seen, and nothing is pushed unless every approval would count.
-    `emergency` is as for `sign_approval`.
+    Nothing is signed unless every plan is the one that was reviewed, and nothing is pushed unless every approval would
+    count. `emergency` is as for `sign_approval`.
     """
     checked = [_check(each) for each in changes]
     outcomes = tuple(outcome for outcome, _ in checked)
@@ -169,9 +169,10 @@ def approve_in_session(
     plan_digest: str | None = None,
     exclusive: bool = False,
 ) -> ApproveOutcome:
-    """The outcome of a session that approves the change of `address`.
+    """Return the outcome of a session that approves the change of `address`.
 
-    `prepare` gives what the approval is about, and what writes it, which is called only if the plan has the digest `plan_digest`.
+    `prepare` returns what the approval covers, and a function that writes it, which is called only if the plan has the
+    digest `plan_digest`.
     """
 
     def body(current: Session) -> ApproveOutcome:
@@ -214,9 +215,9 @@ def _as_seen(gated: GatedChange, rows: int | None) -> GatedChange:
 
 
 def read_gated_change(current: Session, address: Address, rows: int | None = None) -> GatedChange:
-    """The gated change of `address` in a plan made now, whose graph the approver was shown with `rows`.
+    """Return the gated change of `address` in a new plan, whose graph the approver was shown with `rows`.
 
-    Raises GitopsError `approval_not_required`, `ledger_missing`; where it is not known here what the approval would be for
+    Raises GitopsError `approval_not_required`, `ledger_missing`; if it is not known here what the approval would cover,
     `approval_data_unknown`, `schema_preview_unavailable`.
     """
     graph = address.graph_address
@@ -243,7 +244,7 @@ def read_gated_change(current: Session, address: Address, rows: int | None = Non
 
 
 def find_gated_change(current: Session, plan: Plan, address: Address) -> GatedChange:
-    """The gated change of `address` in the plan of a session.
+    """Return the gated change of `address` in the plan of a session.
 
     Raises GitopsError `approval_not_required`, `ledger_missing`.
     """
@@ -286,7 +287,7 @@ def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRe
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPublisher:
-    """Where a signed approval goes and who signs it: `signing_key` is a path for ssh-keygen, `ref_prefix` begins its branch."""
+    """Destination and signer of an approval. `signing_key` is a path for ssh-keygen; `ref_prefix` starts the branch name."""
 
     store: GitStore
     remote: GitRemote
@@ -297,7 +298,7 @@ class ApprovalPublisher:
 
 @dataclass(frozen=True, slots=True)
 class GatedChange:
-    """The gated change of a plan that was made at time `at`, against the entry `head` and the rules `trust` of the ledger."""
+    """The gated change of a plan made at time `at`, against the ledger entry `head` with the rules `trust`."""
 
     workspace: Workspace
     governance: Governance
@@ -311,13 +312,13 @@ class GatedChange:
 
     @property
     def subject(self) -> ApprovalSubject:
-        """What an approval of the change is about."""
+        """Return the subject of an approval of the change."""
         governance, address = self.governance, self.change.address
         head, tree = governance.source.commit, governance.source.tree
         return ApprovalSubject(address=address, plan=self.plan, target=governance.target, head=head, tree=tree)
 
     def need(self) -> ApprovalNeed:
-        """What an approval of the change has to match now. Where origins cannot be known, that is left to the bot."""
+        """Return the current requirements for an approval of the change. If origins are unknown here, the bot checks them."""
         authors = self.governance.authors_for(self.change)
         return ApprovalNeed(
             target=self.governance.target,
@@ -350,9 +351,9 @@ def write_approval_commit(
     emergency: str | None = None,
     principal: str | None = None,
 ) -> tuple[Approval, RefUpdate]:
-    """Write and verify an approval commit; gives the document, and the branch that is to be pushed.
+    """Write and verify an approval commit. Returns the document, and the branch to push.
 
-    `principal` is the approver, where that is not the signer. Raises GitopsError with the code of the verification step that
+    `principal` is the approver, if that is not the signer. Raises GitopsError with the code of the verification step that
     refuses the approval.
     """
     workspace, trust = gated.workspace, gated.trust
@@ -389,7 +390,7 @@ def write_approval_commit(
 
 
 def draft_approval(workspace: Workspace, change: Change, reason: str, config_digest: str, at: datetime) -> Approval:
-    """The document that permits exactly this change."""
+    """Return the document that permits exactly this change."""
     return Approval(
         approval_id=workspace.ids.ulid(),
         resource=change.address,
@@ -418,10 +419,10 @@ def _write_commit(
 
 
 def missing_approvals(workspace: Workspace, key: str) -> MissingApprovals:
-    """The changes of a cluster whose approval is missing and that the owner of a key may approve.
+    """Return the changes of a cluster that lack an approval and that a key's owner is allowed to approve.
 
-    `key` is the base64 of the public key. Each change that the person may not approve is a warning with the reason. A cluster
-    without a ledger has none.
+    `key` is the base64 of the public key. Each change that the person is not allowed to approve is a warning with the
+    reason. A cluster without a ledger has none.
     """
 
     def body(current: Session) -> MissingApprovals:

@@ -1,4 +1,4 @@
-"""`revoke` and `countersign`: signed decisions about an approval, each on a create-only branch of its own.
+"""`revoke` and `countersign`: signed decisions about an approval, each on a separate create-only branch.
 
 Neither loads the cluster folder: an approval can be revoked, and an emergency countersigned, while the folder is broken.
 
@@ -58,7 +58,7 @@ _PREFIX = {DecisionKind.REVOKE: revocations_prefix, DecisionKind.COUNTERSIGN: co
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """The ledger of a cluster, and who signs decisions about its approvals."""
+    """The ledger of a cluster, and the signer of decisions about its approvals."""
 
     ledger: LedgerStore
     target: ClusterTarget
@@ -70,7 +70,7 @@ class DecisionContext:
 
 
 def review(context: DecisionContext, kind: DecisionKind, approval_id: str) -> DecisionOutcome:
-    """What a decision about an approval would be about. Writes nothing."""
+    """Return what a decision about an approval would cover. Writes nothing."""
     problems, about = Diagnostics(), None
     try:
         view, _ = _read_ledger(context)
@@ -87,11 +87,11 @@ def review(context: DecisionContext, kind: DecisionKind, approval_id: str) -> De
 
 
 def revoke(context: DecisionContext, approval_id: str, reason: str, *, commit: str | None = None) -> DecisionOutcome:
-    """Revoke an approval: from then on it never counts. What it already permitted stays.
+    """Revoke an approval, so that it no longer counts. Changes that it already permitted remain applied.
 
-    `commit` is that of the approval that the signer has seen. Holds the ledger's lock, so that every apply either used the
-    approval before or sees the revocation. Where the lock cannot be taken because of an error, a warning says so. Repeating it
-    gives the revocation that exists, and looks again whether an entry records it.
+    `commit` is that of the approval that the signer reviewed. Holds the ledger's lock, so that every apply either used the
+    approval before or sees the revocation. If the lock cannot be taken because of an error, there is a warning. Repeating it
+    returns the existing revocation and checks again whether an entry records it.
     """
 
     def decide(problems: Diagnostics) -> DecisionOutcome:
@@ -134,9 +134,9 @@ def revoke(context: DecisionContext, approval_id: str, reason: str, *, commit: s
 def countersign(
     context: DecisionContext, approval_id: str, reason: str, *, commit: str | None = None
 ) -> DecisionOutcome:
-    """Countersign an emergency: the next entry settles its debt. Repeating it gives the countersignature that exists.
+    """Countersign an emergency approval; the next entry settles its debt. Repeating it returns the existing countersignature.
 
-    `commit` is that of the approval that the signer has seen.
+    `commit` is that of the approval that the signer reviewed.
     """
 
     def decide(_: Diagnostics) -> DecisionOutcome:

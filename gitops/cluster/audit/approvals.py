@@ -1,4 +1,4 @@
-"""What permitted an entry: its approvals and revocations, step 4 of the audit, and the gates of what it applied, step 9.
+"""Checks the approvals and revocations of an entry (step 4 of the audit) and the gates of its changes (step 9).
 
 Whether its approvals, emergencies and countersignatures hold, in order; the first part that fails is the finding:
 
@@ -56,7 +56,7 @@ from gitops.git.port import GitReader
 
 
 def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
-    """Parts 1 to 5: the addresses whose change is approved. Raises IntegrityError for the first part that fails."""
+    """Check parts 1 to 5 and return the addresses with an approved change. Raises IntegrityError for the first failure."""
     approved = approved_addresses(walk, found)
     situation = _situation(found)
     for listed in found.entry.changes:
@@ -73,7 +73,7 @@ def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
 
 
 def approved_addresses(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
-    """Parts 1 and 2: the addresses for which an entry has a quorum. Raises IntegrityError for a refused approval."""
+    """Check parts 1 and 2 and return the addresses with a quorum. Raises IntegrityError for a refused approval."""
     position = AuditedPosition(found, walk.numbers, walk.state, walk.moved_since)
     accepted: dict[str, list[ApprovalVerification]] = {}
     for use in found.entry.approvals:
@@ -110,7 +110,7 @@ def _note_data(walk: Walk, found: VerifiedEntry, verification: ApprovalVerificat
 
 
 def asked(found: VerifiedEntry, met: Collection[GateName]) -> str:
-    """How many people the rules in force before an entry ask for at these gates, for a finding."""
+    """Describe for a finding how many people the rules before an entry require at these gates."""
     quorum = found.before.quorum(found.entry.target.environment)
     gate = next(iter(quorum.deciding(met)), GateName.IRREVERSIBLE)
     needed = quorum.needed(met)
@@ -142,7 +142,7 @@ def _met(found: VerifiedEntry, listed: EntryChange) -> tuple[GateName, ...]:
 
 
 def check_debt_records(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
-    """Part 6. Raises IntegrityError `ledger_debt_mismatch`."""
+    """Check part 6. Raises IntegrityError `ledger_debt_mismatch`."""
     old, new = walk.state.approval_records, state.approval_records
     debts: set[Debt] = set()
     for record in sorted(new.keys() - old.keys()):
@@ -228,7 +228,7 @@ def _check_debts(walk: Walk, found: VerifiedEntry) -> None:
 
 
 def check_revocations(walk: Walk, found: VerifiedEntry) -> None:
-    """Rule 1, and rule 2 of the entry. Raises IntegrityError `ledger_entry_invalid`."""
+    """Check rule 1, and rule 2 for the entry. Raises IntegrityError `ledger_entry_invalid`."""
     entry = found.entry
     if bool(entry.revoked) != (entry.kind is EntryKind.REVOKE) or (entry.revoked and entry.changes):
         detail = "only an entry that changes nothing else may record revocations"
@@ -239,7 +239,7 @@ def check_revocations(walk: Walk, found: VerifiedEntry) -> None:
 
 
 def check_revocation_records(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
-    """Rule 2 of the state after an entry. Raises IntegrityError `ledger_state_mismatch`."""
+    """Check rule 2 for the state after an entry. Raises IntegrityError `ledger_state_mismatch`."""
     old, new = walk.state.approval_records, state.approval_records
     for revocation in found.entry.revoked:
         record = new.get(revocation.commit, {})
@@ -263,7 +263,7 @@ def _problem(walk: Walk, found: VerifiedEntry, revocation: RecordedRevocation) -
 
 
 def revocation_notes(walk: Walk, branches: Collection[str]) -> Iterator[str]:
-    """Rule 3; `branches` are the commits of the branches that exist."""
+    """Check rule 3. `branches` are the commits of the existing branches."""
     records, last = walk.state.approval_records, walk.previous
     for commit, record in sorted(records.items()):
         if "revokes" in record and commit not in branches:
@@ -302,7 +302,7 @@ def revocation_notes(walk: Walk, branches: Collection[str]) -> Iterator[str]:
 
 
 def check_gates(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
-    """Apply the rules to one entry, `state` being the one after it.
+    """Apply the rules to one entry. `state` is the state after it.
 
     Raises IntegrityError `ledger_gates_missing`, `ledger_change_unapproved`, `strategy_record_invalid`.
     """

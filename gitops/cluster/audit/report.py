@@ -1,4 +1,4 @@
-"""The results of `gitops log` and `gitops audit`, and what an audit is given besides the ledger branch."""
+"""Results of `gitops log` and `gitops audit`, and the inputs of an audit besides the ledger branch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gitops.core.documents.forms import LINE, OBJECT_ID, integer, record
 
 @dataclass(frozen=True, slots=True)
 class UsedApproval:
-    """An approval that an entry used; `result` is `good`, or the code of the step that refuses it.
+    """An approval that an entry used. `result` is `good`, or the code of the step that refuses it.
 
-    `seen` is the graph that its approver saw, where the change is one of data.
+    `seen` is the graph that its approver saw, for a data change.
     """
 
     use: ApprovalUse
@@ -30,7 +30,7 @@ class UsedApproval:
 
 @dataclass(frozen=True, slots=True)
 class UsedCountersignature:
-    """A countersignature that an entry recorded; `result` is `good`, or the code of what is wrong with it."""
+    """A countersignature that an entry recorded. `result` is `good`, or the code of its problem."""
 
     settlement: DebtSettlement
     result: str
@@ -38,10 +38,10 @@ class UsedCountersignature:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One entry of the trail. `signature` is `good` or the code of what is wrong with it.
+    """One entry of the trail. `signature` is `good` or the code of its problem.
 
-    `entry` is None where the commit holds no entry that can be read. `owed` are the ids of the approvals whose debts are open
-    after the entry. `rules` is what the entry changes of keys and rules. `republished` are queries whose own text stayed while
+    `entry` is None if the commit has no readable entry. `owed` are the ids of the approvals whose debts are open after the
+    entry. `rules` are the entry's changes to keys and rules. `republished` are queries whose own text is unchanged while
     their file changed.
     """
 
@@ -56,7 +56,7 @@ class LogRecord:
 
     @property
     def ok(self) -> bool:
-        """Whether signature, approvals and countersignatures hold."""
+        """True if signature, approvals and countersignatures are valid."""
         results = [each.result for each in self.approvals] + [each.result for each in self.settlements]
         return self.signature == "good" and all(result == "good" for result in results)
 
@@ -67,7 +67,7 @@ def _none() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class AuditWitnesses:
-    """What is known of a ledger besides its branch: names, each with the commit of an entry or of a signed document.
+    """Knowledge about a ledger besides its branch: names with the commit of an entry or of a signed document.
 
     `seen` are heads that this clone saw before, by where it noted them. `signed` are the branches with approvals and with
     decisions about them, consumed or not. `copies` are the heads of other copies of the ledger, by the name of the copy.
@@ -80,7 +80,7 @@ class AuditWitnesses:
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """A problem of an entry, given by its commit and number from 1, or of the whole chain (number 0 and the head)."""
+    """A problem of an entry, identified by commit and number from 1, or of the whole chain (number 0 and the head)."""
 
     commit: str
     number: int
@@ -90,11 +90,11 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """Result of verifying a ledger branch from its first entry, or from the entry after number `since`, which was trusted.
+    """Result of verifying a ledger branch from its first entry, or from the entry after the trusted number `since`.
 
-    The first `verified` of `entries` entries hold; those up to `since` were not checked. `findings` has the first entry that
-    does not hold, if there is one, and then what witnesses contradict. `notes` say what could not be checked, such as a source
-    commit that the repository does not have.
+    The first `verified` of `entries` entries are valid; those up to `since` were not checked. `findings` has the first
+    invalid entry, if there is one, and then the contradictions with witnesses. `notes` list what could not be checked, such
+    as a source commit that the repository does not have.
     """
 
     cluster: str
@@ -112,7 +112,7 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every entry holds, and no witness contradicts the ledger."""
+        """True if every entry is valid and no witness contradicts the ledger."""
         return not self.findings
 
 
@@ -123,7 +123,7 @@ class AuditReport:
 
 @dataclass(frozen=True, slots=True)
 class AuditPin:
-    """Entry `number` of the ledger of a cluster, with the id `commit`, and all entries before it were verified."""
+    """Proof that entry `number` of a cluster's ledger, with the id `commit`, and all entries before it were verified."""
 
     cluster: str
     number: int

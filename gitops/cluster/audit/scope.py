@@ -1,4 +1,4 @@
-"""Where the cluster of a ledger is: part of step 1 and step 5 of the audit.
+"""Checks the location of a ledger's cluster: part of step 1 and step 5 of the audit.
 
 1. Every entry is for the place that the entry before records. No later entry is of an older version than one before it.
 2. Only an entry of kind `scope` records another place. It changes nothing else: its one change is that of the cluster, from the
@@ -28,7 +28,7 @@ _WORKING = frozenset({EntryKind.APPLY, EntryKind.INTENT, EntryKind.REFRESH})
 
 
 def check_place(walk: Walk, entry: LedgerEntry) -> None:
-    """Rule 1. Raises IntegrityError `ledger_entry_invalid`."""
+    """Check rule 1. Raises IntegrityError `ledger_entry_invalid`."""
     if walk.previous is None:
         if entry.scope is not None and entry.scope.target != entry.target:
             raise _invalid("the place of the first entry is not the one that it records")
@@ -48,7 +48,7 @@ def check_place(walk: Walk, entry: LedgerEntry) -> None:
 
 
 def check_scope(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> None:
-    """Rules 2 to 4. Raises IntegrityError `ledger_change_unapproved`, `ledger_entry_invalid`, `ledger_source_mismatch`."""
+    """Check rules 2 to 4. Raises IntegrityError `ledger_change_unapproved`, `ledger_entry_invalid`, `ledger_source_mismatch`."""
     entry, scope = found.entry, found.entry.scope
     if entry.version < WITH_ORIGINS:
         return
@@ -106,7 +106,7 @@ def _invalid(detail: str) -> IntegrityError:
 
 
 def check_adoption(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> None:
-    """Rules 1 to 3. Raises IntegrityError `ledger_entry_invalid`, `ledger_change_unapproved`."""
+    """Check rules 1 to 3. Raises IntegrityError `ledger_entry_invalid`, `ledger_change_unapproved`."""
     entry, former, previous = found.entry, found.entry.former, walk.previous
     if former is not None:
         if previous is not None or entry.kind is not EntryKind.IMPORT:

@@ -1,4 +1,4 @@
-"""Step 8 of the audit: whether an entry agrees with the source commit that it names."""
+"""Step 8 of the audit: checks that an entry matches its source commit."""
 
 from __future__ import annotations
 
@@ -262,10 +262,10 @@ _FORGES = {"+": "github", "-": "gitlab"}
 def authors_of(
     reader: GitReader, *, base: str | None, head: str, path: str, files: tuple[str, ...] = ()
 ) -> frozenset[str]:
-    """E-mail addresses of authors and co-authors, and the accounts (`github:583231`) that these addresses name.
+    """Return e-mail addresses of authors and co-authors, with accounts (`github:583231`) in these addresses.
 
-    Of the commits reachable from `head` and not from `base` that touch the folder `path` or one of `files`. Empty without a
-    base: nothing is gated then.
+    Covers the commits reachable from `head` and not from `base` that touch the folder `path` or one of `files`. Empty
+    without a base, because nothing is gated then.
     """
     found = set()
     for commit in () if base is None else reader.commits_between(base, head):

@@ -1,4 +1,4 @@
-"""Whether a ledger entry explains how the state changed, from the state before it to the one after it.
+"""Checks that a ledger entry explains the change from the state before it to the state after it.
 
 1. An intent entry changes nothing. One of kind `changeset` may record what was observed of graphs, but not whether one vanished,
    and changes nothing else. Every entry that changes the state raises its revision by one.
@@ -42,7 +42,7 @@ _CHANGES_NOTHING = {
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedOperation:
-    """An operation that an earlier entry announced, and whether that entry had the approvals that it needs."""
+    """An operation that an earlier entry announced, and whether that entry had the required approvals."""
 
     intent: Intent
     permitted: bool
@@ -50,7 +50,7 @@ class AnnouncedOperation:
 
 @dataclass(frozen=True, slots=True)
 class StateTransition:
-    """The state before and after an entry; `approved` are addresses whose irreversible change is approved by it."""
+    """The state before and after an entry. `approved` are addresses whose irreversible change it approves."""
 
     entry: LedgerEntry
     before: LedgerState
@@ -60,7 +60,7 @@ class StateTransition:
 
 
 def check_transition(transition: StateTransition) -> None:
-    """Raise IntegrityError `ledger_state_mismatch` or `ledger_change_unapproved` for the first rule that does not hold."""
+    """Raise IntegrityError `ledger_state_mismatch` or `ledger_change_unapproved` for the first violated rule."""
     entry, before, after = transition.entry, transition.before, transition.after
     if after.revision != entry.state_revision:
         raise _mismatch(

@@ -1,12 +1,11 @@
 """Ledger entries as in-toto statements, the envelopes that sign them, and the verification of such envelopes.
 
-A statement describes one entry: its subjects are the cluster folder that was applied, the state document after it, and the
-commit of the entry. The same entry always gives the same bytes, so everybody who has the ledger can make the statement again
-and compare.
+A statement describes one entry: its subjects are the applied cluster folder, the state document after it, and the commit of
+the entry. The same entry always produces the same bytes, so anyone with the ledger can rebuild the statement and compare.
 
-An envelope is DSSE: the signature covers the type and the payload (PAE), never the payload alone. A signature in it is
-the blob of an SSH signature (PROTOCOL.sshsig) over the PAE in the namespace `dsse@cluster-gitops`, without its armor.
-`keyid` is the fingerprint of the key as ssh-keygen shows it; it is a hint and decides nothing.
+An envelope is DSSE: the signature covers the type and the payload (PAE), never only the payload. A signature in it is the
+blob of an SSH signature (PROTOCOL.sshsig) over the PAE in the namespace `dsse@cluster-gitops`, without its armor. `keyid` is
+the fingerprint of the key as ssh-keygen shows it; it is only a hint.
 
 Sources: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, .../spec/v1/digest_set.md and
 .../spec/v1/envelope.md; https://github.com/secure-systems-lab/dsse/blob/v1.0.2/protocol.md and .../envelope.md.
@@ -48,10 +47,10 @@ _URL_SAFE = str.maketrans("-_", "+/")
 
 
 def statement(*, commit: str, entry: LedgerEntry, state: bytes, signer: str) -> bytes:
-    """The statement of an entry, as canonical JSON.
+    """Return the statement of an entry, as canonical JSON.
 
-    The predicate holds the entry as the ledger has it, its commit, the digest of the state's bytes after it, and the owner of
-    the key that signed it.
+    The predicate contains the unchanged entry, its commit, the digest of the state's bytes after it, and the owner of the
+    key that signed it.
     """
     subject = [{"name": "ledger entry", "digest": {"gitCommit": commit}}]
     if entry.source is not None:
@@ -68,14 +67,14 @@ def statement(*, commit: str, entry: LedgerEntry, state: bytes, signer: str) -> 
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """The bytes that a DSSE signature covers (pre-authentication encoding)."""
+    """Return the bytes that a DSSE signature covers (pre-authentication encoding)."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeSignature:
-    """One signature of an envelope; `keyid` is a hint."""
+    """One signature of an envelope. `keyid` is only a hint."""
 
     blob: bytes
     keyid: str = ""
@@ -91,20 +90,20 @@ class Envelope:
 
 
 def signature_of(armor: str, key: str) -> EnvelopeSignature:
-    """An armored SSH signature as an envelope holds it; `key` is the base64 text of the public key that made it."""
+    """Return an armored SSH signature in envelope form. `key` is the base64 text of the public key that made it."""
     blob = base64.b64decode("".join(armor.strip().splitlines()[1:-1]))
     return EnvelopeSignature(blob, fingerprint(key))
 
 
 def armored(signature: EnvelopeSignature) -> str:
-    """The signature as ssh-keygen writes and reads it."""
+    """Return the signature in ssh-keygen's armored form."""
     text = base64.b64encode(signature.blob).decode()
     lines = [text[at : at + _ARMOR_WIDTH] for at in range(0, len(text), _ARMOR_WIDTH)]
     return "\n".join((_BEGIN, *lines, _END, ""))
 
 
 def write_envelope(envelope: Envelope) -> bytes:
-    """An envelope as one line of JSON."""
+    """Encode an envelope as one line of JSON."""
     form = {
         "payload": base64.b64encode(envelope.payload).decode(),
         "payloadType": envelope.payload_type,
@@ -116,7 +115,7 @@ def write_envelope(envelope: Envelope) -> bytes:
 def read_envelope(data: bytes) -> Envelope:
     """Read an envelope of any program: both base64 alphabets, `keyid` optional, unknown fields ignored.
 
-    Raises IntegrityError `envelope_invalid`. Checks no signature, and does not look at the payload.
+    Raises IntegrityError `envelope_invalid`. Checks no signature and does not read the payload.
     """
     if len(data) > _MAX_ENVELOPE:
         raise IntegrityError(_CODE, "the envelope is too large")
@@ -168,7 +167,7 @@ def _bytes(form: dict[str, Any], name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedEnvelope:
-    """The commit and number of the entry in an accepted envelope, and who signed it."""
+    """The commit and number of the entry in an accepted envelope, and its signer."""
 
     commit: str
     number: int
@@ -176,7 +175,7 @@ class VerifiedEnvelope:
 
 
 def statement_of(reader: GitReader, found: VerifiedEntry) -> bytes:
-    """The statement of an entry that was verified. Raises IntegrityError for one without a state."""
+    """Return the statement of a verified entry. Raises IntegrityError for one without a state."""
     commit, at = found.commit, parse_timestamp(found.entry.at)
     state = reader.read(commit.tree, layout.STATE)
     if state is None or at is None:
@@ -194,10 +193,11 @@ def check_envelope(
     now: datetime,
     verify: Callable[[bytes, str], CommitSignature],
 ) -> VerifiedEnvelope:
-    """Apply these steps.
+    """Verify an envelope with these steps.
 
-    `entries` are the ids of the ledger's entries, `trust` the keys in force at its head; `verify` checks an armored signature
-    over bytes in the namespace of envelopes. Raises IntegrityError `envelope_invalid`, or what a damaged ledger raises.
+    `entries` are the ids of the ledger's entries, `trust` the keys in force at its head; `verify` checks an armored
+    signature over bytes in the namespace of envelopes. Raises IntegrityError `envelope_invalid`, or the errors of a damaged
+    ledger.
     """
     envelope = read_envelope(data)  # 1
     if envelope.payload_type != PAYLOAD_TYPE:

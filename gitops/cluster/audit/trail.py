@@ -1,6 +1,6 @@
-"""The audit trail for `gitops log`: every entry, with whether its signature and the approvals that it used are good.
+"""The audit trail for `gitops log`: every entry with the results for its signature and its approvals.
 
-It does not check what entries say; that is the audit (`gitops.cluster.audit.verb`).
+It does not check the content of entries; that is the audit (`gitops.cluster.audit.verb`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ from gitops.git.port import GitReader
 
 @dataclass(frozen=True, slots=True)
 class AuditedPosition:
-    """An entry of the ledger with the entries `chain`, and the state before it, empty for the first one.
+    """A ledger entry with the entries `chain`, and the state before it, empty for the first one.
 
-    `moved_since` says whether an entry between the given one and this one changed a resource; without it, that is not judged.
+    `moved_since` returns whether an entry between the given one and this one changed a resource; without it, that is not
+    checked.
     """
 
     found: VerifiedEntry
@@ -53,7 +54,7 @@ class AuditedPosition:
 
 
 def read_trail(reader: GitReader, head: str) -> Iterator[LogRecord]:
-    """The audit trail, newest entry first, each read when it is asked for; one that cannot be read is shown as such.
+    """Yield the audit trail, newest entry first, reading each on demand. An unreadable entry is shown as such.
 
     Raises GitopsError for a history that cannot be followed.
     """
@@ -126,7 +127,7 @@ def _unverified_entry(reader: GitReader, commit_id: str) -> LedgerEntry | None:
 
 
 def state_of(reader: GitReader, commit_id: str) -> LedgerState | None:
-    """The state document of an entry. Raises IntegrityError when it is not valid."""
+    """Return the state document of an entry. Raises IntegrityError if it is not valid."""
     content = reader.read(reader.commit(commit_id).tree, layout.STATE)
     return None if content is None else read_state(content)
 
@@ -134,7 +135,7 @@ def state_of(reader: GitReader, commit_id: str) -> LedgerState | None:
 def verify_used_approval(reader: GitReader, use: ApprovalUse, position: AuditedPosition) -> ApprovalVerification:
     """Verify an approval that an entry used, by the steps of a plan at the position of the entry.
 
-    Raises IntegrityError `ledger_entry_invalid` when the entry does not list the change that it was used for.
+    Raises IntegrityError `ledger_entry_invalid` if the entry does not list the change that it was used for.
     """
     entry, before = position.found.entry, position.found.before
     listed = next((c for c in entry.changes if c.resource == use.resource), None)
@@ -175,7 +176,7 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: AuditedP
 
 
 def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt, position: AuditedPosition) -> str:
-    """Why a countersignature that an entry recorded does not settle `debt`, by the steps of a plan; empty if it does."""
+    """Explain why a recorded countersignature does not settle `debt`, by a plan's steps at that position. Empty if it does."""
     entry, before = position.found.entry, position.found.before
     evidence = read_decision_evidence(reader, "", settlement.commit, position.chain)
     need = DecisionNeed(entry.target, entry_time(entry), debt.approval_id, debt.commit, debt.principal, entry.version)
@@ -189,12 +190,12 @@ def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt
 
 
 def entry_time(entry: LedgerEntry) -> datetime:
-    """The time of an entry; one that cannot be read is before everything."""
+    """Return the time of an entry. An unreadable time is before everything."""
     return parse_timestamp(entry.at) or datetime.min.replace(tzinfo=UTC)
 
 
 def change_of(listed: EntryChange) -> Change:
-    """A change as an entry lists it. Raises IntegrityError `ledger_entry_invalid` for an unknown operation."""
+    """Return a change from an entry's list. Raises IntegrityError `ledger_entry_invalid` for an unknown operation."""
     try:
         action = Action(listed.operation)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The offline audit: from the first entry on, every entry must hold under the keys and rules of its position.
+"""The offline audit: every entry from the first on must be valid under the keys and rules of its position.
 
 Per entry, in order; the first step that fails is the finding, and nothing after it is checked:
 
@@ -88,10 +88,10 @@ def _no_anchor(first: VerifiedEntry) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AuditScope:
-    """What an audit covers: the entries after `since` (None: all), and what `witnesses` know besides the branch.
+    """Scope of an audit: the entries after `since` (None: all), and the knowledge of `witnesses` besides the branch.
 
-    `anchor` checks whether the first entry of another ledger is one of this cluster. `verified` is called with every entry that
-    holds, in order.
+    `anchor` checks whether the first entry of another ledger is one of this cluster. `verified` is called with every valid
+    entry, in order.
     """
 
     since: str | None = None
@@ -103,10 +103,10 @@ class AuditScope:
 def audit(
     reader: GitReader, head: str, cluster: str, open_tree: TreeOpener, scope: AuditScope | None = None
 ) -> AuditReport:
-    """Verify the ledger branch that ends in `head`. Never raises for what the repository holds or does not hold.
+    """Verify the ledger branch that ends in `head`. Never raises, no matter what the repository contains or lacks.
 
     A chain that cannot be walked to its first entry, or that has no entry `since`, gives a finding with number 0 at `head`.
-    What `scope.verified` raises is raised.
+    Exceptions from `scope.verified` are passed on.
     """
     scope = scope or AuditScope()
     try:
@@ -280,9 +280,9 @@ _LISTED = 10
 def find_contradictions(
     reader: GitReader, ledger: WitnessedLedger, numbers: Mapping[str, int], witnesses: AuditWitnesses
 ) -> Iterator[AuditFinding | str]:
-    """Findings about the whole chain, and notes (as texts). Never raises for what witnesses hold.
+    """Yield findings about the whole chain, and notes (as strings). Never raises, no matter what witnesses contain.
 
-    That the ledger diverged is one finding, with all that witnesses say about it.
+    A diverged ledger is one finding, with the details from all witnesses.
     """
     head, diverged = ledger.head or "", list[str]()
     seen: dict[str, list[str]] = {}

@@ -30,7 +30,7 @@ TreeOpener = Callable[[GitReader, str], SourceTree]
 
 
 class SourceRules:
-    """Keys and rules of source commits, cached: nearly all commits have the same ones, and reading them is expensive."""
+    """Cached keys and rules of source commits. Nearly all commits have the same ones, and reading them is expensive."""
 
     def __init__(self, reader: GitReader) -> None:
         """With an empty cache."""
@@ -39,7 +39,7 @@ class SourceRules:
         self._found: dict[tuple[tuple[str, bytes], ...], TrustRoot] = {}
 
     def files(self, commit_id: str) -> dict[str, bytes]:
-        """The files of keys and rules of a commit, by path, as `trust_at` gives them."""
+        """Return the key and rule files of a commit, by path, as `trust_at` does."""
         tree = self._reader.commit(commit_id).tree
         config = self._reader.read(tree, CONFIG_FILE)
         if config is None:
@@ -50,7 +50,7 @@ class SourceRules:
         return {path: content for path, content in found.items() if content is not None}
 
     def digest(self, files: Mapping[str, bytes], version: int) -> str:
-        """The digest that entries of a version hold of these files. Raises GitopsError as `trust_root` does."""
+        """Return the digest of these files in entries of a version. Raises GitopsError as `trust_root` does."""
         key = tuple(sorted(files.items()))
         if key not in self._found:
             self._found[key] = trust_root(files)
@@ -70,11 +70,10 @@ class Walk:
     """The state of an audit after the entry `previous`.
 
     `numbers` are the numbers of all entries, by commit. `announced` are the operations that any entry announced, by id, and
-    `consumed` the approvals that any used. `settled` is whether the last entry left nothing unapplied, `settled_at` the source
-    commit of the last one that did so. `declared` is what the cluster folder that was read last declares, after its tree id.
-    `revocations` are decisions, by the approval they revoke.
-    `merged` are the commits that were found to stand for a request, each with its head. `moved` has the number of the last entry
-    that changed each resource.
+    `consumed` the approvals that any used. `settled` is true if the last entry left nothing unapplied; `settled_at` is the
+    source commit of the last such entry. `declared` are the declarations of the last cluster folder that was read, with its
+    tree id. `revocations` are decisions, by the approval they revoke. `merged` are the commits that were found to represent
+    a request, each with its head. `moved` has the number of the last entry that changed each resource.
     """
 
     reader: GitReader
@@ -97,18 +96,18 @@ class Walk:
     moved: dict[str, int] = field(default_factory=dict)
 
     def settle(self, entry: LedgerEntry, state: LedgerState) -> None:
-        """Remember whether an entry, with the state after it, left nothing unapplied."""
+        """Record whether an entry, with the state after it, left nothing unapplied."""
         self.settled = is_settled_after(self, entry, state)
         if entry.source is not None and (self.settled or self.settled_at is None):
             self.settled_at = entry.source.commit
 
     def moved_since(self, entry: str, resource: str) -> bool:
-        """Whether an entry after the given one, as far as they were walked, changed a resource."""
+        """Return True if, as far as they were walked, an entry after the given one changed a resource."""
         return self.moved.get(resource, 0) > self.numbers.get(entry, 0)
 
 
 def entry_ids(reader: GitReader, head: str) -> tuple[str, ...]:
-    """The ids of a chain, the first entry first. Raises GitopsError `shallow_repository`, `git_object_missing`."""
+    """Return the ids of a chain, the first entry first. Raises GitopsError `shallow_repository`, `git_object_missing`."""
     reader.is_ancestor(head, head)  # refuses a shallow repository
     ids: list[str] = []
     at: str | None = head
@@ -121,7 +120,7 @@ def entry_ids(reader: GitReader, head: str) -> tuple[str, ...]:
 def announced_operations(
     reader: GitReader, found: VerifiedEntry, approved: frozenset[str]
 ) -> Mapping[str, AnnouncedOperation]:
-    """The operations that an intent entry announces, by id: a later entry may complete them."""
+    """Return the operations that an intent entry announces, by id. A later entry may complete them."""
     if found.entry.kind is not EntryKind.INTENT:
         return {}
     granted = {use.approval_id for use in found.entry.approvals if use.resource in approved}
@@ -138,8 +137,8 @@ def announced_operations(
 def start_after(walk: Walk, since: str, approvals_of: Callable[[Walk, VerifiedEntry], frozenset[str]]) -> None:
     """Bring `walk` to its state after entry `since`, which is trusted and not checked again.
 
-    Operations in progress there were announced by that entry or by the ones just before it; `approvals_of` gives the addresses
-    that these had approvals for. Raises IntegrityError for an entry that cannot be read.
+    Operations in progress there were announced by that entry or by the ones just before it; `approvals_of` returns the
+    addresses that these had approvals for. Raises IntegrityError for an entry that cannot be read.
     """
     found = read_verified_entry(walk.reader, since, walk.known)
     state = state_of(walk.reader, since)
@@ -159,7 +158,7 @@ def start_after(walk: Walk, since: str, approvals_of: Callable[[Walk, VerifiedEn
 
 
 def is_settled_after(walk: Walk, entry: LedgerEntry, state: LedgerState) -> bool:
-    """Whether an entry left nothing unapplied: no change, no new keys or rules, and no graph that vanished."""
+    """Return True if an entry left nothing unapplied: no change, no new keys or rules, and no vanished graph."""
     source = None if entry.source is None else entry.source.commit
     waits = False
     if source is not None and walk.reader.resolve(source) is not None:

@@ -1,1 +1,1 @@
-"""The life of a changeset: what may happen to its record, what a run may create, what its readers see and what is kept."""
+"""Life cycle of changesets: allowed events, what a run can create, what readers see, and what is kept."""

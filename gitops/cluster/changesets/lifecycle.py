@@ -1,4 +1,4 @@
-"""What may happen to a changeset: a record and one event give the next record, or a refusal.
+"""State machine of a changeset: a record and one event give the next record, or a refusal.
 
 A record is nothing but its events, one after the other. A reader that replays them gets the same record, so the rules below hold
 for the program that runs a changeset, for one that continues it after a crash, and for everyone who verifies it later.
@@ -77,9 +77,9 @@ _ALLOWED: Mapping[ChangesetState, frozenset[RuntimeState]] = MappingProxyType(
 
 
 def follow(record: Changeset | None, event: ChangesetEvent) -> Changeset:
-    """The record after an event; `record` is None before the first one.
+    """Return the record after an event. `record` is None before the first one.
 
-    Raises ConflictError `changeset_state_invalid` for an event that may not happen now.
+    Raises ConflictError `changeset_state_invalid` for an event that is not allowed now.
     """
     what = event.happening
     if isinstance(what, Created):
@@ -124,9 +124,9 @@ def follow(record: Changeset | None, event: ChangesetEvent) -> Changeset:
 
 
 def follow_all(record: Changeset | None, events: Iterable[ChangesetEvent]) -> Changeset:
-    """The record after events of one changeset, as `follow` gives it one by one; work grows with events and members.
+    """Return the record after several events of one changeset, like repeated `follow`, in linear time.
 
-    Raises as `follow`, also where there is neither a record nor an event.
+    Raises as `follow`, also if there is neither a record nor an event.
     """
     for of_members, found in groupby(events, key=lambda event: isinstance(event.happening, _OF_A_MEMBER)):
         group = tuple(found)
@@ -137,17 +137,17 @@ def follow_all(record: Changeset | None, events: Iterable[ChangesetEvent]) -> Ch
 
 
 def replay(events: Iterable[ChangesetEvent]) -> Changeset:
-    """The record that these events give, from the first to the newest. Raises as `follow_all`."""
+    """Return the record that these events produce, from the first to the newest. Raises as `follow_all`."""
     return follow_all(None, events)
 
 
 def pivot_done(record: Changeset) -> bool:
-    """Whether a change that cannot be taken back was carried out: from then on the changeset only goes forward."""
+    """Return True once a change that cannot be rolled back was made. From then on, the changeset only goes forward."""
     return any(m.effect is Effect.PIVOT and m.runtime.state is RuntimeState.READY for m in record.members)
 
 
 def unfinished(record: Changeset) -> tuple[Address, ...]:
-    """What a changeset that is committed has still to do: deletes of what left the cluster, then drops of schemas."""
+    """Return the remaining work of a committed changeset: deletes of removed resources, then schema drops."""
     if record.ended or record.state in BLOCKING:
         return ()
     left = [removal.address for removal in record.removals if removal.state is not RemovalState.DELETED]
@@ -288,7 +288,7 @@ class Journal:
 
     @property
     def drafts(self) -> tuple[EventDraft, ...]:
-        """The events that the ledger does not have yet, in their order; with the last one of a run, how that went."""
+        """The events that the ledger does not have yet, in order. The last event of a run includes its run record."""
         drafts, record = (*self._others, *self._drafts), self._record
         if self.run is None or record is None or not self._drafts or not (record.ended or record.needs_attention):
             return drafts
@@ -296,16 +296,16 @@ class Journal:
 
     @property
     def created(self) -> bool:
-        """Whether there is a changeset at all."""
+        """True if there is a changeset at all."""
         return self._record is not None
 
     @property
     def recorded(self) -> bool:
-        """Whether the ledger has the changeset."""
+        """True if the ledger has the changeset."""
         return self._stored is not None
 
     def add(self, *happenings: Happening) -> None:
-        """Follow events. Raises ConflictError `changeset_state_invalid` for one that may not happen now."""
+        """Append events. Raises ConflictError `changeset_state_invalid` for one that is not allowed now."""
         of = next((what.record for what in happenings if isinstance(what, Created)), None) or self.record
         # The ledger numbers the events when they are written; a number plays no part in what follows from them.
         events = [ChangesetEvent(0, self._now(), of.cluster, of.key, what) for what in happenings]
@@ -314,20 +314,20 @@ class Journal:
             self._drafts += [EventDraft(event.changeset, event.at, event.happening) for event in events]
 
     def mark(self) -> tuple[Changeset | None, int]:
-        """The place to go back to if the events that follow cannot be written."""
+        """Return a mark to return to if the following events cannot be written."""
         return self._record, len(self._drafts)
 
     def back_to(self, mark: tuple[Changeset | None, int]) -> None:
-        """Forget the events after a mark."""
+        """Discard the events after a mark."""
         self._record, length = mark
         del self._drafts[length:]
 
     def written(self) -> None:
-        """The ledger has every event so far."""
+        """Mark every event so far as recorded in the ledger."""
         self._stored, self._drafts, self._others = self._record, [], ()
 
     def adopt(self, stored: Changeset) -> None:
-        """Go on from what the ledger has; events that it does not have are forgotten."""
+        """Continue from the ledger's record, discarding events that it does not have."""
         self._stored = self._record = stored
         self._drafts = []
 
@@ -345,7 +345,7 @@ _BATCH = 50
 
 
 def outdated(ended: Sequence[EndedChangeset], at: str) -> tuple[str, ...]:
-    """The keys of the records that leave at a time (RFC 3339); `ended` are those that are kept, the oldest end first."""
+    """Return the keys of records to archive at a time (RFC 3339). `ended` are the kept ones, earliest end first."""
     now = parse_timestamp(at)
     over = len(ended) - KEPT_RECORDS if len(ended) >= KEPT_RECORDS + _BATCH else 0
 

@@ -1,4 +1,4 @@
-"""The merges that wait to be applied, and which of them comes next.
+"""The merges that wait to be applied, and the selection of the next one.
 
 The queue is not stored: it is the branch. What waits are its commits along first parents that are not applied; what was tried is
 known from the changesets. From both follows the next step, whatever became of events and runs.
@@ -23,7 +23,7 @@ from gitops.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WaitingCommit:
-    """A commit of the branch that is not applied; `touches` says whether it changes the cluster, its keys or its rules."""
+    """An unapplied commit of the branch. `touches` means that it changes the cluster, its keys or its rules."""
 
     id: str
     touches: bool
@@ -31,9 +31,10 @@ class WaitingCommit:
 
 @dataclass(frozen=True, slots=True)
 class QueuedStep:
-    """A commit to apply, and the merges that it brings in, the oldest first.
+    """A commit to apply, and the merges that it includes, the oldest first.
 
-    `tried` are commits before it that were tried already, `left` is how many commits that touch the cluster wait behind it.
+    `tried` are earlier commits that were already tried, `left` is the number of waiting commits after it that touch the
+    cluster.
     """
 
     commit: str
@@ -50,11 +51,11 @@ def next_step(
     ends_merge: Callable[[str], bool],
     differs: Callable[[str], frozenset[Address] | None],
 ) -> QueuedStep | None:
-    """The next step; None if nothing that touches the cluster waits.
+    """Return the next step, or None if nothing that touches the cluster is waiting.
 
-    `line` are the commits that are not applied, the oldest first. Everything up to the newest one of `tried` was tried already.
-    `ends_merge` says whether a merge or a push ends with a commit, and `differs` what the folder of one declares differently from
-    what is applied, None if it cannot be loaded.
+    `line` are the unapplied commits, the oldest first. Everything up to the newest one of `tried` was already tried.
+    `ends_merge` returns whether a merge or a push ends with a commit, and `differs` returns where a folder's declarations
+    differ from the applied ones, None if it cannot be loaded.
     """
     first = 1 + max((number for number, each in enumerate(line) if each.id in tried), default=-1)
     begin = next((number for number in range(first, len(line)) if line[number].touches), None)
@@ -74,7 +75,7 @@ def next_step(
 
 
 def whole_line(line: Sequence[WaitingCommit], head: str) -> QueuedStep:
-    """The step for a run in which nothing new waits: the newest merge again, or the `head` if all merges are applied."""
+    """Return the step for a run without new commits: the newest merge again, or `head` if all merges are applied."""
     touching = [each.id for each in line if each.touches]
     return QueuedStep(touching[-1] if touching else head, tuple(touching), frozenset(each.id for each in line))
 

@@ -1,4 +1,4 @@
-"""From the events of a run to its record, and whether a record of a run fits that of its changeset."""
+"""Builds run records from events, and checks that a run record fits its changeset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NO_CHANGES = tuple(f"{kind}." for kind in (BARRIER_KIND, *LOOKS))
 
 
 class RunLog:
-    """An observer that keeps the record of a run; of several runs, that of the newest."""
+    """An observer that keeps the record of a run, or of the newest of several runs."""
 
     def __init__(self) -> None:
         """No run has begun."""
@@ -44,19 +44,19 @@ class RunLog:
             self._nodes.append(RunNode(name, ready, began, at, worker, after, waited, event.facts["outcome"]))
 
     def record(self) -> RunRecord:
-        """The record of the run so far: nodes that have not ended yet are left out."""
+        """The record of the run so far, without nodes that have not ended yet."""
         return RunRecord(self._workers, tuple(self._nodes))
 
 
 def longest(record: RunRecord, most: int) -> RunRecord:
-    """The record with its `most` nodes that took longest, in their order."""
+    """Return the record with only its `most` longest nodes, in their order."""
     chosen = sorted(record.nodes, key=lambda node: (-node.duration, node.id))[:most]
     kept = {node.id for node in chosen}
     return replace(record, nodes=tuple(node for node in record.nodes if node.id in kept))
 
 
 def contradiction(run: RunRecord, record: Changeset) -> str | None:
-    """Why this cannot be the run of the changeset, whose record is that after the run; None where it can."""
+    """Explain why this cannot be the run of the changeset with the given record after the run; None if it can."""
     if not (record.ended or record.needs_attention):
         return f"the changeset is {record.state}, so its run is not over"
     states: dict[str, RuntimeState] = {member.address: member.runtime.state for member in record.members}

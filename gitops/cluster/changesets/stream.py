@@ -1,4 +1,4 @@
-"""The stream of a cluster's changesets: what a reader gets that asks again and again for what is new.
+"""The stream of a cluster's changesets for a reader that polls for news.
 
 1. A reader without a position gets `full_state` first: the applied state, and the changesets that are not ended.
 2. Afterwards it gets each event once, in the order in which they were recorded, however many were recorded between two readings.
@@ -39,7 +39,7 @@ class FullState:
 
 @dataclass(frozen=True, slots=True)
 class StreamReading:
-    """One coherent reading of a ledger: its full state after event `seq`, and events up to that one, oldest first."""
+    """One consistent reading of a ledger: its full state after event `seq`, and events up to that one, oldest first."""
 
     cluster: str
     seq: int
@@ -63,10 +63,10 @@ class StreamItem:
 def pull(
     reading: StreamReading, after: int | None, keys: Collection[str] | None = None, *, first: bool = False
 ) -> tuple[StreamItem, ...]:
-    """What a reader gets whose position is `after`, None for one without; its next position is `reading.seq`.
+    """Return the items for a reader at position `after`, None without one. Its next position is `reading.seq`.
 
-    `reading.events` are those after its position, of all changesets; `keys` selects those of some. `first` says that the reader
-    asks for the first time.
+    `reading.events` are those after its position, of all changesets; `keys` selects those of some. `first` is true for the
+    reader's first request.
     """
     if after is None or not _continues(reading, after):
         return (StreamItem(reading.seq, reading.at, reading.cluster, None, reading.state),)
@@ -95,7 +95,7 @@ _OF_A_MERGE = frozenset({ChangesetKind.MERGE, ChangesetKind.RETRY})
 
 
 class ChangesetAnswer(StrEnum):
-    """What became of a changeset or a merge. NO_CHANGE: the merge has nothing for a changeset to bring in."""
+    """Outcome of a changeset or a merge. NO_CHANGE: the merge has nothing for a changeset to apply."""
 
     WAITING = "waiting"
     NO_CHANGE = "no_change"
@@ -104,16 +104,16 @@ class ChangesetAnswer(StrEnum):
 
 
 class Until(StrEnum):
-    """What a person waits for: that the applied state has moved, or that nothing is left to do."""
+    """What a person waits for: that the applied state has changed, or that nothing is left to do."""
 
     COMMITTED = "committed"
     FINALIZED = "finalized"
 
 
 def newest_attempt(records: Iterable[Changeset]) -> tuple[Changeset, ...]:
-    """Of the changesets that bring a merge in, those of the newest attempt, in the order of their parts.
+    """Return those changesets of a merge that belong to the newest attempt, in the order of their parts.
 
-    Repairs of drift name the commit that they repair, and say nothing about its merge.
+    Repairs of drift refer to the commit that they repair, and are not about its merge.
     """
     found = [each for each in records if each.kind in _OF_A_MERGE]
     if not found:
@@ -125,9 +125,10 @@ def newest_attempt(records: Iterable[Changeset]) -> tuple[Changeset, ...]:
 
 
 def answer(record: Changeset, until: Until, *, require_converged: bool = False) -> ChangesetAnswer:
-    """What became of one changeset.
+    """Return the outcome of one changeset.
 
-    FAILED where it failed, where a member failed while the rest landed, and with `require_converged` where changes were left out.
+    FAILED if it failed, if a member failed while the rest was applied, and with `require_converged` if changes were left
+    out.
     """
     if _failed(record, require_converged=require_converged):
         return ChangesetAnswer.FAILED
@@ -136,7 +137,7 @@ def answer(record: Changeset, until: Until, *, require_converged: bool = False) 
 
 
 def answer_of_merge(parts: Sequence[Changeset], until: Until, *, require_converged: bool = False) -> ChangesetAnswer:
-    """What became of a merge whose newest attempt these are: the worst of its parts, WAITING while one is not created yet."""
+    """Return the outcome of a merge from its newest attempt: the worst of its parts, WAITING while one is not created yet."""
     found = {answer(each, until, require_converged=require_converged) for each in parts}
     if ChangesetAnswer.FAILED in found:
         return ChangesetAnswer.FAILED

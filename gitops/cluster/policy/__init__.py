@@ -1,4 +1,4 @@
-"""Access policies: what a bundle says, who may do what under it, and what a change of it gives and takes.
+"""Access policies: the content of a bundle, the permissions under it, and the gains and losses of a change.
 
-Everything here is pure. Policies know nothing of ledgers and servers.
+Everything here is pure. Policies know nothing about ledgers and servers.
 """

@@ -1,4 +1,4 @@
-"""What decides who may do what in a cluster, and the classes of what may be done.
+"""The inputs that determine access in a cluster, and the classes of permissions.
 
 Who gains and loses what between two such states is exact, and equal to deciding every request before and after
 (`cluster.policy.decide`): the conditions of rules are constant on a few classes of branches, queries and actors, so that one
@@ -31,7 +31,7 @@ _OTHERS = {
 
 
 def class_of(action: PolicyAction | None, *, protected: bool) -> AccessClass:
-    """The class of an action, None for running a query, on a branch that is protected before or after, or on another."""
+    """Return the class of an action on a branch that is protected before or after, or on another. None for running a query."""
     if action is None:
         return AccessClass.RUN
     if action in _WRITES:
@@ -41,7 +41,7 @@ def class_of(action: PolicyAction | None, *, protected: bool) -> AccessClass:
 
 @dataclass(frozen=True, slots=True)
 class PolicyText:
-    """A policy, with the file that it is in, the digest of that, and what it says: None where that cannot be read."""
+    """A policy with its file, the file's digest, and its content, None if it cannot be read."""
 
     name: str
     path: str
@@ -51,9 +51,10 @@ class PolicyText:
 
 @dataclass(frozen=True, slots=True)
 class AccessState:
-    """What decides who may do what: policies by name, the one of each scope, and the stored queries of each graph.
+    """All inputs that determine access: policies by name, the one of each scope, and the stored queries of each graph.
 
-    `bound` maps `cluster` and `graph.<id>` to names of policies. `queries` has every graph; of each query, whether it writes.
+    `bound` maps `cluster` and `graph.<id>` to names of policies. `queries` has every graph, and for each query whether it
+    writes.
     """
 
     policies: Mapping[str, PolicyText] = field(default_factory=dict)
@@ -62,12 +63,12 @@ class AccessState:
 
     @property
     def scopes(self) -> frozenset[str]:
-        """What is served: the graphs, and the server if there is any."""
+        """The served scopes: the graphs, and the server if there are any."""
         return frozenset((CLUSTER_SCOPE, *map(graph_address, self.queries))) if self.queries else frozenset()
 
     @property
     def digest(self) -> str:
-        """Identifies all of it by the digests of the policies, their bindings, and the queries by name."""
+        """Digest of all inputs: the policy digests, their bindings, and the queries by name."""
         return canonical_digest(
             {
                 "bound": {scope: self.policies[name].digest for scope, name in self.bound.items()},
@@ -76,6 +77,6 @@ class AccessState:
         )
 
     def policy(self, scope: str) -> PolicyText | None:
-        """The policy of a scope; None where it has none."""
+        """Return the policy of a scope; None if it has none."""
         name = self.bound.get(scope)
         return None if name is None else self.policies[name]

@@ -1,4 +1,4 @@
-"""The access diff: what each actor gains and loses between two states, why, and by which rule.
+"""The access diff: each actor's gains and losses between two states, with cause and rule.
 
 1. The groups of all bundles that matter on a scope have one bit each; actors with equal bits are one combination.
 2. A combination may do what the masks of its groups permit, before and after; the differences are what it gains and loses.
@@ -35,7 +35,7 @@ from gitops.cluster.policy.decide import MAIN
 
 
 def access_diff(before: AccessState, after: AccessState) -> AccessDiff:
-    """Who gains and who loses what by going from one state to another."""
+    """Return the gains and losses from one state to another."""
     rows: list[AccessRow] = []
     unread = []
     for scope in sorted(before.scopes | after.scopes):
@@ -199,14 +199,14 @@ _SEVERAL = AccessCause(CauseKind.SEVERAL, "several changes")
 
 
 class View(NamedTuple):
-    """What may be done on a scope: its policy, what follows from that, and whether it is served at all."""
+    """The permissions on a scope: its policy, what follows from it, and whether the scope is served at all."""
 
     policy: Side
     derived: Derived
     served: bool = True
 
     def allowed(self, groups: int, instead: Mapping[int, int] = MappingProxyType({})) -> int:
-        """What the members of some groups may do; `instead` has other masks of groups."""
+        """Return what the members of some groups are allowed to do. `instead` overrides the masks of some groups."""
         return self.derived.added(self.policy.allowed(groups, instead)) if self.served else 0
 
 
@@ -237,7 +237,7 @@ class _PartOfChange(NamedTuple):
 
 
 class PolicyScopeChange:
-    """One scope before and after a change. `combinations` are the sets of groups that actors are in, the first of none of them.
+    """One scope before and after a change. `combinations` are the actors' sets of groups, the first with no group.
 
     `members` are the actors of each combination; those of the first are all who are in none of the groups.
     """
@@ -281,7 +281,7 @@ class PolicyScopeChange:
         self.combinations, self.members = tuple(combined), tuple(combined.values())
 
     def group_sets(self, *, gain: bool) -> dict[str, int]:
-        """The combinations of each group by name, as it is afterwards or, of what is lost, before; then other groups."""
+        """Return each group's combinations by name, as afterwards, or for a loss as before; then other groups."""
         texts = [state.policy(self.scope) for state in (reversed(self._states) if gain else self._states)]
         bits: dict[str, int] = {}
         for text in texts:
@@ -300,7 +300,7 @@ class PolicyScopeChange:
         return defaultdict(int, {bit: int.from_bytes(mask, "little") for bit, mask in masks.items()})
 
     def causes(self, groups: int, before: int, flipped: int) -> Iterator[tuple[AccessCause, int]]:
-        """Why members of some groups may do differently from `before` what is `flipped`; each cause with its cells."""
+        """Yield why members of some groups may do `flipped` differently from `before`: each cause with its cells."""
         for part in self._parts:
             if undone := part.undoes(groups, before) & flipped:
                 yield part.cause, undone
@@ -427,7 +427,7 @@ _ABOUT_SERVER = tuple(sorted(SERVER_ACTIONS))
 
 
 def bits_of(mask: int) -> Iterator[int]:
-    """The bits of a mask, each as a mask of its own, from the lowest on."""
+    """Yield the bits of a mask, each as a separate mask, from the lowest on."""
     while mask:
         low = mask & -mask
         yield low
@@ -435,9 +435,9 @@ def bits_of(mask: int) -> Iterator[int]:
 
 
 class Cell(NamedTuple):
-    """What one bit means: an action, None for running queries; an index of a branch; a class of queries.
+    """Meaning of one bit: an action, None for running queries; an index of a branch; a class of queries.
 
-    With `copied`, it is to copy the branch by the action to a branch without a name, which is not protected.
+    With `copied`, the bit means using the action to copy the branch to a branch without a name, which is not protected.
     """
 
     action: PolicyAction | None
@@ -447,22 +447,22 @@ class Cell(NamedTuple):
 
     @property
     def derived(self) -> bool:
-        """Whether it follows from other permissions, and no rule is about it."""
+        """True if it follows from other permissions, so that no rule is about it."""
         return self.copied or self.action is None
 
     @property
     def label(self) -> str:
-        """The action as rows name it."""
+        """The action as shown in rows."""
         return RUN if self.action is None else f"{self.action}{FROM if self.copied else ''}"
 
 
 class Cells:
     """The classes of requests of one scope, on which every condition of the rules is constant.
 
-    `branches` are those with a name, and None for all others. `queries` are the classes of stored queries: names on which all
-    patterns agree; `writes` says whether they write before and after, None where there is no such query. `shown` has the bits
-    that rows show: all but those of invoking a class of queries, whose runs are shown instead, and of copying branches, which
-    are shown where they are `exposed`.
+    `branches` are those with a name, and None for all others. `queries` are the classes of stored queries: names on which
+    all patterns agree; `writes` is whether they write before and after, None if there is no such query. `shown` has the bits
+    that rows show: all but those for invoking a class of queries, whose runs are shown instead, and for copying branches,
+    which are shown if they are `exposed`.
     """
 
     def __init__(
@@ -503,12 +503,12 @@ class Cells:
         """What any token may do where there is no policy."""
 
     def of_action(self, action: PolicyAction) -> int:
-        """The bits of an action on every branch."""
+        """Return the bits of an action on every branch."""
         cells = self._bit.items()
         return sum(bit for cell, bit in cells if cell.action is action and cell.queries is None and not cell.copied)
 
     def runs_of(self, writes: tuple[bool | None, bool | None]) -> int:
-        """The bits of running the queries that write so before and after."""
+        """Return the bits of running the queries with these write flags before and after."""
         return sum(
             bit
             for cell, bit in self._bit.items()
@@ -518,10 +518,11 @@ class Cells:
     def needs(
         self, writes: Sequence[bool | None]
     ) -> Mapping[tuple[PolicyAction | None, int | None], tuple[int, int, int]]:
-        """What each derived action needs, running a class of queries or copying: a bit, and where bits of another action begin.
+        """Return, for each derived action, a required bit and the first bit of the other required action.
 
-        The third is where the bits of the derived action begin; both have one for each branch. `writes` says whether the queries
-        of each class write, None where there are none.
+        Derived actions are running a class of queries and copying. The third value is the first bit of the derived action;
+        both ranges have one bit for each branch. `writes` is whether the queries of each class write, None if there are
+        none.
         """
         found: dict[tuple[PolicyAction | None, int | None], tuple[int, int, int]] = {}
         for number, each in enumerate(writes):
@@ -535,9 +536,9 @@ class Cells:
         return found
 
     def exposed(self, allowed: Iterable[int]) -> int:
-        """The bits of copying the branches that one of some actors does not read, who reads those without a name.
+        """Return the bits for copying branches that an actor does not read, if the actor reads branches without a name.
 
-        To rules a branch is protected or it is not, so an actor who reads one branch without a name reads all of them.
+        For rules, a branch is either protected or not, so an actor who reads one branch without a name reads all of them.
         """
         if not self._copies:
             return 0
@@ -554,7 +555,7 @@ class Cells:
         return self._bit[cell].bit_length() - 1
 
     def rule_mask(self, rule: Rule, protected: Collection[str]) -> int:
-        """What a rule permits the members of its group, where these branches are protected."""
+        """Return what a rule permits the members of its group, given these protected branches."""
         mask = 0
         for bit, cell in self.cells.items():
             if cell.derived or cell.action not in rule.actions:
@@ -577,9 +578,9 @@ class Cells:
 
 
 class Derived:
-    """The queries that can be run and the branches that can be copied, given what is permitted.
+    """The queries that can be run and the branches that can be copied, given the permissions.
 
-    `writes` says whether each class of queries writes, None for no query.
+    `writes` is whether each class of queries writes, None for no query.
     """
 
     def __init__(self, cells: Cells, writes: Sequence[bool | None]) -> None:
@@ -589,7 +590,7 @@ class Derived:
         self._known: dict[int, int] = {}
 
     def base_of(self, bit: int, changed: int) -> int:
-        """The permission that a derived one rests on, to invoke or to copy, or the other if only that `changed`; else the bit."""
+        """Return the permission behind a derived one, to invoke or copy, or the other if only that `changed`; else the bit."""
         cell = self._cells.cells[bit]
         if not cell.derived:
             return bit
@@ -598,7 +599,7 @@ class Derived:
         return branch if changed & branch and not changed & first else first
 
     def added(self, base: int) -> int:
-        """What is permitted, with what follows from it."""
+        """Return the permissions together with the derived ones."""
         found = self._known.get(base)
         if found is None:
             found = base
@@ -610,9 +611,10 @@ class Derived:
 
 
 class Side:
-    """What a policy permits on a scope, without what follows from it.
+    """What a policy permits on a scope, without derived permissions.
 
-    `masks` maps the bit of each group to what its members may do. Without a policy, any token may do `default`.
+    `masks` maps the bit of each group to what its members are allowed to do. Without a policy, any token is allowed to do
+    `default`.
     """
 
     def __init__(self, cells: Cells, bundle: Bundle | None, groups: Mapping[str, int], default: int = 0) -> None:
@@ -628,7 +630,7 @@ class Side:
         self._space = sum(self.masks)
 
     def allowed(self, groups: int, instead: Mapping[int, int] = MappingProxyType({})) -> int:
-        """What members of these groups may do; `instead` has other masks of some groups."""
+        """Return what members of these groups are allowed to do. `instead` overrides the masks of some groups."""
         mask, masks, rest = self._default, self.masks, groups & self._space
         while rest:
             low = rest & -rest
@@ -637,7 +639,7 @@ class Side:
         return mask
 
     def deciding(self, groups: int, wanted: int) -> Iterator[tuple[Rule | None, int]]:
-        """Which rule permits members of these groups what: the first by its id, None without one; in order of the ids."""
+        """Yield, in id order, the rules that permit members of these groups the `wanted` actions. None without a policy."""
         if wanted & self._default:
             yield None, wanted & self._default
             wanted &= ~self._default
@@ -658,7 +660,7 @@ ALL = "*"
 class ActorSets:
     """Sets of the actors of a scope, as masks with one bit for each combination of groups; the first has no group.
 
-    `groups` are masks of the groups by name, of the side that a set is described for.
+    `groups` are masks of the groups by name, on the side for which a set is described.
     """
 
     def __init__(self, members: Sequence[Sequence[str]], groups: Mapping[str, int]) -> None:
@@ -668,7 +670,7 @@ class ActorSets:
         self._known: dict[int, Actors] = {}
 
     def described(self, wanted: int) -> Actors:
-        """The actors of a set."""
+        """Return the actors of a set."""
         found = self._known.get(wanted)
         if found is None:
             names = sorted(name for place in _places(wanted) for name in self._members[place])

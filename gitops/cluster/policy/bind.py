@@ -1,7 +1,8 @@
-"""What a bundle is enforced on: the server, or graphs, by what it is bound to.
+"""Binding of bundles to the server or to graphs.
 
-A scope is `cluster`, which stands for the server, or `graph.<id>`; each has at most one bundle. A bundle that is bound to one
-kind of scopes has rules of that kind only. One that is bound to both is projected: each engine gets the rules of its kind.
+A scope is `cluster`, which means the server, or `graph.<id>`; each has at most one bundle. A bundle that is bound to one
+kind of scope has only rules of that kind. A bundle that is bound to both is projected: each engine gets the rules of its
+kind.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gitops.core.diagnostics import Diagnostics, SourceRef
 
 @dataclass(frozen=True, slots=True)
 class BoundBundle:
-    """A policy: its name, its bundle, the normalized scopes that it is bound to, and the file that problems are shown in."""
+    """A policy: its name, its bundle, its normalized binding scopes, and the file for reporting problems."""
 
     name: str
     bundle: Bundle
@@ -28,7 +29,7 @@ class BoundBundle:
 
 @dataclass(frozen=True, slots=True)
 class Enforced:
-    """What is enforced on one scope: the rules of its kind of the bundle of a policy."""
+    """The policy that is enforced on one scope, with only the bundle rules of that kind."""
 
     policy: str
     scope: str
@@ -36,7 +37,7 @@ class Enforced:
 
 
 def normalized(applies_to: Iterable[str]) -> tuple[str, ...]:
-    """Bindings as scopes: `cluster` and `graph.<id>`, also of a bare `<id>`; each once, sorted."""
+    """Return bindings as sorted unique scopes: `cluster` and `graph.<id>`, also for a bare `<id>`."""
     found = set()
     for text in applies_to:
         known = text == CLUSTER_SCOPE or Address(text).kind is Kind.GRAPH
@@ -45,12 +46,12 @@ def normalized(applies_to: Iterable[str]) -> tuple[str, ...]:
 
 
 def kind_of(scope: str) -> EngineKind:
-    """What a scope is."""
+    """Return the kind of a scope."""
     return EngineKind.SERVER if scope == CLUSTER_SCOPE else EngineKind.GRAPH
 
 
 def conflicts(scopes: Mapping[str, Collection[str]]) -> Mapping[str, tuple[str, ...]]:
-    """The scopes that several policies are bound to, with their names, by the scopes of each policy; all in order."""
+    """Map each scope that several policies are bound to to their names, in order. `scopes` are those of each policy."""
     bound: dict[str, list[str]] = {}
     for name, of_policy in sorted(scopes.items()):
         for scope in of_policy:
@@ -59,7 +60,7 @@ def conflicts(scopes: Mapping[str, Collection[str]]) -> Mapping[str, tuple[str, 
 
 
 def check_kinds(bound: BoundBundle, at: str) -> Diagnostics:
-    """The problems of a bundle with what it is bound to; `at` is what they are about.
+    """Return the problems of a bundle with its bindings. `at` is their subject.
 
     `policy_kind_mismatch` for each rule and action of another kind, `policy_mixed_binding_kinds` (a warning) for a bundle
     that is bound to both.
@@ -90,9 +91,9 @@ def check_kinds(bound: BoundBundle, at: str) -> Diagnostics:
 
 
 def bind(policies: Iterable[BoundBundle]) -> tuple[Mapping[str, Enforced], Diagnostics]:
-    """What is enforced on each scope, and the problems, about the addresses of the policies.
+    """Return the policy enforced on each scope, and the problems, with the addresses of the policies.
 
-    Of several policies of one scope (`policy_scope_conflict`), the first by name is given.
+    If a scope has several policies (`policy_scope_conflict`), the first by name is returned.
     """
     found = Diagnostics()
     enforced: dict[str, Enforced] = {}
@@ -107,6 +108,6 @@ def bind(policies: Iterable[BoundBundle]) -> tuple[Mapping[str, Enforced], Diagn
 
 
 def projected(bundle: Bundle, kind: EngineKind) -> Bundle:
-    """The bundle with the rules of one kind."""
+    """Return the bundle with only the rules of one kind."""
     server = kind is EngineKind.SERVER
     return replace(bundle, rules=tuple(r for r in bundle.rules if SERVER_ACTIONS.isdisjoint(r.actions) is not server))

@@ -1,7 +1,7 @@
-"""The nouns of access policies: bundles, rules, actions and scopes.
+"""Types of access policies: bundles, rules, actions and scopes.
 
-A bundle only permits: what no rule permits is denied. Its meaning belongs to its `version`, not to the release that reads it, so
-that an old ledger means the same in ten years.
+A bundle only permits: everything that no rule permits is denied. Its meaning depends on its `version`, not on the release
+that reads it, so an old ledger will mean the same in ten years.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gitops.core.dataclass import dataclass
 
 
 class PolicyAction(StrEnum):
-    """What an actor may be permitted to do."""
+    """Actions that a policy can permit."""
 
     READ = "read"
     EXPORT = "export"
@@ -50,7 +50,7 @@ READS: Mapping[PolicyAction, PolicyAction] = MappingProxyType(
 
 
 class BranchScope(StrEnum):
-    """Which branches a rule is about."""
+    """Branches to which a rule applies."""
 
     ANY = "any"
     PROTECTED = "protected"
@@ -58,7 +58,7 @@ class BranchScope(StrEnum):
 
 
 class EngineKind(StrEnum):
-    """What a bundle is enforced on."""
+    """Kind of scope on which a bundle is enforced."""
 
     SERVER = "server"
     GRAPH = "graph"
@@ -68,9 +68,9 @@ class EngineKind(StrEnum):
 class Rule:
     """Permits the members of `group` each of `actions`.
 
-    `branch_scope` is about the branch of a request, `target_branch_scope` about its target branch; None is any, also where the
-    request has none. `queries` are names, with `*` for any characters, of the stored queries that `invoke_query` is about; empty
-    is all of them. `line` is where the rule begins in its file, counted from 1.
+    `branch_scope` applies to the branch of a request, `target_branch_scope` to its target branch; None means any, even if
+    the request has none. `queries` are the names, with `*` for any characters, of the stored queries to which `invoke_query`
+    applies; empty means all of them. `line` is where the rule begins in its file, counted from 1.
     """
 
     id: str
@@ -84,9 +84,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A policy file that was read: groups of actors, the names of protected branches, and rules, in the order of the file.
+    """The content of a policy file: groups of actors, the names of protected branches, and rules, in file order.
 
-    `kind` is what the deprecated key of that name says, at `kind_line`; it must agree with what the bundle is bound to.
+    `kind` is the value of the deprecated key with that name, at `kind_line`; it must match the bindings of the bundle.
     """
 
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -98,5 +98,5 @@ class Bundle:
 
     @property
     def actors(self) -> frozenset[str]:
-        """Every actor that is in a group."""
+        """Every actor in a group."""
         return frozenset(actor for members in self.groups.values() for actor in members)

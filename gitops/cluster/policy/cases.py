@@ -1,8 +1,9 @@
-"""Cases: what a test file expects of the policies of a cluster, read strictly and decided by the evaluator.
+"""Test cases for a cluster's policies, read strictly and decided by the evaluator.
 
-A case asks for each of its actors and actions, or who may do one thing. An action is about `branch`; where none is written, about
-`main`. On a graph without a policy any token may read, and nothing else. To run a query is to invoke it, and to read or to change
-on the branch, as the query does. What copies a branch also reads it: `branch` beside a `target_branch`, else `main`.
+A case asks for each of its actors and actions, or who is allowed to do one thing. An action applies to `branch`, or to
+`main` if none is written. On a graph without a policy, any token is allowed to read, and nothing else. Running a query means
+invoking it, and reading or changing the branch, as the query does. Copying a branch also reads it: `branch` next to a
+`target_branch`, otherwise `main`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ _ASKED = ("action", "graph", "branch", "target_branch", "query")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case; `line` is where it begins. A `query` without an action asks about running it, which the action None stands for.
+    """One case. `line` is where it begins. A `query` without an action asks about running it, represented by the action None.
 
-    It expects `allowed`, by `rule` if one is named; or that exactly the actors and members of groups of `exactly` may do it.
+    It expects `allowed`, by `rule` if one is given; or that exactly the actors and members of groups in `exactly` are
+    allowed to do it.
     """
 
     id: str
@@ -48,9 +50,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """What cases are about: what is enforced on each scope, the graphs, and whether a query of a scope writes.
+    """The subject of cases: what is enforced on each scope, the graphs, and whether a query of a scope writes.
 
-    `writes` gives None where the graph has no such query.
+    `writes` returns None if the graph has no such query.
     """
 
     enforced: Mapping[str, Enforced]
@@ -59,7 +61,7 @@ class Guarded:
 
 
 def read_cases(data: bytes, path: str) -> tuple[tuple[Case, ...], Diagnostics]:
-    """The cases of a test file, none where it has an error (`policy_tests_invalid`); what else is in the file is not checked."""
+    """Return the cases of a test file, none if it has an error (`policy_tests_invalid`). The rest of the file is not checked."""
     found = Diagnostics()
     nodes = NodeReader(path, path, Code.POLICY_TESTS_INVALID, found)
     root = nodes.parse(data)
@@ -152,7 +154,7 @@ class _CaseReader:
 
 
 def failures(case: Case, path: str, guarded: Guarded) -> Diagnostics:
-    """What a case of a file expects in vain (`policy_test_failed`), or cannot be about (`policy_tests_invalid`)."""
+    """Return the failed expectations of a case (`policy_test_failed`), or its invalid subjects (`policy_tests_invalid`)."""
     found, place = Diagnostics(), SourceRef(path, case.line)
     for action in case.actions:
         scope = _scope(case, action, guarded)
@@ -170,7 +172,7 @@ def failures(case: Case, path: str, guarded: Guarded) -> Diagnostics:
 
 
 def scopes_of(case: Case, guarded: Guarded) -> frozenset[str | None]:
-    """What a case is about: `cluster`, graphs, None for what is not known."""
+    """Return the scopes of a case: `cluster`, graphs, None for unknown ones."""
     return frozenset(_scope(case, action, guarded) for action in case.actions)
 
 

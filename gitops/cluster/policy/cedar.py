@@ -30,9 +30,10 @@ _CONTEXT = {
 
 
 class CedarEngine:
-    """Decides by one bundle on one scope. Safe to use from several threads.
+    """Decides by one bundle on one scope. Thread-safe.
 
-    A decision follows from bundle and request alone, and a server is asked the same again and again: decisions are kept.
+    A decision depends only on bundle and request, and a server gets the same requests again and again, so decisions are
+    cached.
     """
 
     def __init__(self, bundle: Bundle, scope: str) -> None:
@@ -67,7 +68,7 @@ class CedarEngine:
             raise GitopsError(Code.POLICY_INVALID, detail, path=scope)
 
     def decide(self, request: AccessRequest) -> AccessDecision:
-        """Whether the bundle permits the request. Raises GitopsError `policy_evaluation_failed`."""
+        """Decide whether the bundle permits the request. Raises GitopsError `policy_evaluation_failed`."""
         if request.actor not in self._known:
             return stranger(request)
         known = self._decided.get(request)

@@ -1,4 +1,4 @@
-"""Whether a bundle permits a request. Pure, and equal to what Cedar decides of the same bundle: a law of the tests.
+"""Decides whether a bundle permits a request. Pure, and equal to Cedar's decision for the same bundle: a law of the tests.
 
 A request may need several permissions, each of which is decided by itself: `decide_all` is what enforces, explains and lists.
 
@@ -24,10 +24,10 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
-    """An actor who wants to do something; `query` is the name of a stored query that it invokes.
+    """An actor who wants to do something. `query` is the name of a stored query that it invokes.
 
-    An empty `actor` is that of a request without an identity; no policy permits it anything.
-    What reads and names no branch is about `main`; the caller says so.
+    An empty `actor` is that of a request without an identity; no policy permits it anything. A read without a branch applies
+    to `main`; the caller sets it.
     """
 
     actor: str
@@ -39,7 +39,7 @@ class AccessRequest:
 
 @dataclass(frozen=True, slots=True)
 class AccessDecision:
-    """Whether the request is permitted, and by which rule. `known` is false for an actor in no group."""
+    """The decision on a request and its rule. `known` is false for an actor in no group."""
 
     allowed: bool
     rule: str | None
@@ -52,16 +52,16 @@ class PolicyEngine(Protocol):
 
     @property
     def bundle(self) -> Bundle:
-        """The bundle that it decides by."""
+        """The bundle by which it decides."""
         ...
 
     def decide(self, request: AccessRequest) -> AccessDecision:
-        """Whether it is permitted. Raises GitopsError `policy_evaluation_failed`, and does not count as a denial."""
+        """Decide a request. Raises GitopsError `policy_evaluation_failed`, which does not count as a denial."""
         ...
 
 
 def permits(bundle: Bundle, rule: Rule, request: AccessRequest) -> bool:
-    """Whether a rule of the bundle permits the request."""
+    """Return True if a rule of the bundle permits the request."""
     if request.action not in rule.actions or request.actor not in bundle.groups.get(rule.group, ()):
         return False
     if rule.queries and (request.query is None or not any(fnmatchcase(request.query, each) for each in rule.queries)):
@@ -73,7 +73,7 @@ def permits(bundle: Bundle, rule: Rule, request: AccessRequest) -> bool:
 
 
 def decide(bundle: Bundle, request: AccessRequest) -> AccessDecision:
-    """Whether the bundle permits the request."""
+    """Decide whether the bundle permits the request."""
     if not any(request.actor in members for members in bundle.groups.values()):
         return stranger(request)
     found = [rule.id for rule in bundle.rules if permits(bundle, rule, request)]
@@ -81,7 +81,7 @@ def decide(bundle: Bundle, request: AccessRequest) -> AccessDecision:
 
 
 def decide_all(request: AccessRequest, decide: Callable[[AccessRequest], AccessDecision]) -> AccessDecision:
-    """Decide a request with what it reads of the branch that it copies, `main` where it names none."""
+    """Decide a request including its read of the branch that it copies, `main` if it has none."""
     decision = decide(request)
     if not decision.allowed or request.action not in READS:
         return decision
@@ -93,30 +93,30 @@ def decide_all(request: AccessRequest, decide: Callable[[AccessRequest], AccessD
 
 
 def is_mentioned(bundle: Bundle, actor: str) -> bool:
-    """Whether any rule permits the actor anything."""
+    """Return True if any rule permits the actor anything."""
     return any(actor in bundle.groups.get(rule.group, ()) for rule in bundle.rules)
 
 
 def stranger(request: AccessRequest) -> AccessDecision:
-    """The denial of an actor in no group."""
+    """Return the denial for an actor in no group."""
     message = f"actor '{request.actor}' is in no group of the policy"
     return AccessDecision(allowed=False, rule=None, known=False, message=message)
 
 
 def denial(request: AccessRequest) -> AccessDecision:
-    """The denial of what no rule permits."""
+    """Return the denial of a request that no rule permits."""
     message = f"no rule permits '{request.actor}' to {request.action}"
     return AccessDecision(allowed=False, rule=None, known=True, message=message)
 
 
 def without_policy(request: AccessRequest) -> AccessDecision:
-    """The decision on a scope that no policy is bound to: any token may read, and nothing else."""
+    """Decide a request on a scope without a policy: any token is allowed to read, and nothing else."""
     message = "without a policy, any token may read, and nothing else"
     return AccessDecision(allowed=request.action is PolicyAction.READ, rule=None, known=True, message=message)
 
 
 def permission(rule: str) -> AccessDecision:
-    """The permission by a rule, the first by id of those that permit it."""
+    """Return the permission by a rule, the first by id of those that permit it."""
     return AccessDecision(allowed=True, rule=rule, known=True, message=f"rule '{rule}' permits it")
 
 
@@ -130,9 +130,9 @@ def _covers(scope: BranchScope | None, branch: str | None, protected: frozenset[
 
 
 def who_may(bundle: Bundle, action: PolicyAction, branch: str = MAIN, query: str | None = None) -> Mapping[str, Rule]:
-    """Each actor who may do something on a branch, in order, with the first rule by its id that permits it.
+    """Return the actors allowed to do something on a branch, in order, each with the first permitting rule by id.
 
-    `query` is the stored query that is invoked. An actor who may copy to a branch may also read one to copy.
+    `query` is the stored query that is invoked. An actor who is allowed to copy to a branch can also read one to copy.
     """
     on, target = branch if action in BRANCH_SCOPED else None, branch if action in TARGET_SCOPED else None
     found: dict[str, Rule] = {}

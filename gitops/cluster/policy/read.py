@@ -1,4 +1,4 @@
-"""Read a policy file, strictly: a misspelt key that is ignored would permit more than was meant.
+"""Strict reading of policy files: ignoring a misspelled key would permit more than intended.
 
 Every problem of the file is reported at its line. What does not have the expected shape is reported alone (`policy_parse`); only
 a file of the expected shape is checked further, in this order:
@@ -74,9 +74,9 @@ ACTOR_KEYS = MappingProxyType({"group": "One of the groups of this file."})
 
 
 def read_bundle(data: bytes, path: str, at: str | None = None) -> tuple[Bundle | None, Diagnostics]:
-    """The bundle of a policy file, None if there is any error; and the problems, warnings as well.
+    """Return the bundle of a policy file, None if there is any error; and the problems, including warnings.
 
-    `path` names the file in the places of problems, `at` is what they are about: the file if it is left out.
+    `path` is the file in the places of problems; `at` is their subject, the file if it is omitted.
     """
     found = Diagnostics()
     nodes = NodeReader(path, path if at is None else at, Code.POLICY_PARSE, found)
@@ -224,7 +224,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class NodeReader:
-    """Takes YAML nodes apart. What does not fit is reported with `code` and read as if it were empty."""
+    """Extracts values from YAML nodes. A node that does not fit is reported with `code` and read as if it were empty."""
 
     def __init__(self, path: str, at: str, code: Code, found: Diagnostics) -> None:
         """`path` is the file, `at` what its problems are about; these go to `found`."""
@@ -234,16 +234,16 @@ class NodeReader:
         self._code = code
 
     def report(self, code: Code, node: YamlNode, where: str, message: str, *, fix: str | None = None) -> None:
-        """Report a problem at a node; `where` is its dotted path in the file."""
+        """Report a problem at a node. `where` is its dotted path in the file."""
         text = f"{where}: {message}" if where else message
         self.found.add(code, self._at, text, source=SourceRef(self.path, node.line, node.column), fix=fix)
 
     def wrong(self, node: YamlNode, where: str, message: str, *, fix: str | None = None) -> None:
-        """Report a node that does not have the expected shape."""
+        """Report a node that does not have the expected structure."""
         self.report(self._code, node, where, message, fix=fix)
 
     def parse(self, data: bytes) -> YamlNode | None:
-        """The document; None, with its problems reported, if it is not strict YAML."""
+        """Return the document, or None after reporting its problems if it is not strict YAML."""
         try:
             return parse_yaml(data)
         except YamlError as error:
@@ -255,7 +255,7 @@ class NodeReader:
     def fields(
         self, node: YamlNode, where: str, allowed: Collection[str], required: Collection[str] = ()
     ) -> Mapping[str, YamlNode]:
-        """The known fields of a mapping; a required one that is missing, or has nothing behind it, is reported."""
+        """Return the known fields of a mapping. A required field that is missing or empty is reported."""
         fields: dict[str, YamlNode] = {}
         for key, value in self.entries(node, where, next(iter(allowed))):
             if key.text in allowed:
@@ -273,7 +273,7 @@ class NodeReader:
         return fields
 
     def entries(self, node: YamlNode, where: str, first: str = "NAME") -> tuple[tuple[YamlScalar, YamlNode], ...]:
-        """The entries of a mapping, none where nothing is written. `first` is a key that may stand in it."""
+        """Return the entries of a mapping, none if nothing is written. `first` is a key that it may contain."""
         if isinstance(node, YamlMap):
             return node.entries
         if not is_absent(node):
@@ -284,7 +284,7 @@ class NodeReader:
         return ()
 
     def items(self, node: YamlNode, where: str) -> tuple[tuple[str, YamlNode], ...]:
-        """The items of a list with their dotted paths, none where nothing is written."""
+        """Return the items of a list with their dotted paths, none if nothing is written."""
         if isinstance(node, YamlList):
             return tuple((f"{where}[{index}]", item) for index, item in enumerate(node.items))
         if not is_absent(node):
@@ -292,7 +292,10 @@ class NodeReader:
         return ()
 
     def text(self, node: YamlNode, where: str) -> str:
-        """A text. What YAML reads as a number, a truth value or nothing is refused: an id `123` may have been meant otherwise."""
+        """Return a string.
+
+        YAML numbers, booleans and nulls are refused, because an id `123` may have been intended differently.
+        """
         if isinstance(node, YamlScalar) and node.type is ScalarType.TEXT:
             return node.text
         quote = isinstance(node, YamlScalar) and node.text != ""
@@ -300,11 +303,11 @@ class NodeReader:
         return ""
 
     def texts(self, node: YamlNode, where: str) -> tuple[str, ...]:
-        """A list of texts."""
+        """Return a list of strings."""
         return tuple(self.text(item, place) for place, item in self.items(node, where))
 
     def one_of(self, known: type[E], node: YamlNode, where: str) -> E | None:
-        """A member of an enum by its text."""
+        """Return a member of an enum by its text."""
         found = next((each for each in known if isinstance(node, YamlScalar) and node.text == each.value), None)
         if found is None:
             given = shown(node.text) if isinstance(node, YamlScalar) else ""
@@ -313,7 +316,7 @@ class NodeReader:
         return found
 
     def number(self, node: YamlNode, where: str) -> str:
-        """A whole number, as written; empty for anything else."""
+        """Return an integer as written; empty for anything else."""
         if isinstance(node, YamlScalar) and node.type is ScalarType.INT:
             return node.text
         self.wrong(node, where, f"expected a whole number, got {what(node)}")
@@ -321,7 +324,7 @@ class NodeReader:
 
 
 def what(node: YamlNode) -> str:
-    """A node in words."""
+    """Describe a node in words."""
     if isinstance(node, YamlScalar):
         if node.type is ScalarType.NULL:
             return "null" if node.text else "nothing"

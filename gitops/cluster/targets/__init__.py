@@ -1,1 +1,1 @@
-"""A target of replica strategies: the port to it, what is read from it, and the rows that an apply writes there."""
+"""Targets of replica strategies: the port, the signals that are read, and the rows that an apply writes there."""

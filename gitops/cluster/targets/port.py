@@ -1,10 +1,10 @@
-"""A target of strategies at hand: what is read from it, the three tables that are kept on it, and what is done to its replicas.
+"""Port to a target of strategies: reading signals, keeping three tables, and changing replicas.
 
-A target has no transactions that read and write, and a connection can be lost at any statement. Therefore every write of rows
-can be repeated with the same arguments, and a statement about a replica whose effect is not known says so.
+A target has no transactions that read and write, and a connection can be lost at any statement. Therefore every write of
+rows can be repeated with the same arguments, and a statement about a replica with an unknown effect reports that.
 
-Every method raises RemoteError `target_unreachable` where the target does not answer, in which case the next call connects
-again; `target_denied` where it does not permit the statement; and `target_failed` where it refuses it for another reason.
+Every method raises RemoteError `target_unreachable` if the target does not respond, in which case the next call connects
+again; `target_denied` if it does not permit the statement; and `target_failed` if it refuses it for another reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TARGET_LOCK = "cluster-gitops"
 
 @dataclass(frozen=True, slots=True)
 class StrategyRow:
-    """A row of `mz_cluster_strategies`. The type is a text: other programs may write there too."""
+    """A row of `mz_cluster_strategies`. The type is a string, because other programs may write there too."""
 
     cluster_id: str
     strategy_type: str
@@ -46,9 +46,9 @@ class StateRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A row of `mz_cluster_strategy_actions`: a statement, why it was given, and what came of it.
+    """A row of `mz_cluster_strategy_actions`: a statement, its reason, and its result.
 
-    `created_at` is the target's own time of the row; one that is still to be written has none.
+    `created_at` is the target's own time of the row, missing for a row that is still to be written.
     """
 
     action_id: str
@@ -61,10 +61,11 @@ class AuditRow:
 
 
 class ReplicaOutcome(StrEnum):
-    """What came of a statement about a replica.
+    """Result of a statement about a replica.
 
-    INDETERMINATE: it may have been carried out or not; read `clusters` before anything else is done. ABSENT: the replica or its
-    compute cluster is not there. SINGLE_REPLICA: the target permits only one replica of a cluster with sources or sinks.
+    INDETERMINATE: it may or may not have been carried out; read `clusters` before anything else is done. ABSENT: the replica
+    or its compute cluster does not exist. SINGLE_REPLICA: the target permits only one replica of a cluster with sources or
+    sinks.
     """
 
     DONE = "done"
@@ -79,14 +80,14 @@ class ReplicaOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaResult:
-    """The outcome, and what the target said; no text where it was done."""
+    """The outcome and the target's message; no text if it succeeded."""
 
     outcome: ReplicaOutcome
     message: str = ""
 
 
 class TargetReader(Protocol):
-    """What changes nothing on a target. Entering it opens the connection, leaving it closes what it opened."""
+    """The read-only half of a target. Entering it opens the connection, leaving it closes everything that it opened."""
 
     def __enter__(self) -> Self:
         """Connect."""
@@ -99,79 +100,80 @@ class TargetReader(Protocol):
         ...
 
     def probe(self) -> None:
-        """Check that every relation which signals are read from is there, with its columns.
+        """Check that every relation from which signals are read exists with its columns.
 
-        Raises RemoteError `signal_unavailable`, which names all that is missing. After that nothing may be dropped.
+        Raises RemoteError `signal_unavailable` listing everything that is missing. After that, nothing may be dropped.
         """
         ...
 
     def clusters(self) -> Mapping[str, ComputeCluster]:
-        """The compute clusters of users, by name. Replicas that tools make for a moment (`RESERVED_REPLICAS`) are left out."""
+        """Return the users' compute clusters by name, leaving out temporary replicas of tools (`RESERVED_REPLICAS`)."""
         ...
 
     def observe(
         self, clusters: Collection[ComputeCluster], *, now: datetime, lookback: timedelta | None
     ) -> Mapping[str, Signals]:
-        """The signals of each of these clusters, by its id, in a number of statements that does not depend on how many they are.
+        """Return the signals of each of these clusters, by id, with a fixed number of statements.
 
-        Activity older than `lookback` is not looked for; None looks for it as far as the target remembers. Statements under our
-        own application name do not count. Raises RemoteError `signal_unavailable`.
+        Activity older than `lookback` is ignored; None means as far back as the target remembers. Statements under our own
+        application name do not count. Raises RemoteError `signal_unavailable`.
         """
         ...
 
     def sizes(self) -> SizeTable:
-        """The sizes that replicas can have here. Raises RemoteError `signal_unavailable`."""
+        """Return the sizes that replicas can have here. Raises RemoteError `signal_unavailable`."""
         ...
 
     def hydrated(self, cluster_id: str) -> frozenset[str]:
-        """The names of the replicas of one compute cluster that are hydrated now. Raises RemoteError `signal_unavailable`."""
+        """Return the names of a compute cluster's currently hydrated replicas. Raises RemoteError `signal_unavailable`."""
         ...
 
     def strategies(self) -> Mapping[tuple[str, str], StrategyRow]:
-        """The newest row of each cluster id and type; empty where the table is missing."""
+        """Return the newest row of each cluster id and type; empty if the table is missing."""
         ...
 
     def states(self) -> Mapping[str, Sequence[StrategyState]]:
-        """By cluster id, the newest state of each strategy; empty where the table is missing."""
+        """Return the newest state of each strategy by cluster id; empty if the table is missing."""
         ...
 
     def state_owners(self) -> frozenset[str]:
-        """The cluster ids that any row of the state table has, of whatever version."""
+        """Return the cluster ids in any row of the state table, of any version."""
         ...
 
     def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[AuditRow]:
-        """The audit rows of these cluster ids from a time on, in the order of their times; none where the table is missing."""
+        """Return the audit rows of these cluster ids since a time, in time order; none if the table is missing."""
         ...
 
     def activity(
         self, cluster_ids: Collection[str], *, since: datetime
     ) -> Mapping[str, Sequence[tuple[datetime, datetime]]]:
-        """By cluster id, when statements of others ran from a time on, as far as the target remembers; in order.
+        """Return by cluster id when other users' statements ran since a time, as far as the target remembers, in order.
 
-        One pair for each minute in which statements began: the first begin, and the last end. A statement that goes on counts
-        where it began. Raises RemoteError `signal_unavailable`.
+        One pair for each minute in which statements began: the first start and the last end. A longer statement counts where
+        it started. Raises RemoteError `signal_unavailable`.
         """
         ...
 
 
 class StrategyTarget(TargetReader, Protocol):
-    """A target that is also changed."""
+    """A target that can also be changed."""
 
     def try_lock(self, key: str) -> bool | None:
-        """Take the lock with this key until the target is left, without waiting; None where the target has no locks.
+        """Take the lock with this key until the target is left, without waiting; None if the target has no locks.
 
-        False where another connection holds it. The lock has a connection of its own, and goes with it if that is lost.
+        False if another connection holds it. The lock has a separate connection and is lost with it.
         """
         ...
 
     def create_tables(self) -> None:
-        """Make those of the three tables that are missing."""
+        """Create the missing ones of the three tables."""
         ...
 
     def replace_strategies(self, rows: Collection[StrategyRow], *, at: datetime) -> None:
-        """Let each of these be the newest row of its cluster id and type, and then delete the older ones.
+        """Make each of these the newest row of its cluster id and type, then delete the older ones.
 
-        A reader always finds a row. The rows get the time `at`, or a later one where a row is there whose time is not before it.
+        A reader always finds a row. The rows get the time `at`, or a later one if an existing row has a time that is not
+        earlier.
         """
         ...
 
@@ -180,19 +182,19 @@ class StrategyTarget(TargetReader, Protocol):
         ...
 
     def replace_states(self, cluster_id: str, states: Iterable[StrategyState], *, at: datetime) -> None:
-        """Let each of these be the newest state of its strategy, and then delete the older ones. Times as above."""
+        """Make each of these the newest state of its strategy, then delete the older ones. Times as above."""
         ...
 
     def wipe_states(self, cluster_ids: Collection[str]) -> int:
-        """Delete the states of these cluster ids, of whatever version; how many rows that were."""
+        """Delete the states of these cluster ids, of any version, and return the number of rows."""
         ...
 
     def recreate_states(self) -> None:
-        """Drop the state table and make it again, as for another version of its columns."""
+        """Drop the state table and create it again, as for a different version of its columns."""
         ...
 
     def audit(self, row: AuditRow) -> None:
-        """Add a row unless one with this action id is there."""
+        """Add a row unless one with this action id exists."""
         ...
 
     def create_replica(self, cluster: str, replica: str, size: str) -> ReplicaResult:
@@ -200,12 +202,12 @@ class StrategyTarget(TargetReader, Protocol):
         ...
 
     def drop_replica(self, cluster: str, replica: str) -> ReplicaResult:
-        """Carry out `statements.drop_replica`, which is done too where the replica is not there. Errors are outcomes."""
+        """Carry out `statements.drop_replica`, which also succeeds if the replica does not exist. Errors are outcomes."""
         ...
 
 
 def newest_strategies(rows: Iterable[StrategyRow]) -> Mapping[tuple[str, str], StrategyRow]:
-    """Of each cluster id and type the row with the latest time; one without a time is older than all that have one."""
+    """Return the row with the latest time for each cluster id and type. A row without a time is older than all others."""
     found: dict[tuple[str, str], StrategyRow] = {}
     for row in sorted(rows, key=_age):
         found[row.cluster_id, row.strategy_type] = row
@@ -213,7 +215,7 @@ def newest_strategies(rows: Iterable[StrategyRow]) -> Mapping[tuple[str, str], S
 
 
 def newest_states(rows: Iterable[StateRow]) -> Mapping[str, Sequence[StrategyState]]:
-    """By cluster id, the latest state of each strategy, in the order in which they decide."""
+    """Return the latest state of each strategy by cluster id, in the order in which they decide."""
     found: dict[str, dict[Any, StrategyState]] = {}
     for row in sorted(rows, key=_age):
         found.setdefault(row.cluster_id, {})[row.state.strategy] = row.state

@@ -1,4 +1,4 @@
-"""The rows of strategies on a target, as they follow from the ledger: pure rules.
+"""Computes the strategy rows on a target from the ledger with pure rules.
 
 | a row | is |
 | --- | --- |
@@ -30,10 +30,10 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """What is done to the rows of a target, and what is ours afterwards.
+    """Changes to the rows of a target, and the rows that are ours afterwards.
 
-    `missing` are the compute clusters that the target does not have, `unmanaged` the pairs of rows that stay and are not ours.
-    `claimed` are the compute clusters, by key, that belong to another cluster folder, and that folder.
+    `missing` are the compute clusters that the target does not have, `unmanaged` the pairs of rows that are kept and are not
+    ours. `claimed` maps the keys of compute clusters that belong to another cluster folder to that folder.
     """
 
     written: tuple[StrategyRow, ...]
@@ -52,11 +52,11 @@ def row_changes(
     rows: Mapping[Pair, StrategyRow],
     owner: str,
 ) -> RowChanges:
-    """Compare one target with what is applied.
+    """Compare one target with the applied strategies.
 
-    `rules` are the applied strategies of the target, `digests` those of their texts by address, `owned` the rows on it that are
-    recorded as ours; `clusters` by name and the newest `rows` are what the target has. `owner` is what this cluster folder is
-    called in its rows.
+    `rules` are the applied strategies of the target, `digests` those of their texts by address, `owned` the rows on it that
+    are recorded as ours; `clusters` by name and the newest `rows` are the target's content. `owner` is the name of this
+    cluster folder in its rows.
     """
     known, rules = set(owned), tuple(rules)
     own = {owner}.union(row.owner for row in known if row.owner is not None)
@@ -112,7 +112,10 @@ def _pairs(row: OwnedRow, clusters: Mapping[str, ComputeCluster]) -> list[Pair]:
 
 
 def pending_rows(state: LedgerState) -> Mapping[str, tuple[str, ...]]:
-    """By target, the strategies whose rows do not follow the ledger yet, as far as it records. Raises IntegrityError."""
+    """Return, by target, the strategies whose rows do not match the ledger yet, according to its records.
+
+    Raises IntegrityError.
+    """
     found: dict[str, set[str]] = {}
     for row in owned_rows(state.observations):
         applied = state.resources.get(row.address)
@@ -122,7 +125,7 @@ def pending_rows(state: LedgerState) -> Mapping[str, tuple[str, ...]]:
 
 
 def place_of(target: str) -> str:
-    """Where problems of a target are reported."""
+    """Return the place for reporting problems of a target."""
     return f"compute.targets.{target}"
 
 
@@ -138,14 +141,14 @@ DECLARED_BY = "declared_by"
 
 
 def owner_name(cluster: str, place: str) -> str:
-    """What rows call a cluster folder: the name of the cluster, and the place of its ledger or the id of its repository."""
+    """Return a cluster folder's owner name in rows: the cluster name, and the place of its ledger or the repository id."""
     return "".join(each if each.isprintable() else "?" for each in f"{cluster} ({place})")
 
 
 def foreign_owners(rows: Iterable[StrategyRow], own: Collection[str]) -> Mapping[str, str]:
-    """By id, the compute clusters that a row of another cluster folder is about, and that folder.
+    """Map ids of compute clusters with rows of another cluster folder to that folder.
 
-    `own` are the names of this folder: that of now, and those that it had. Rows of other programs name no folder.
+    `own` are the current and former names of this folder. Rows of other programs have no folder.
     """
     named = sorted((row.cluster_id, str(row.config[DECLARED_BY])) for row in rows if DECLARED_BY in row.config)
     return {cluster_id: owner for cluster_id, owner in named if owner not in own}
@@ -157,12 +160,12 @@ def claims(
     clusters: Mapping[str, ComputeCluster],
     rows: Iterable[StrategyRow],
 ) -> Mapping[str, str]:
-    """By key, those of the compute clusters that belong to another cluster folder, and that folder."""
+    """Map the keys of the compute clusters that belong to another cluster folder to that folder."""
     owners = foreign_owners(rows, own)
     found = ((each.key, clusters.get(each.cluster)) for each in rules)
     return {key: owners[there.cluster_id] for key, there in found if there is not None and there.cluster_id in owners}
 
 
 def claimed_message(rules: ComputeRules, owner: str) -> str:
-    """What is said of a compute cluster that belongs to another cluster folder."""
+    """Return the message for a compute cluster that belongs to another cluster folder."""
     return f"{rules.cluster} on target {rules.target.name} belongs to the cluster folder {owner}"

@@ -1,4 +1,4 @@
-"""What a decision is made from: a compute cluster as it is, what its target reports of it, and what strategies remember."""
+"""Inputs of a strategy decision: a compute cluster, its target's signals, and the stored state of strategies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gitops.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """What a replica is made of."""
+    """Properties of a replica."""
 
     size: str
 
@@ -24,7 +24,7 @@ class ReplicaSpec:
 class ComputeCluster:
     """A compute cluster of a target, with its replicas by name.
 
-    A `managed` one gets its replicas from the target itself, which refuses statements about them.
+    For a `managed` one, the target itself creates the replicas and refuses statements about them.
     """
 
     cluster_id: str
@@ -35,7 +35,7 @@ class ComputeCluster:
 
 @dataclass(frozen=True, slots=True)
 class Crashes:
-    """How often a replica went offline with a reason in the last hour, and how often of these it was out of memory."""
+    """How often a replica went offline with a reason in the last hour, and how often because it was out of memory."""
 
     total: int = 0
     out_of_memory: int = 0
@@ -46,7 +46,7 @@ NO_CRASHES = Crashes()
 
 @dataclass(frozen=True)
 class SizeTable:
-    """The sizes of a target, smallest first, each with its credits per hour; None where the target does not list them."""
+    """The sizes of a target, smallest first, with their credits per hour; None if the target does not list them."""
 
     credits: Mapping[str, float | None]
 
@@ -55,25 +55,25 @@ class SizeTable:
         return {size: rank for rank, size in enumerate(self.credits)}
 
     def rank(self, size: str) -> tuple[int, str]:
-        """The place of a size in the order of sizes. One that the target does not list is larger than all that it does."""
+        """Return the rank of a size. One that the target does not list is larger than all that it does."""
         return self._ranks.get(size, len(self._ranks)), size
 
     def lacks(self, sizes: Iterable[str]) -> tuple[str, ...]:
-        """Those of `sizes` that the target does not list; none where it lists nothing."""
+        """Return those of `sizes` that the target does not list; none if it lists nothing."""
         return tuple(size for size in sizes if size not in self.credits) if self.credits else ()
 
     def up_to(self, largest: str) -> tuple[str, ...]:
-        """The sizes of the target up to this one; none where it does not list it."""
+        """Return the sizes of the target up to this one; none if it does not list it."""
         known = largest in self.credits
         return tuple(size for size in self.credits if self.rank(size) <= self.rank(largest)) if known else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What a target reported of a compute cluster at one time, `now`, aware and in UTC.
+    """A target's signals for a compute cluster at the time `now`, timezone-aware and in UTC.
 
-    `last_activity` is when the newest statement of others began or finished, None where none is known. `hydrated` has the names
-    of replicas that can answer; whatever is missing there is not hydrated. `crashes` is by the name of the replica.
+    `last_activity` is when the newest statement of other users began or finished, None if none is known. `hydrated` has the
+    names of replicas that can answer; a missing one is not hydrated. `crashes` is by replica name.
     """
 
     now: datetime
@@ -94,7 +94,7 @@ STATE_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class PendingReplica:
-    """A replica that was asked for and was not seen yet."""
+    """A replica that was requested but has not been observed yet."""
 
     name: str
     size: str
@@ -103,10 +103,10 @@ class PendingReplica:
 
 @dataclass(frozen=True, slots=True)
 class StrategyState:
-    """The memory of one strategy; all times are aware.
+    """The stored state of one strategy. All times are timezone-aware.
 
     `first_seen` is when the strategy first saw the cluster, `woken` when a person last woke it; both count as activity.
-    `last_decision` is when it last changed what the cluster has. `failed_sizes` says when a replica of a size was given up.
+    `last_decision` is when it last changed the cluster. `failed_sizes` has the time when a replica of a size was given up.
     """
 
     strategy: StrategyType
@@ -119,12 +119,12 @@ class StrategyState:
     failed_sizes: Mapping[str, datetime] = field(default_factory=lambda: MappingProxyType({}))
 
     def cooling(self, now: datetime, cooldown_s: int) -> bool:
-        """Whether the last decision is younger than the cooldown."""
+        """Return True if the last decision is more recent than the cooldown."""
         return self.last_decision is not None and (now - self.last_decision).total_seconds() < cooldown_s
 
     @property
     def payload(self) -> Mapping[str, Any]:
-        """As JSON; what is not set is left out."""
+        """Return the state as JSON, omitting unset values."""
         pending = self.pending
         form = {
             "strategy_type": self.strategy.value,
@@ -142,9 +142,9 @@ class StrategyState:
 
 
 def read_payload(version: object, payload: object) -> StrategyState | None:
-    """The state of a row; None where the row is of another version, or is not what `payload` writes.
+    """Read the state of a row; None if the row is of another version, or not in the form that `payload` writes.
 
-    A time that does not parse, or has no zone, is as good as none, but for `first_seen_ts`, without which there is no state.
+    A time that does not parse, or has no zone, counts as missing; without `first_seen_ts` there is no state.
     """
     if version != STATE_VERSION or not isinstance(payload, Mapping):
         return None
