@@ -111,10 +111,10 @@ def _load(name: str) -> Any:
 # -- the parser of command lines ---------------------------------------------------------------------------------------
 
 EVERYWHERE = (
-    Argument("--as", "ACTOR", "who is acting; default: git config gitops.actor", dest="actor"),
-    flag("--no-color", "print no colours; the variable NO_COLOR says the same"),
-    flag("--quiet", "print only problems, and what a command was asked to read out", short="-q"),
-    flag("--verbose", "print more: remedies of warnings, all changes of an entry, each change of a run", short="-v"),
+    Argument("--as", "ACTOR", "name of the person or job that acts (default: git config gitops.actor)", dest="actor"),
+    flag("--no-color", "print without colours, as with the environment variable NO_COLOR"),
+    flag("--quiet", "print only problems and the output that you asked for", short="-q"),
+    flag("--verbose", "print more: remedies for warnings, all changes of an entry, each change of a run", short="-v"),
 )
 """The options of every command, before or after its name."""
 

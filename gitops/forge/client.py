@@ -51,8 +51,8 @@ class Service:
 
     `code` is the error code for its failures. `refused` and `limit`, if given, are the codes for a refusal and for a
     response of more than `max_bytes`. `timeout_s` limits each silence, `longest_s` a whole response, and `budget_s` all
-    pauses of one request after failures. `writes_a_minute` is the number of writes that the service accepts, None if there
-    is no limit. `plain` permits plain HTTP to any host.
+    pauses of one request after failures. `writes_a_minute` is the number of writes that the service accepts, None if
+    unlimited. `plain` permits plain HTTP to any host.
     """
 
     base: str

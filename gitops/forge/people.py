@@ -164,5 +164,5 @@ def take_in_comment(
 
 
 def _claimed(person: Person) -> str:
-    """A name that only its bearer vouches for."""
+    """Return a name with a note that it is not verified."""
     return f"{person.name} <{person.email}> (not verified)"

@@ -118,7 +118,7 @@ FORGES: Mapping[str, ForgeRow] = MappingProxyType(
             job_marks=("GITEA_ACTIONS", "FORGEJO_ACTIONS"),
             job_prefixes=("GITEA_", "FORGEJO_"),
             scheme="token ",
-            # Neither has a limit of its own; this spares small servers and what protects them.
+            # Neither has its own limit; this spares small servers and their protection.
             writes_a_minute=120,
         ),
     }

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A hook that this program did not write is never overwritten or removed; ours are recognised by a line of their own.
+1. A hook that this program did not write is never overwritten or removed; ours are recognised by a special line.
 2. A hook names the program by an absolute path, quoted for the shell. It searches no PATH and expands nothing.
 3. All is checked before anything is written; each hook appears whole and executable, or not at all.
 4. Only the repository's own folder of hooks is written, or one that is named. Where git looks elsewhere (`core.hooksPath`), or

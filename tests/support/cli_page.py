@@ -23,18 +23,18 @@ Plan, approve and apply clusters of graph databases from git.
 | argument | meaning |
 |---|---|
 | `--version` | show program's version number and exit |
-| `--as ACTOR` | who is acting; default: git config gitops.actor |
-| `--no-color` | print no colours; the variable NO_COLOR says the same |
-| `-q, --quiet` | print only problems, and what a command was asked to read out |
-| `-v, --verbose` | print more: remedies of warnings, all changes of an entry, each change of a run |
+| `--as ACTOR` | name of the person or job that acts (default: git config gitops.actor) |
+| `--no-color` | print without colours, as with the environment variable NO_COLOR |
+| `-q, --quiet` | print only problems and the output that you asked for |
+| `-v, --verbose` | print more: remedies for warnings, all changes of an entry, each change of a run |
 
-These may also stand after the command, and mean the same for all:
+You can also write these options after the command. They mean the same for all commands:
 
-- `--quiet` leaves out reports of what was done or found, and progress. Errors, warnings and what is wrong stay. What a command
-  was asked to read out stays too: rows, records, diffs, entries, documents, and what an approver is about to sign.
-- `--verbose` adds the remedies of warnings, all changes of an entry in `gitops log`, and a line for each change while a run
-  [applies](bot.md#progress), however short it is.
-- Neither changes the output of `--json`, which has no progress, or an exit code.
+- `--quiet` leaves out progress and reports of results. It still prints errors, warnings and problems, and the output that you
+  asked for: rows, records, diffs, entries, documents, and the content that an approver is about to sign.
+- `--verbose` adds remedies for warnings, all changes of an entry in `gitops log`, and a line for each change while a run
+  [applies](bot.md#progress), even a short one.
+- Neither changes exit codes or the output of `--json`, which has no progress.
 """
 
 

@@ -47,7 +47,7 @@ def flag(name: str, meaning: str, *, short: str = "") -> Argument:
 
 
 class Group:
-    """Arguments under a title of their own in `--help`, or, without a title, of which at most one may be given.
+    """Arguments under a separate title in `--help`, or, without a title, mutually exclusive arguments.
 
     One of them must be given if it is `required`.
     """

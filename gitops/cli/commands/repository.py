@@ -452,7 +452,7 @@ CHANGESET = Command(
             "abandon a changeset that is not committed; the next run rolls back its prepared changes",
             f"{_VERBS}:fail",
             Argument("key", "KEY", "key of the changeset"),
-            Argument("--error", "TEXT", "why, in one line", required=True),
+            Argument("--error", "TEXT", "one-line reason", required=True),
             flag("--force", "end a changeset that is rolling back, leaving any changes that were not rolled back yet"),
             CONFIG,
             PROJECT,

@@ -6,7 +6,7 @@ intents. 7. Carry out the graph. 8. Settle, and write: in an atomic run that is 
 9. An atomic run that failed takes back what it staged. 10. Report. 11. Bring the
 rows of strategies on their targets in line with the ledger.
 
-A plan with several changes that cannot be taken back is carried out in parts, each a changeset of its own, until one fails.
+A plan with several changes that cannot be rolled back is applied in parts, each as a separate changeset, until one fails.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ class _Barriers:
             self._add_drained(drain(self._run.session, record, destroys=bool(self._by_phase[Effect.FINISH])))
 
     def _add_drained(self, drain: Drain) -> None:
-        """What has no data of its own is gone as soon as nothing reads it."""
+        """Record resources without their own data as removed as soon as nothing reads them."""
         journal = self._run.journal
         journal.add(Drained(drain.waited_ms, drain.evidence))
         deletes = {node.id for node in self._by_phase[Effect.FINISH] if node.action is Action.DELETE}
@@ -432,7 +432,7 @@ def _record_unfinished(run: Run, results: Sequence[NodeResult]) -> None:
 
 # -- A run that lands what it can: what fails stays as it was, with what needs it, and everything else is recorded -----
 #
-# Its changeset costs no write of its own. It is created with the intents, or with the result, and passes all its boundaries in
+# Its changeset costs no separate write. It is created with the intents, or with the result, and passes all its boundaries in
 # the write that records the result. If nothing landed, it failed.
 
 

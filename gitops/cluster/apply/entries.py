@@ -1,7 +1,7 @@
 """Ledger entries of a run, and the emergency debts that they open and settle. A ledger folder has no entries.
 
-1. Before a run plans, countersignatures that count go into an entry of their own, so that no entry both opens and settles debts.
-2. While a debt is open, nothing is applied but a further emergency.
+1. Before a run plans, valid countersignatures are recorded in a separate entry, so that no entry both opens and settles debts.
+2. While a debt is open, only a further emergency can be applied.
 3. A run that uses an emergency opens its debt; a run that completes an interrupted one opens the debts announced there.
 """
 

@@ -129,7 +129,7 @@ def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
     current.view = current.opened.ledger.commit(current.view, LedgerWrite(state, entry))
 
 
-# -- What a target can say of strategies before they are applied: a staged look, which changes nothing -----------------
+# -- Checks of strategies on a target before they are applied: a staged node, which changes nothing --------------------
 #
 # | what is found | the look |
 # | --- | --- |
@@ -156,7 +156,7 @@ def check_target(current: Session, node: ExecNode, *, sound: NodeOutcome) -> Nod
 def _look(
     current: Session, declared: Sequence[ComputeRules], applied: Sequence[ComputeRules], problems: Diagnostics
 ) -> None:
-    """Report what the target says of what is new in its strategies. Raises GitopsError where it cannot be asked."""
+    """Report the problems of a target with new values in its strategies. Raises GitopsError if it cannot be queried."""
     target, opening = declared[0].target, current.workspace.open_target
     begun = {each.cluster for each in applied}
     first = [each for each in declared if each.cluster not in begun]

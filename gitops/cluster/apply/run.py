@@ -147,7 +147,7 @@ def write_events(
 # -- The changeset of a run: which one it is, what it will change, and its announcement before the first side effect ---
 #
 # The key of a changeset follows from the merge that it brings in, so that a run that is repeated finds the changeset that it has
-# made. After one that failed, the next attempt has a key of its own; what is left of a merge that landed, and a run without a
+# made. After one that failed, the next attempt has a separate key; what is left of a merge that landed, and a run without a
 # merge, are repairs, whose key follows from what the ledger holds and from the plan.
 
 

@@ -183,7 +183,7 @@ def _next_state(
     for address, record in state.statuses.items():
         waits = Reason.RECOVERY_PENDING.value in record.conditions
         if record.status is Status.BLOCKED and address not in changed and not waits:
-            # It was blocked, and has no change any more, because the declaration was taken back.
+            # It was blocked and no longer has a change, because the declaration was reverted.
             draft.mark(address, StatusRecord(Status.APPLIED) if address in state.resources else None)
     used = {"consumed_at": at, "consumed_by_operation": "apply"}
     draft.use_approvals((a.approval_id for a in consumed), used)

@@ -4,7 +4,7 @@ A commit is compared with each of its parents. It counts for an address that bot
 their files differ, and for everything if the two cannot be compared. A merge of two commits counts only where it is not what
 merging gives: its parents are compared with the commit at which they parted, and where both sides changed an address, the
 merge is compared with the merged tree. Where the parents parted at several commits, what merging gives depends on which of them
-is taken, so the merge counts for everything. Work is bounded: what is not compared any more counts for everything.
+is taken, so the merge counts for everything. Work is bounded: commits beyond the limit count for everything.
 
 Commits explain a change if, applied one after the other to what was applied last, they give what is applied next.
 """
@@ -172,7 +172,7 @@ class CountedCommits:
     def _compared(self, commit: Commit) -> Touched | _MergeTouched:
         sides = [self._between(self.reader.commit(parent).tree, commit.tree) for parent in commit.parents]
         if not sides:
-            # A history of its own: there is nothing that it could be compared with.
+            # A separate history: there is nothing to compare it with.
             found = any(self.reader.subtree(commit.tree, path) is not None for path in self._paths)
             return _EVERYTHING if found else _NOTHING
         if not any(sides):

@@ -254,7 +254,7 @@ def with_settled(state: LedgerState, settled: Iterable[DebtSettlement], at: str)
 #    the approval is not at hand, because its branch was deleted first, only the signatures of approvers and of the bot revoke it:
 #    then by its id alone.
 # 2. The entry has the commit of the revocation as a further parent, and the state a record under the id of that commit. The id of
-#    the approval would not do: who may revoke an approval of their own could give it the id of another one.
+#    the approval would not do: anyone who can revoke their own approval could give it the id of another one.
 # 3. A recorded revocation counts permanently, under whatever rules come later. What it names by id and approver never opens a
 #    gate.
 

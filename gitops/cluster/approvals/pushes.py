@@ -5,7 +5,7 @@ repository, the record of the push that brought it: `<2 hex>/<38 hex>-<16 hex of
 and pushed again has several. Rules:
 
 1. A record counts only if a key of the ledger signed the commit of the chain that wrote it. A hook that cannot read that key
-   writes records as well, and later ones do not vouch for them. A certificate counts without that.
+   writes records as well, and later ones do not make them valid. A certificate counts without that.
 2. A certificate counts if its signature is good, it states all moves of the record, and the commit is in one of them. Its key
    must have been trusted at the time of the nonce.
 3. Else the key of the ssh login counts, if it was trusted at the time of the record.

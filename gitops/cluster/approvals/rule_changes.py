@@ -101,13 +101,13 @@ def _accounts(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
 
 
 def _numbers(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
-    """How many people each gate asks for, everywhere and in the environments that have numbers of their own."""
+    """Yield the differences in how many people each gate requires, everywhere and in environments with their own numbers."""
     old, new = ({(of, gate): n for of, gate, n in root.numbers} for root in (before, after))
     for of, gate in sorted(old.keys() | new.keys()):
         was, now = old.get((of, gate)), new.get((of, gate))
         if was == now:
             continue
-        # Without a number of its own, another one counts, or none where the rules do not have the gate.
+        # Without its own number, another one counts, or none if the rules do not have the gate.
         counted, counts = (root.quorum(of).numbers.get(gate, 0) for root in (before, after))
         where = f" in environment {of}" if of else ""
         said = [None if n is None else str(n) for n in (was, now)]

@@ -307,7 +307,7 @@ def _data(case: _Case) -> _Refusal | None:
 
 
 def _time_problem(case: _Case) -> str | None:
-    """An approval lasts from the earliest of its dates: a late date of its own, or of an attestation, does not extend it."""
+    """Check the time. An approval lasts from the earliest of its dates; a later date, even of an attestation, does not extend it."""
     grant, at = case.statement.grant, case.need.at
     begins = [parse_timestamp(t) for t in (case.approval.created_at, *(() if grant is None else (grant.at,)))]
     expires = parse_timestamp(case.statement.expires_at)
@@ -345,7 +345,7 @@ def _difference(case: _Case) -> str | None:
 
 # Whether an approval covers the data that a change is about, which is the last step of the verification.
 #
-# 1. What the approver saw is recorded, and what is there now is known. Otherwise the approval does not count.
+# 1. The data that the approver saw is recorded, and the current data is known. Otherwise the approval does not count.
 # 2. It is the same graph: one that was created again, or exchanged, has another incarnation.
 # 3. It has not grown by more than the rules permit; a graph that was seen empty has to be empty.
 # 4. Of the rows that were seen no more were replaced than the percentage of the rules: the rows that would go are those that

@@ -7,8 +7,8 @@ A revocation is a branch until an entry of the ledger records it, and on a host 
 
 1. The branch of the approval is deleted in the push that creates the revocation. A remote that refuses to delete it, such as one
    with our hooks, gets the revocation alone.
-2. It stays where the revocation counts only beside the approval, since its signer is not an approver any more; and so does that
-   of an attestation, which keeps the bot from attesting the same review again.
+2. It is kept if the revocation counts only next to the approval, because its signer is no longer an approver. So is that of an
+   attestation, which prevents the bot from attesting the same review again.
 3. Afterwards the ledger is looked at: hooks record a revocation with its push. If no entry records it yet, the outcome says so.
 """
 

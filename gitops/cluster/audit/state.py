@@ -158,7 +158,7 @@ def _listed(entry: LedgerEntry) -> dict[Address, EntryChange]:
 
 
 def _check_listed(transition: StateTransition, start: LedgerState, listed: Mapping[Address, EntryChange]) -> None:
-    """Every listed change went from what was there to what is there; graphs and trust have checks of their own."""
+    """Check that every listed change leads from the old to the new state. Graphs and trust have separate checks."""
     if listed and transition.entry.kind in _RECORDING:
         raise _mismatch(f"a {transition.entry.kind} changes nothing by itself")
     for text, change in listed.items():

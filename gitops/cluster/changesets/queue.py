@@ -8,8 +8,8 @@ known from the changesets. From both follows the next step, whatever became of e
    rebase belong to one merge, and what is between them was never reviewed as a whole.
 3. The oldest merge comes first. One that failed is not repeated: the plan of the next one is the difference to what is applied,
    so it brings in both.
-4. A merge whose folder cannot be loaded, or that does what the newest commit does not want any more, comes with the next
-   one. What the branch has taken back is not done on the way.
+4. A merge whose folder cannot be loaded, or whose changes the newest commit no longer declares, is applied with the next
+   one. Changes that the branch has reverted are not made in between.
 5. With `coalesce` everything that waits is one step.
 """
 

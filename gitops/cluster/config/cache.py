@@ -122,7 +122,7 @@ class SoundPairs:
 # recorded only if its load found no problem at all. The document is a hint: another form is ignored, and the folder is
 # loaded as if for the first time.
 #
-# It has a reader of its own, because every command with a cache begins with it: columns are checked as wholes, which takes half
+# It has a separate reader, because every command with a cache begins with it: columns are checked as wholes, which takes half
 # as long as the codec of stored documents needs to check their values one by one.
 
 
@@ -296,7 +296,7 @@ class RecordedTree:
     """An `index` compared with the current folder. `stale` counts the files and folders that had to be checked."""
 
     def __init__(self, tree: StampedTree, index: Index) -> None:
-        """Compare all stamps, and list the folders that these do not vouch for. No file is read."""
+        """Compare all stamps, and list the folders whose stamps do not match. No file is read."""
         files, folders = index.files, index.folders
         self.index = index
         self._stale_files = _differing(tree.stamps(files.places, PathKind.FILE), files.stamps)

@@ -190,7 +190,7 @@ def _stamp(start: int, place: str, expected: int, settled_ns: int) -> str | None
 
 
 def _refuse_submodule(folder: int, marker: str, place: str) -> None:
-    """Refuse a folder that is a repository of its own: a commit of this one holds only a reference to it.
+    """Refuse a folder that is a separate repository, because a commit of this one has only a reference to it.
 
     Outside the cluster folder other repositories are to be expected.
     """

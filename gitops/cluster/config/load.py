@@ -19,8 +19,8 @@ c. In other graphs, a file is not read if it is as recorded, and a text is not c
 d. A folder near a limit of a load, where the order of reading matters, or one that is not as recorded, is loaded from its
    files alone.
 
-What permits or carries out a change never uses a cache: see docs/decisions/0011-compile-cache.md. What the ledger vouches for is
-not read by any load: see `gitops.cluster.config.sound`.
+Nothing that permits or applies a change uses a cache: see docs/decisions/0011-compile-cache.md. Graphs that the ledger lists as
+checked are not read by any load: see `gitops.cluster.config.sound`.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ _WORTH_RECORDING = 64
 
 
 class _Load:
-    """Steps 6 to 8: graphs are `kept` as the index records them, are vouched for, or go to the loader."""
+    """Steps 6 to 8: graphs are `kept` as the index records them, are listed as checked, or go to the loader."""
 
     def __init__(
         self,
@@ -420,7 +420,7 @@ class _Load:
         return Loaded(desired, header, resources, edges, found, self._sound(), self._judgement)
 
     def _sound(self) -> dict[str, SoundGraph]:
-        """The graphs that the next entry of the ledger can vouch for."""
+        """Return the graphs that the next ledger entry can list as checked."""
         ledger = self._ledger
         found = {graph: known.record for graph, known in self._vouched.items()}
         for graph, loaded in () if ledger is None else self._loader.without_problems.items():

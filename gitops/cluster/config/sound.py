@@ -7,8 +7,8 @@ A graph that is as it was is neither read nor compiled. It is as it was if these
 2. the digests of its resources, which the state of the ledger records;
 3. the compiler: the sources of the languages and of the loader, and the Python that runs them.
 
-One digest covers 1 and 2; the compiler is recorded once for all graphs. What a record says of other files, of another declaration
-or for another state has another digest, so it is not believed. Only a verified entry of a ledger is asked for a record.
+One digest covers 1 and 2; the compiler is recorded once for all graphs. A record for other files, another declaration or another
+state has a different digest, so it is ignored. Records are taken only from a verified ledger entry.
 
 Where the state still has the resources of the record, and the folder was compared with the one that the record is about, no
 digest is made: a graph is as it was if neither `cluster.yaml` nor a path that its declaration names differs.
@@ -260,7 +260,7 @@ def require_plain(store: GitReader, folder: str, path: str, known: PlainFolder |
             found = _require_plain(store, folder, path, known)
             if found.plain.folders <= _MAX_FOLDERS:
                 return found
-    # The known folder may not be here any more, and with it folders that are new may be counted twice.
+    # The known folder may no longer be here, and with it folders that are new may be counted twice.
     return ComparedFolder(_require_plain(store, folder, path, None).plain)
 
 

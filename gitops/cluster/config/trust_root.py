@@ -220,7 +220,7 @@ def _members(config: BotConfig) -> dict[str, Any]:
 
 
 def _gate_numbers(rule: ApprovalRule) -> tuple[tuple[str, GateName, int], ...]:
-    """The numbers of people by environment and gate; those of no environment hold where it has none of its own."""
+    """Return the numbers of people by environment and gate. An environment without a number uses the common one."""
     common = rule.gates if isinstance(rule.gates, Mapping) else {}
     return tuple(
         sorted(

@@ -161,7 +161,7 @@ def _attempt(read: Callable[[], T]) -> tuple[T | None, str]:
 
 
 # -- witnesses ---------------------------------------------------------------------------------------------------------
-# Witnesses of a ledger: approvals name the entry that their signer saw, and other copies have heads of their own.
+# Witnesses of a ledger: approvals contain the entry that their signer saw, and other copies have their own heads.
 # An entry that a ledger key signed exists for good. If a witness names one that the ledger at hand does not have, that ledger
 # was rewound, forked or replaced, or its server shows an old state of it.
 #

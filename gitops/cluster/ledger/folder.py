@@ -8,7 +8,7 @@ Rules of this module:
 3. The lock is one object that is created exclusively; removing it takes its id, and it never expires.
 4. Steps after the publish point may fail without an error: recovery finds the sidecar and settles it. An approval is consumed if
    its document is marked or the state records its id: after the loss of the state, the documents remain.
-5. The events of changesets are recorded by rules of their own: see the section on changesets.
+5. The events of changesets are recorded by separate rules: see the section on changesets.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from gitops.database.storage.port import ObjectStore
 #    reads, finds in the index what a writer did not live to put into the files.
 # 2. Events that come with a state are put into the index first, with the digest of that state. They are recorded when the state
 #    is swapped: a crash before that leaves events that never happened, one after it leaves events that did.
-# 3. Where the events of a write are many, they are a file of their own, which is written first, and the index has its digest.
+# 3. If a write has many events, they are in a separate file, which is written first, and the index has its digest.
 #    It is removed by the write that comes after: then the files of its events are there.
 # 4. A file is written only over what was read. So a writer that was held up, and lost its lock, does not undo what came after it.
 # 5. Who does not hold the lock, while another one does, records events only while none are announced: whether those happen is
@@ -234,7 +234,7 @@ class FolderChangesets:
         newest = () if batch is not None else tuple(line.decode() for line in lines.splitlines())
         data = write_index(replace(index, newest=newest, batch=batch))
         try:
-            # Rule 3. What is there under this name has this content.
+            # Rule 3. An existing file with this name has this content.
             if batch is not None and batch != before:
                 self._store.create(layout.batch_key(batch), lines)
             if expected is None:

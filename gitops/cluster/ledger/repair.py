@@ -85,7 +85,7 @@ class RepairLedger(BranchLedger):
         entry = replace(entry, quarantined=damage.bad)
         found = self._sign(before, next_entry(entry, before), {})
         if damage.head is not None and damage.bad:
-            # Rule 2; a ref that is there already has the commit.
+            # Rule 2; an existing ref already has the commit.
             ref = quarantine_ref(self._place.cluster, damage.head)
             with contextlib.suppress(ConflictError):
                 self._remote.push([RefUpdate(ref, ZERO, damage.head)])

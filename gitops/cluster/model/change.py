@@ -105,7 +105,7 @@ class GateName(StrEnum):
 
 
 NOT_KNOWN_HERE = "its rows are not known here"
-"""What a plan says of a graph that is not at hand, where no stored plan has its rows."""
+"""Shown for a graph that cannot be read here, if no stored plan has its rows."""
 
 
 @dataclass(frozen=True, slots=True)

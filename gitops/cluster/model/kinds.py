@@ -299,7 +299,7 @@ class SchemaKind(ResourceKind):
         return _APPLIED if self.gated_at(change) in situation.approved else _NEEDS_APPROVAL
 
     def gated_at(self, change: Change) -> Address:
-        """Return the own address for a migration, and that of the graph for a create or delete."""
+        """Return its own address for a migration, and that of the graph for a create or delete."""
         return change.address if change.action is Action.UPDATE else graph_address(change.address.name)
 
     def effect(self, change: Change, *, restored: bool) -> Classified:
@@ -361,7 +361,7 @@ _DROPS = frozenset({"drop_property", "drop_type"})
 
 
 def _effect_of_migration(migration: MigrationPreview | None, *, restored: bool) -> Classified:
-    """The class of a migration; one in halves is staged and finished, unless rows need its types as they will be."""
+    """Return the class of a migration. A two-phase one is staged and finished, unless restored rows need the new types."""
     if migration is None or not migration.supported:
         return Classified(Effect.PIVOT, "its steps are not known")
     steps = set()

@@ -23,7 +23,7 @@ from gitops.core.diagnostics import Diagnostic, Severity
 if TYPE_CHECKING:
     from gitops.cluster.model.compute import StrategyChanges, WhatIf
 
-# What is reported of changes that wait, be it for an approval of their own or for one of what they need.
+# Codes for changes that wait for their own approval or for that of a dependency.
 _WAITING = frozenset({Code.APPLY_DEPENDENCY_BLOCKED, Code.TRUST_CHANGE_PENDING, Code.CLUSTER_CHANGE_PENDING})
 
 

@@ -61,7 +61,7 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """One line of an allowed-signers file: a key and the people for whom it can sign.
+    """One line of an allowed-signers file: a key and the people that it can sign for.
 
     Empty `namespaces` means any; `valid_after` (inclusive) and `valid_before` (exclusive) limit the time in which the key
     counts, judged at the ledger position, not at the commit's own date. Source: ssh-keygen(1), ALLOWED SIGNERS.

@@ -53,7 +53,7 @@ def left_out(change: Change) -> GitopsError | None:
         return GitopsError(code, detail, path=address)
     if blocked and change.reason is not None:
         why = f"{change.reason}: {change.reason.words}"
-        # A change with a gate of its own is approved at its own address, any other at the one that its kind names.
+        # A change with a separate gate is approved at its own address, any other at the one that its kind returns.
         gated = address if change.tier is not None else rules_of(address).gated_at(change)
         graph = address.graph_address or "its graphs"
         fix = _BLOCKED_REMEDIES.get(change.reason, "").format(address=gated, graph=graph) or None
@@ -192,7 +192,7 @@ def replaced_rows(current: Session, address: Address) -> int:
 
 def _check_create(current: Session, change: Change) -> None:
     if not current.view.found:
-        return  # Without a ledger, an import records what is there before anything is created.
+        return  # Without a ledger, an import records existing graphs before anything is created.
     uri = current.opened.graph_uri(change.address.name)
     existence = current.opened.engine.exists(uri)
     if existence is Existence.PRESENT and change.before is not None:

@@ -9,8 +9,8 @@
 | committed, drained | finished: what left the cluster is deleted, and what finishes after the commit is carried out |
 
 What is left to do to a graph is decided once, by `step_of`: an apply carries it out, a plan and a dry run show it. Graphs are
-looked at, never guessed. What a changeset did to a graph is gone with the graph: where that does not exist any more,
-or is past the point of no return of a delete, nothing is done, and nothing is left to take back or to drop. The intents of an
+checked, never guessed. The effects of a changeset on a graph are gone with the graph: if it no longer exists,
+or its delete has passed the point of no return, nothing is done, and nothing is left to roll back or to drop. The intents of an
 atomic changeset are those of the graphs that it names: while it is open, no other one touches these.
 """
 
@@ -315,7 +315,7 @@ def _left(member: Member, why: str) -> GitopsError:
 #
 # A drop begins at the schema that the commit left in the graph. Where a person has changed that since, nothing is dropped: what
 # would go is not what was planned. Once a refresh has recorded what is live, the drop is void, and the next plan leads from
-# there to what is declared, with gates of its own.
+# there to the declared schema, with separate gates.
 
 
 _NOT_PERMITTED = frozenset(

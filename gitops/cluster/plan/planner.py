@@ -131,7 +131,7 @@ def _report_approvals(
 def _way_back(
     changes: Sequence[Change], edges: Collection[Dependency], inputs: PlanInputs, problems: Diagnostics
 ) -> tuple[tuple[Undoing, ...], ExecutionGraph]:
-    """What a plan back means for each change, and the order of undoing; nothing for any other plan."""
+    """Return the effects of a revert plan on each change, and the order of undoing; nothing for any other plan."""
     if inputs.kept is None:
         return (), ExecutionGraph()
     found = undoings(changes, inputs.kept)

@@ -200,7 +200,7 @@ def _delete_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: Gra
 
 
 def _is_restored(intent: Intent, seen: GraphProbe) -> bool:
-    """Whether a graph that is there is a restored one, or another one than the intent is about."""
+    """Return True if an existing graph was restored, or is not the graph of the intent."""
     if seen.reading is None or intent.incarnation is None:
         return False
     older = intent.observed_manifest_version is not None and (

@@ -3,7 +3,7 @@
 1. The groups of all bundles that matter on a scope have one bit each; actors with equal bits are one combination.
 2. A combination may do what the masks of its groups permit, before and after; the differences are what it gains and loses.
 3. The cause of a difference is the first part of the change whose reversal alone undoes it (`access_parts`).
-4. To copy a protected branch is a difference of its own only where an actor reads the copy who does not read the branch.
+4. Copying a protected branch is a separate difference only if an actor can read the copy but not the branch.
 5. What has the same cause, rule, action and class becomes one row for equal actors, over branches and then over queries.
 """
 

@@ -3,9 +3,9 @@
 A request may need several permissions, each of which is decided by itself: `decide_all` is what enforces, explains and lists.
 
 1. An actor in no group is denied.
-2. A rule permits the request if the actor is in its group, the action is one of its own, the branch that the action is about is
-   in its scope, and, for a stored query, the query is one of its own.
-3. Of several rules that permit it, the one with the first id by code point is named.
+2. A rule permits the request if it lists the action, the actor is in its group, the branch of the action is in its scope,
+   and, for a stored query, it covers the query.
+3. If several rules permit it, the one with the first id by code point is reported.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def _countable(
 ) -> tuple[list[_Counted], list[_Counted]]:
     """The approvals that count for each address: where they come from, and the debt that each leaves; and further good ones.
 
-    `needed` says of each address how many people have to approve.
+    `needed` is the number of people who must approve each address.
     One for each id: consumption is recorded by id, and anybody can push a commit with a known id. The commit on the branch of
     that name goes first: where hooks watch, nothing else gets there. Without a quorum, the approvals that exist are given all
     the same. Further ones are of people who are counted already; an emergency that is not needed is not among them.

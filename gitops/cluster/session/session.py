@@ -123,7 +123,7 @@ def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnosti
 
 
 # -- revocations -------------------------------------------------------------------------------------------------------
-# Take the revocations that count into the ledger, in an entry of their own.
+# Record the valid revocations in a separate ledger entry.
 # The entry repeats the source of the one before: nothing of the cluster folder is read, so a broken folder does not keep an
 # approval valid that was revoked.
 
