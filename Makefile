@@ -1,4 +1,4 @@
-# make demo   a story from change request to audit, in ./demo
+# make demo   a story from change request to audit, in ./demo; with VERBOSE=1 every command and all output
 # make wheel  build the wheel into dist, with its SHA-256; the same commit gives the same bytes
 # make test   the tests; make test-slow for those that take longer
 # make quick ROOM=cluster/plan   the tests of one room of the package
@@ -20,6 +20,8 @@ VENV := .venv
 DIST := dist
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+PROGRAM := $(VENV)/.program
+BUILD := $(VENV)/.build
 RIVALS := $(VENV)/.rivals
 SITE := .venv-docs
 
@@ -30,18 +32,43 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-crash mutants lint figures bench docs docs-site docs-serve docs-publish lock clean
 .DEFAULT_GOAL := test
 
+# pip is the fallback for uv, which does not read the package index from pip's configuration.
+install = { command -v uv >/dev/null && uv pip install --python $(PY) $(1); } || $(PY) -m pip install $(1)
+editable = $(call install,--quiet --no-deps --no-build-isolation --editable .)
 # The version is in gitops/__init__.py, and an installation remembers it.
-$(READY): requirements.lock pyproject.toml gitops/__init__.py
+SOURCES := pyproject.toml gitops/__init__.py
+
+define environment
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or later is needed'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --require-hashes --requirement requirements.lock
-	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+endef
+
+# Every command installs only the part of requirements.lock that it needs: build tools, the program, or all with the test tools.
+$(BUILD): requirements-build.lock
+	$(environment)
+	$(call install,--quiet --require-hashes --requirement requirements-build.lock)
 	@touch $@
 
-demo: $(READY)
-	$(PY) examples/demo.py
+$(PROGRAM): scaffold/requirements.txt $(SOURCES) | $(BUILD)
+	@echo 'Installing gitops and its libraries into $(VENV): about 180 MB to download, no test tools.'
+	$(call install,--require-hashes --requirement scaffold/requirements.txt)
+	$(editable)
+	@touch $@
 
-wheel: $(READY)
+$(READY): requirements.lock $(SOURCES)
+	$(environment)
+	@echo 'Installing gitops and its test tools into $(VENV): about 275 MB to download.'
+	$(call install,--require-hashes --requirement requirements.lock)
+	$(editable)
+	@touch $@ $(PROGRAM) $(BUILD)
+
+# An environment with the test tools has the other parts too.
+layer = $(if $(wildcard $(READY)),$(READY),$(1))
+
+demo: $(call layer,$(PROGRAM))
+	@$(PY) examples/demo.py $(if $(VERBOSE),--verbose)
+
+wheel: $(call layer,$(BUILD))
 	rm -rf $(DIST)
 	SOURCE_DATE_EPOCH=315532800 $(VENV)/bin/hatchling build --target wheel --directory $(DIST)
 	cd $(DIST) && sha256sum -- *.whl > SHA256SUMS && cat SHA256SUMS
@@ -97,6 +124,7 @@ docs: $(READY)
 	$(PY) -m tests.support.rules_page
 	$(PY) -m tests.support.keys_page
 	$(PY) -m tests.support.openapi_page
+	$(PY) -m tests.support.demo_page
 
 $(SITE)/.ready: requirements-docs.lock
 	$(PYTHON) -m venv $(SITE)

@@ -23,7 +23,7 @@ import gitops
 from examples.demo import ACT
 from gitops.init.install import running_wheel
 from tests.support.pages import ROOT
-from tests.support.runtime_lock import EXTRA_LOCKS, LOCK, extra_lock, runtime_lock
+from tests.support.runtime_lock import BUILD_LOCK, EXTRA_LOCKS, LOCK, build_lock, extra_lock, runtime_lock
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +90,23 @@ def test_the_wheel_for_jobs_is_what_a_build_packs(wheel):
 
 def test_the_locks_are_that_of_the_tests():
     assert LOCK.read_text(encoding="utf-8") == runtime_lock(), "run `python -m tests.support.runtime_lock`"
+    assert BUILD_LOCK.read_text(encoding="utf-8") == build_lock(), "run `python -m tests.support.runtime_lock`"
     for extra, place in EXTRA_LOCKS.items():
         assert place.read_text(encoding="utf-8") == extra_lock(extra), "run `python -m tests.support.runtime_lock`"
+
+
+@pytest.mark.parametrize(
+    ("target", "locks"),
+    [("wheel", [BUILD_LOCK]), ("demo", [BUILD_LOCK, LOCK]), ("test", [ROOT / "requirements.lock"])],
+)
+def test_a_target_installs_only_what_it_needs(target, locks, tmp_path):
+    """In a clone without an environment. A newcomer waits for it."""
+    command = ("make", "--dry-run", f"VENV={tmp_path}", target)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    # Each line offers uv and pip.
+    named = re.findall(r"pip install[^;]*? --requirement (\S+?)(?:;|$)", done.stdout, re.MULTILINE)
+    assert [*dict.fromkeys(named)] == [str(lock.relative_to(ROOT)) for lock in locks]
+    assert target == "test" or len(locked_packages(*locks)) <= 40
 
 
 @pytest.mark.parametrize("extras", [("s3",), ("s3", "materialize"), ("s3", "serve")])

@@ -14,7 +14,7 @@ import pytest
 from tests.support.cases import read_yaml
 from tests.support.pages import ROOT
 
-_LOCKS = ("requirements.lock", "requirements-bench.lock", "requirements-docs.lock")
+_LOCKS = ("requirements.lock", "requirements-bench.lock", "requirements-build.lock", "requirements-docs.lock")
 _WORKFLOWS = sorted((ROOT / ".github").rglob("*.yml"))
 _PIN = re.compile(r"\s*(?:- )?uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+\Z")
 

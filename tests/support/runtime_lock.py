@@ -1,8 +1,9 @@
-"""What jobs and containers install besides the wheel: of `requirements.lock`, the packages that the program needs, with hashes.
+"""The parts of `requirements.lock` that are installed without the test tools, each with its hashes.
 
-`python -m tests.support.runtime_lock` writes `scaffold/requirements.txt`, and what jobs with replica strategies and servers need
-besides. The lock says below each package who needs it; a package belongs to the program if the program itself needs it, or a
-package that belongs to it does. Those of other extras are named in `pyproject.toml`: in the lock they belong to the tests.
+`python -m tests.support.runtime_lock` writes them: the program (`scaffold/requirements.txt`, for jobs, containers, `make demo`),
+the extra packages of replica strategies and servers, and the build tools (for `make wheel` and `make demo`). The lock lists below
+each package who needs it. A package belongs to a part if the part or another package of the part needs it. The packages of extras
+are named in `pyproject.toml`, because the lock attributes them to the tests.
 """
 
 from __future__ import annotations
@@ -16,20 +17,27 @@ from packaging.requirements import Requirement
 
 from tests.support.pages import ROOT
 
-__all__ = ["EXTRA_LOCKS", "LOCK", "extra_lock", "runtime_lock"]
+__all__ = ["BUILD_LOCK", "EXTRA_LOCKS", "LOCK", "build_lock", "extra_lock", "runtime_lock"]
 
 LOCK = ROOT / "scaffold" / "requirements.txt"
+BUILD_LOCK = ROOT / "requirements-build.lock"
 EXTRA_LOCKS = {
     "materialize": ROOT / "scaffold" / "requirements-materialize.txt",
     "serve": ROOT / "container" / "requirements-serve.txt",
 }
 _START = re.compile(r"[a-z0-9][a-z0-9._-]*(?===)")
 _PROGRAM = "cluster-gitops (pyproject.toml)"
+_BUILD = "cluster-gitops (pyproject.toml:build)"
 
 
 def runtime_lock() -> str:
     """The packages of the program in the order of the lock, without the comments."""
     return _lines_of(_needed_by({_PROGRAM}))
+
+
+def build_lock() -> str:
+    """The packages that build the wheel and an editable installation."""
+    return _lines_of(_needed_by({_BUILD}))
 
 
 def extra_lock(extra: str) -> str:
@@ -49,7 +57,7 @@ def _needed_by(roots: AbstractSet[str]) -> set[str]:
     while before != len(found):
         before = len(found)
         found |= {name for name, _, needed_by in _packages() if needed_by & found}
-    return found - {_PROGRAM}
+    return found - {_PROGRAM, _BUILD}
 
 
 def _packages() -> Iterator[tuple[str, list[str], set[str]]]:
@@ -64,5 +72,6 @@ def _packages() -> Iterator[tuple[str, list[str], set[str]]]:
 
 if __name__ == "__main__":
     LOCK.write_text(runtime_lock(), encoding="utf-8")
+    BUILD_LOCK.write_text(build_lock(), encoding="utf-8")
     for extra, place in EXTRA_LOCKS.items():
         place.write_text(extra_lock(extra), encoding="utf-8")
