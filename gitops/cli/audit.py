@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +55,18 @@ def log(options: argparse.Namespace) -> int:
     rule = local.rule(options.cluster)
     head = _head(local, rule)
     found = read_trail(local.git, head)
-    records = tuple(islice(found, options.limit) if options.limit > 0 else found)
+    records, steps = [], 0
+    for record in found:
+        if record.is_step and not (options.verbose or options.json):
+            steps += 1
+            continue
+        records.append(record)
+        if len(records) == options.limit:
+            break
     if options.json:
         shared.show_form(log_form(records))
     else:
-        shared.say_coloured(log_text(records, verbose=options.verbose), options)
+        shared.say_coloured(log_text(records, steps, verbose=options.verbose), options)
     try:
         _check_seen(local, rule, head)
     except GitopsError as error:

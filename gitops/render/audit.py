@@ -14,16 +14,21 @@ from gitops.cluster.model.ledger import EntryChange, EntryKind, LedgerEntry
 from gitops.core.codes import REGISTRY
 from gitops.render.characters import visible
 from gitops.render.json import Form, present, rule_forms
-from gitops.render.text import following_lines, rule_line
+from gitops.render.text import count, following_lines, rule_line
 
 _SHORT = 8
 _CHANGES = 10
 _VIA = {Via.SIGNATURE: "", Via.FORGE: " on the forge", Via.BREAK_GLASS: " alone, in an emergency"}
 
 
-def log_text(records: Sequence[LogRecord], *, verbose: bool = False) -> str:
-    """Each entry on a line, its changes indented under it with those who approved them; `verbose` lists all changes."""
+def log_text(records: Sequence[LogRecord], steps: int = 0, *, verbose: bool = False) -> str:
+    """Each entry on a line, with its changes and their approvers indented under it; `verbose` lists all changes.
+
+    `steps` is the number of entries that were left out because they only record steps of runs.
+    """
     lines = [line for record in records for line in _entry_lines(record, verbose=verbose)]
+    if steps:
+        lines.append(f"not listed: {count(steps, 'entry', 'entries')} with steps of runs (list them with -v)")
     return "".join(visible(line) + "\n" for line in lines or ["no ledger entries"])
 
 

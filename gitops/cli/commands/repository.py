@@ -199,6 +199,7 @@ AUDIT_COMMANDS = (
         f"{_AUDIT}:log",
         PROJECT,
         Argument("--limit", "N", "print only the newest N entries (default: all)", type=int, default=0),
+        epilog="Entries that only record steps of a run are listed with --verbose and --json.",
     ),
     Command(
         "audit",

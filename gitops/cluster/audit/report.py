@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Seen
-from gitops.cluster.model.ledger import ApprovalUse, DebtSettlement, LedgerEntry
+from gitops.cluster.model.ledger import ApprovalUse, DebtSettlement, EntryKind, LedgerEntry
 from gitops.cluster.model.trust import RuleChange
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -59,6 +59,13 @@ class LogRecord:
         """True if signature, approvals and countersignatures are valid."""
         results = [each.result for each in self.approvals] + [each.result for each in self.settlements]
         return self.signature == "good" and all(result == "good" for result in results)
+
+    @property
+    def is_step(self) -> bool:
+        """True for a sound entry that only records a step of a run: its announcement, or an event of its changeset."""
+        kinds = (EntryKind.INTENT, EntryKind.CHANGESET)
+        entry = self.entry
+        return self.ok and entry is not None and entry.kind in kinds and not (entry.revoked or entry.quarantined)
 
 
 def _none() -> Mapping[str, str]:

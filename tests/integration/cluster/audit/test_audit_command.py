@@ -298,7 +298,7 @@ def test_the_log_reads_no_further_than_it_shows(desk: Desk) -> None:
     old = [desk.git("rev-parse", f"{commit}^{{tree}}") for commit in desk.life.chain()[:8]]
     for tree in old:
         (desk.server / "objects" / tree[:2] / tree[2:]).unlink(missing_ok=True)
-    code, text = desk.run("log", "--limit", "3", at=desk.server)
+    code, text = desk.run("log", "--limit", "3", "--verbose", at=desk.server)
     assert code == 0
     assert [line.split()[1] for line in text.splitlines() if line.startswith("entry")] == ["14", "13", "12"]
     shown = desk.run("log", at=desk.server)
