@@ -288,8 +288,7 @@ def test_the_commands_on_a_folder_run_as_they_are_written(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.delenv("CI", raising=False)
-    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Use it on a folder\n")[2]
-    block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
+    block = re.search(r"```sh\n(.*?)```", read_page("folder.md"), re.DOTALL)
     assert block is not None
     for line in block[1].splitlines():
         program, *words = shlex.split(line)

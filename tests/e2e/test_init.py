@@ -12,18 +12,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from markdown_it import MarkdownIt
 
 from gitops.cli.main import main
 from tests.support.loop import ROOT
 from tests.support.prefork import PROGRAM
+from tests.support.terminal import on_terminal, shell_blocks
 
 
 @dataclass(frozen=True)
@@ -95,58 +93,29 @@ def machine(tmp_path: Path) -> Machine:
     return machine
 
 
-def _blocks(page: str, heading: str) -> list[str]:
-    """The shell blocks below a heading, up to the next one of its rank."""
-    found: list[str] = []
-    within = False
-    tokens = MarkdownIt().parse((ROOT / page).read_text(encoding="utf-8"))
-    for token, following in pairwise(tokens):
-        if token.type == "heading_open" and token.tag in ("h1", "h2"):
-            within = following.content.strip() == heading
-        if within and token.type == "fence" and token.info.strip() == "sh":
-            found.append(token.content)
-    return found
-
-
-def _on_terminal(machine: Machine, script: str, answers: Mapping[str, str]) -> str:
-    """Run a script on a terminal, and type each answer when its question is shown. Returns what the terminal showed."""
-    ours, theirs = os.openpty()
-    environ = {**machine.environ, "NO_COLOR": "1", "GIT_PAGER": "cat"}
-    with subprocess.Popen(
-        ("bash", "-euc", script), cwd=machine.folder, env=environ, stdin=theirs, stdout=theirs, stderr=theirs
-    ) as running:
-        os.close(theirs)
-        shown, waiting = "", dict(answers)
-        # The end of a terminal is an error on Linux.
-        with suppress(OSError):
-            while part := os.read(ours, 65536):
-                shown += part.decode("utf-8", "replace")
-                for question in [question for question in waiting if question in shown]:
-                    os.write(ours, f"{waiting.pop(question)}\n".encode())
-        os.close(ours)
-    assert running.returncode == 0, shown
-    return shown.replace("\r\n", "\n")
-
-
 @pytest.mark.e2e
 @pytest.mark.journey
 def test_from_an_empty_folder_to_a_first_approved_delete(tmp_path: Path) -> None:
     """Only what the page says is done."""
     machine = Machine.of(tmp_path)
-    blocks = _blocks("README.md", _STARTED)
+    blocks = shell_blocks("README.md", _STARTED)
     page = (ROOT / "README.md").read_text(encoding="utf-8").partition(f"## {_STARTED}\n")[2].partition("\n## ")[0]
     steps = re.findall(r"^\*\*(\d)\. ", page, re.MULTILINE)
     assert (steps, len(blocks)) == ([str(n) for n in range(1, 9)], 8)
     assert "in eight steps" in page
-    shown = _on_terminal(machine, "".join(blocks), {"Type yes to sign this: ": "yes"})
+    shown = on_terminal("".join(blocks), {"Type yes to sign this: ": "yes"}, machine.folder, machine.environ)
     assert "gitops: apply of brain: 4 applied" in shown
     assert "needs approval: graph.drafts" in shown
     assert "delete graph.drafts approved by ben@brain.example" in shown
-    assert "audit good: brain" in shown
-    _, status = machine.run("gitops", "status", "--repo", ".", "--json", at="company-ben")
+    # The last two commands are `gitops log --limit 1` and `gitops audit`.
+    log = shown[shown.rindex("\nentry ") :]
+    assert re.search(r"^  delete graph.drafts  approved by ben@brain.example ", log, re.MULTILINE)
+    assert "audit good: brain" in log
+    folder = tmp_path / "home" / "gitops-tutorial"
+    _, status = machine.run("gitops", "status", "--repo", ".", "--json", at=str(folder / "company-ben"))
     assert set(json.loads(status)["resource_digests"]) & {"graph.notes", "graph.drafts"} == {"graph.notes"}
-    assert list(machine.folder.rglob("notes.omni/**/*.lance"))
-    assert not list(machine.folder.rglob("drafts.omni/**/*.lance"))
+    assert list(folder.rglob("notes.omni/**/*.lance"))
+    assert not list(folder.rglob("drafts.omni/**/*.lance"))
 
 
 @pytest.mark.e2e
