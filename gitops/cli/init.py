@@ -37,7 +37,7 @@ from gitops.init.files import (
     upgrade_steps,
 )
 from gitops.init.files import init as plan_files
-from gitops.init.install import dependencies_of_jobs, install_files, running_wheel
+from gitops.init.install import Wheel, dependencies_of_jobs, install_files, released, running_wheel
 from gitops.init.install import upgrade as plan_upgrade
 from gitops.render.text import diagnostic_lines
 from gitops.repository.wiring.repository import Checkout, make_key, open_checkout, read_public_key
@@ -62,7 +62,7 @@ def init(options: argparse.Namespace) -> int:
     has_jobs = request.forge is not ForgeKind.HOOKS
     read = partial(read_file, checkout.root)
     wanted = dependencies_of_jobs(templates, read, strategies=options.strategies)
-    install = install_files(running_wheel(), wanted) if has_jobs else {}
+    install = install_files(_wheel(options), wanted) if has_jobs else {}
     outcome = plan_files(request, templates, install, read)
     given = os.path.realpath(os.path.expanduser(options.bot_key)) if options.bot_key else ""  # noqa: PTH111
     private_key = options.new_bot_key or given.removesuffix(".pub") or None
@@ -81,13 +81,18 @@ def init(options: argparse.Namespace) -> int:
 def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
     """Renew what jobs install, to the version that runs; with `--strategies`, add the jobs of ticks."""
     templates, read, strategies = read_templates(), partial(read_file, checkout.root), options.strategies
-    install = install_files(running_wheel(), dependencies_of_jobs(templates, read, strategies=strategies))
+    install = install_files(_wheel(options), dependencies_of_jobs(templates, read, strategies=strategies))
     present = list_files(checkout.root, INSTALL_FOLDER)
     outcome = plan_upgrade(install, templates, read, present, strategies=strategies)
     changed = any(file.state is not FileState.SAME for file in outcome.files)
     added = [file.path for file in outcome.files if file.state is FileState.NEW]
     steps = upgrade_steps(gitops.__version__, added) if changed else ()
     return _finish(options, checkout, outcome, steps, [])
+
+
+def _wheel(options: argparse.Namespace) -> Wheel:
+    """The wheel that jobs install: that of a release, or one that is packed from the installation that runs."""
+    return released(options.wheel) if options.wheel else running_wheel()
 
 
 def _finish(

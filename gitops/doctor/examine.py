@@ -458,7 +458,7 @@ def examine(
         owners = {name: owner_name(target.cluster, target.repository) for name, target in placed.items()}
         yield from target_findings(strategies, Examination(environ, _open_target, SystemClock().now(), probe, owners))
     files = read_workflows(local.git, kind, tree)
-    yield from job_findings(kind, files)
+    yield from job_findings(kind, files, [rule.path for rule in config.clusters])
     yield from tick_findings(kind, files, strategies)
     yield from install_findings(kind, files, lambda path: local.git.read(tree, path), running_wheel)
     if config.ledger.store != "directory":

@@ -86,8 +86,8 @@ def answers_queue(files: Mapping[str, bytes]) -> bool:
     return any(job.verb == "verify" and "merge_group" in job.triggers for job in jobs)
 
 
-def job_findings(kind: str, files: Mapping[str, bytes]) -> Iterator[DoctorFinding]:
-    """Make all of these checks of workflow files, path to content, for a kind of forge.
+def job_findings(kind: str, files: Mapping[str, bytes], folders: Iterable[str] = ()) -> Iterator[DoctorFinding]:
+    """Make all of these checks of workflow files, path to content, for a kind of forge. `folders` are those of the clusters.
 
     GitLab's file has no triggers to check; its jobs are found by their scripts.
     """
@@ -101,6 +101,8 @@ def job_findings(kind: str, files: Mapping[str, bytes]) -> Iterator[DoctorFindin
         found += bot_jobs(path, form)
         if kind in _HOSTED and "push" in (triggers := _triggers(form)):
             yield _own_branches(path, triggers["push"])
+            if any(job.verb == "apply" for job in bot_jobs(path, form)):
+                yield from _filtered(path, triggers["push"], folders)
     if kind == "local":
         return
     verbs = sorted({job.verb for job in found})
@@ -184,6 +186,25 @@ def _own_branches(path: str, trigger: Any) -> DoctorFinding:
         return good("jobs.own-branches", "pushes to the bot's branches do not start it", path)
     detail = "each ledger entry and each approval starts it"
     return warning("jobs.own-branches", detail, f"on.push.branches-ignore: ['{_RESERVED}']", path)
+
+
+def _filtered(path: str, trigger: Any, folders: Iterable[str]) -> Iterator[DoctorFinding]:
+    """Report the cluster folders whose merges a filter of paths leaves to the sweep."""
+    listed = trigger.get("paths") if isinstance(trigger, dict) else None
+    if not isinstance(listed, list):
+        return
+    kept = [str(each).removesuffix("**") for each in listed if str(each).endswith("/**") or each == "**"]
+    missed = [folder for folder in folders if not any(f"{folder}/".startswith(each) for each in kept)]
+    if missed:
+        add = " and ".join(f"'{folder}/**'" if folder != "." else "'**'" for folder in missed)
+        yield warning(
+            "jobs.paths",
+            f"a merge that changes only {', '.join(missed)} waits for the sweep",
+            f"on.push.paths: add {add}",
+            path,
+        )
+    else:
+        yield good("jobs.paths", "the filter of paths contains the folder of every cluster", path)
 
 
 def _started(job: BotJob) -> Iterator[DoctorFinding]:
@@ -278,6 +299,9 @@ _REQUESTS = {
 }
 _REQUIREMENT = re.compile(r"[^\s#].*?--hash=sha256:[0-9a-f]{64}.*")
 _OWN = re.compile(r"\./(cluster_gitops-([^-/\s]+)-[^/\s]+\.whl)\s+--hash=sha256:([0-9a-f]{64})")
+_RELEASED = re.compile(
+    r"cluster-gitops @ https://\S+/(cluster_gitops-([^-/\s]+)-[^/\s]+\.whl)\s+--hash=sha256:([0-9a-f]{64})"
+)
 _UPGRADE = "gitops init --upgrade, and propose what it writes"
 
 
@@ -413,7 +437,7 @@ def _vendored(read: Read, own: Callable[[], Wheel]) -> Iterator[DoctorFinding]:
     text = content.decode("utf-8", "replace").replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     loose = [line for line in lines if not _REQUIREMENT.fullmatch(line)]
-    found = [match for line in lines if (match := _OWN.fullmatch(line))]
+    found = [match for line in lines if (match := _OWN.fullmatch(line) or _RELEASED.fullmatch(line))]
     if loose or len(found) != 1:
         detail = (
             f"without a hash: {loose[0][:80]}" if loose else "the wheel of this program is not required exactly once"
@@ -421,12 +445,15 @@ def _vendored(read: Read, own: Callable[[], Wheel]) -> Iterator[DoctorFinding]:
         yield error(check, detail, _UPGRADE, REQUIREMENTS)
         return
     name, of_jobs, digest = found[0].groups()
-    wheel = read(f"{INSTALL_FOLDER}/{name}")
-    if wheel is None or sha256(wheel).hexdigest() != digest:
+    released = found[0].re is _RELEASED
+    wheel = None if released else read(f"{INSTALL_FOLDER}/{name}")
+    if not released and (wheel is None or sha256(wheel).hexdigest() != digest):
         detail = "is missing" if wheel is None else "does not have the hash that is required"
         yield error(check, f"{name} {detail}", _UPGRADE, f"{INSTALL_FOLDER}/{name}")
     elif of_jobs != __version__:
         yield warning(check, f"jobs run version {of_jobs}, this is version {__version__}", _UPGRADE, REQUIREMENTS)
+    elif released:
+        yield good(check, f"jobs run version {of_jobs} of a release, by its hash", REQUIREMENTS)
     else:
         yield _compared(of_jobs, digest, own)
 

@@ -44,6 +44,8 @@ _GRAPH = "notes"
 # GitHub's newer `$/` means the same, but neither its own servers for enterprises nor Gitea know it everywhere.
 LOCAL_ACTION = "./{} # zizmor: ignore[self-repository]"
 """How a workflow names an action in a folder of its repository."""
+CODEOWNERS = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
+"""Where GitHub looks for the owners of files; the first one is written if there is none."""
 PAUSE_SWITCH = "vars.GITOPS_PAUSED != 'true'"
 
 
@@ -208,6 +210,8 @@ def init(
     trust_root({path: made[path] for path in (CONFIG_FILE, DEFAULT_SIGNERS)})
     cluster_files = _cluster_files(request)
     cluster_yaml = next(iter(cluster_files))
+    if any(existing(path) not in (None, made.get(path)) for path in CODEOWNERS):
+        made.pop(CODEOWNERS[0], None)  # the owners of the repository are listed already, in one of its files
     own = existing(cluster_yaml) not in (None, made[cluster_yaml])
     # Another version is renewed as a whole or not at all.
     other = existing(REQUIREMENTS) not in (None, made.get(REQUIREMENTS))
@@ -291,6 +295,12 @@ def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, byte
         made[path] = _fill(request, templates[name])
     if request.found.graphs:
         made[next(iter(_cluster_files(request)))] = _declare(request).encode()
+    if owners := _owners(request):
+        paths = (f"/{CONFIG_FILE}", "/.gitops/", "/.github/workflows/", "/.github/actions/", f"/{CODEOWNERS[0]}")
+        lines = [f"{path} {' '.join(owners)}\n" for path in paths]
+        made[CODEOWNERS[0]] = "".join(
+            ["# Who reviews the rules of the bot, its jobs and what they install.\n", *lines]
+        ).encode()
     if request.forge in ACTION_FOLDERS and request.action is None:
         made[f"{ACTION_FOLDERS[request.forge]}/action.yml"] = templates["action.yml"].encode()
     return made
@@ -302,6 +312,11 @@ def schema_files() -> dict[str, bytes]:
         f"{SCHEMA_FOLDER}{name}.json": f"{json.dumps(json_schema(name), indent=2, ensure_ascii=False)}\n".encode()
         for name in SCHEMAS
     }
+
+
+def _owners(request: InitRequest) -> tuple[str, ...]:
+    """The approvers whom GitHub knows by their address; they own the files of the bot."""
+    return tuple(who for who, _ in request.approvers if "@" in who) if request.forge is ForgeKind.GITHUB else ()
 
 
 def _cluster_files(request: InitRequest) -> dict[str, str]:
@@ -370,6 +385,7 @@ def _fill(request: InitRequest, template: str) -> bytes:
         "accounts": bool(request.accounts),
         "cloud": not request.enterprise,
         "forge": request.forge is not ForgeKind.HOOKS,
+        "paths": request.path != ".",
         "pause": True,
         "secrets": request.strategies or request.storage is not None,
         "storage": request.storage is not None,
@@ -414,6 +430,7 @@ def _values(request: InitRequest) -> Mapping[str, str]:
         "GRAPH": _GRAPH,
         "PATH": request.path,
         "PATH_VALUE": _scalar(request.path),
+        "PATHS": ", ".join(json.dumps(path) for path in (f"{request.path}/**", CONFIG_FILE, ".gitops/**")),
         "REPOSITORY": _scalar(request.repository),
         "SCHEMAS": SCHEMA_FOLDER,
         "STORAGE": json.dumps(request.storage, ensure_ascii=False),
@@ -570,14 +587,76 @@ def _github(request: InitRequest, key: str) -> tuple[list[SetupStep], list[Setup
     before = [
         SetupStep("Create the environment `gitops`, only for the target branch (Settings > Environments)", create),
         SetupStep("Add the bot's key to the environment", (f"gh secret set GITOPS_SIGNING_KEY --env gitops < {key}",)),
-        _storage(request, "gh variable set {} --env gitops --body {}"),
+        *_github_storage(request),
     ]
-    required = SetupStep(
-        f"Make `gitops/plan/{request.cluster}` a required check of `{request.branch}` (Settings > Rules > Rulesets). With a token"
-        " of the bot's own account as the secret GITOPS_TOKEN, let only the bot write `gitops/ledger/**` too: no rule has an"
-        " exception for the token of a job"
+    owners = _owners(request)
+    after = [
+        SetupStep(
+            f"Require `gitops/plan/{request.cluster}` on `{request.branch}`: a change request whose plan is missing or fails is"
+            " not merged",
+            (_ruleset(request, owned=len(owners) > 1),),
+        ),
+        SetupStep(
+            "Let only the bot write `gitops/ledger/**`, with a token of the bot's own account as the secret GITOPS_TOKEN"
+            " (docs/forge-github.md): no rule has an exception for the token of a job"
+        ),
+    ]
+    if owners:
+        text = (
+            f"Check that GitHub knows the owners in {CODEOWNERS[0]}. If the repository already had such a file, add lines for"
+            f" /{CONFIG_FILE}, /.gitops/, /.github/workflows/ and /.github/actions/"
+        )
+        after.append(SetupStep(text, ("gh api repos/{owner}/{repo}/codeowners/errors",)))
+    text = (
+        "Decide how often the schedule runs. The sweep is hourly, about 720 runs of a minute a month, which private"
+        " repositories pay for. To change it, edit its cron line"
     )
-    return before, [required]
+    return before, [*after, SetupStep(text, ("grep -n cron .github/workflows/gitops.yml",))]
+
+
+def _github_storage(request: InitRequest) -> list[SetupStep]:
+    """Let the jobs use the storage: with a role that they assume, or with a key."""
+    storage = _storage(request, "gh variable set {} --env gitops --body {}")
+    if not storage.commands:
+        return [storage]
+    variable, secret = "gh variable set {} --env gitops --body {}", "gh secret set {} --env gitops"
+    role = SetupStep(
+        "Let the jobs use the bucket with a role that trusts `repo:OWNER/NAME:environment:gitops` (docs/init.md has its policy)",
+        (variable.format("AWS_REGION", "REGION"), variable.format("AWS_ROLE_ARN", "arn:aws:iam::ACCOUNT:role/ROLE")),
+    )
+    key = SetupStep(
+        "Or, for a service without such roles, use the bucket with a key that may read, write and list it",
+        (
+            *(secret.format(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")),
+            variable.format("AWS_ENDPOINT_URL_S3", "https://HOST"),
+        ),
+    )
+    return [storage, role, key]
+
+
+def _ruleset(request: InitRequest, *, owned: bool) -> str:
+    """The command that makes the plan a required check; with `owned`, owners review the files that are theirs."""
+    checks = {
+        "strict_required_status_checks_policy": False,
+        "required_status_checks": [{"context": f"gitops/plan/{request.cluster}"}],
+    }
+    reviews = {
+        "required_approving_review_count": 0,
+        "require_code_owner_review": True,
+        "dismiss_stale_reviews_on_push": False,
+        "require_last_push_approval": False,
+        "required_review_thread_resolution": False,
+    }
+    rules = [{"type": "required_status_checks", "parameters": checks}]
+    form = {
+        "name": "gitops",
+        "target": "branch",
+        "enforcement": "active",
+        "conditions": {"ref_name": {"include": [f"refs/heads/{request.branch}"], "exclude": []}},
+        "rules": [*rules, *([{"type": "pull_request", "parameters": reviews}] if owned else [])],
+    }
+    body = shlex.quote(json.dumps(form, separators=(",", ":")))
+    return f"echo {body} | gh api --method POST repos/{{owner}}/{{repo}}/rulesets --input -"
 
 
 def _gitlab(request: InitRequest, key: str) -> tuple[list[SetupStep], list[SetupStep]]:

@@ -126,23 +126,32 @@ _NOTES = frozenset({"INSTALLER", "RECORD", "REQUESTED", "WHEEL", "direct_url.jso
 _ATTRIBUTES = b"* -text -ident -filter\n"
 _HEADER = """\
 # What the jobs of the bot install: each file with its SHA-256. `gitops init --upgrade` writes it again.
-# pip reads it with --require-hashes and refuses every other file. The first line is the program itself, in this folder.
+# pip reads it with --require-hashes and refuses every other file. The first line is the program itself: a file of this folder, or
+# the address of a release.
 """
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MODE = 0o100644
+_WHEEL_NAME = f"cluster_gitops-VERSION-{_TAG}.whl"
+RELEASED = re.compile(
+    r"(?P<url>https://[A-Za-z0-9._~:/%+-]+/(?P<name>cluster_gitops-(?P<version>[A-Za-z0-9._+]+)-py3-none-any\.whl))"
+    r"#sha256=(?P<sha256>[0-9a-f]{64})"
+)
+"""The address of a wheel in a release, with its hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A wheel: its file name, which says the version, and its bytes."""
+    """A wheel: its file name, which has the version, and its bytes, or its address in a release and its SHA-256."""
 
     name: str
-    content: bytes
+    content: bytes | None
+    url: str = ""
+    digest: str = ""
 
     @property
     def sha256(self) -> str:
         """The SHA-256 in hexadecimal."""
-        return sha256(self.content).hexdigest()
+        return self.digest if self.content is None else sha256(self.content).hexdigest()
 
 
 def running_wheel() -> Wheel:
@@ -174,14 +183,27 @@ def running_wheel() -> Wheel:
     return Wheel(f"{_DISTRIBUTION.replace('-', '_')}-{version}-{_TAG}.whl", pack(files, info))
 
 
+def released(address: str) -> Wheel:
+    """The wheel of a release, given as `https://…/NAME.whl#sha256=HASH`; its bytes are not here.
+
+    Raises UsageError `usage_error` for another form, and for a version that is not the one that runs.
+    """
+    found = RELEASED.fullmatch(address)
+    if found is None:
+        detail = f"--wheel takes https://HOST/PATH/{_WHEEL_NAME}#sha256=HASH, not {address[:120]!r}"
+        raise UsageError(Code.USAGE_ERROR, detail)
+    if found["version"] != gitops.__version__:
+        detail = f"--wheel names version {found['version']}, but version {gitops.__version__} runs"
+        raise UsageError(Code.USAGE_ERROR, detail)
+    return Wheel(found["name"], None, found["url"], found["sha256"])
+
+
 def install_files(wheel: Wheel, dependencies: str) -> dict[str, bytes]:
     """What jobs install, by path from the root of the repository: the wheel, and its hash with the pinned dependencies."""
-    required = f"{_HEADER}./{wheel.name} \\\n    --hash=sha256:{wheel.sha256}\n{dependencies}"
-    return {
-        f"{INSTALL_FOLDER}/.gitattributes": _ATTRIBUTES,
-        f"{INSTALL_FOLDER}/{wheel.name}": wheel.content,
-        REQUIREMENTS: required.encode(),
-    }
+    source = f"./{wheel.name}" if wheel.content is not None else f"{_DISTRIBUTION} @ {wheel.url}"
+    required = f"{_HEADER}{source} \\\n    --hash=sha256:{wheel.sha256}\n{dependencies}"
+    files = {f"{INSTALL_FOLDER}/.gitattributes": _ATTRIBUTES, REQUIREMENTS: required.encode()}
+    return files if wheel.content is None else {**files, f"{INSTALL_FOLDER}/{wheel.name}": wheel.content}
 
 
 def _unusable(reason: str) -> GitopsError:

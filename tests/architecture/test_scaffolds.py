@@ -258,7 +258,24 @@ def test_ticks_come_every_five_minutes_and_by_hand_they_carry_out_nothing(forge)
 def test_pushes_of_the_bot_start_nothing():
     for forge, path in (("github", ".github/workflows/gitops.yml"), ("gitea", ".gitea/workflows/gitops.yml")):
         form = yaml.safe_load(made(forge)[path])
-        assert form.get("on", form.get(True))["push"] == {"branches": ["main"]}
+        assert form.get("on", form.get(True))["push"]["branches"] == ["main"]
+
+
+@pytest.mark.parametrize(("path", "paths"), [("a/b", ["a/b/**", "gitops.yaml", ".gitops/**"]), (".", None)])
+def test_merges_that_change_no_cluster_start_no_apply(path, paths):
+    form = yaml.safe_load(made(path=path)[".github/workflows/gitops.yml"])
+    assert form.get("on", form.get(True))["push"].get("paths") == paths
+
+
+def test_only_the_jobs_that_use_the_bucket_get_a_token_for_its_role():
+    """The credentials of the role are given to the action alone, and a repository without a bucket has none of this."""
+    for _, name, _, job in _jobs("github"):
+        (use,) = [step for step in job["steps"] if "verb" in step.get("with", {})] or [{}]
+        role = [step["with"] for step in job["steps"] if "configure-aws-credentials" in step.get("uses", "")]
+        uses = "AWS_ACCESS_KEY_ID" in use.get("env", {})
+        assert uses == ("id-token" in job["permissions"]) == bool(role), name
+        assert all(given["output-env-credentials"] is False for given in role)
+    assert not any(b"id-token" in text or b"AWS_" in text for path, text in made().items() if "/workflows/" in path)
 
 
 def test_no_script_of_the_action_holds_an_expression():

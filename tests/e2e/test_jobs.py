@@ -122,7 +122,16 @@ def test_inputs_reach_the_program(stage: Stage) -> None:
     for line in ("name = bot", "email = bot@x.example", "root = /g", f"signingKey = {seen['folder']}/key"):
         assert line in seen["config"]
     assert done.outputs == {"verdict": "done", "plan-digest": "a\nb", "summary": "one line"}
-    assert stage.set_up == [{"python-version": "3.13"}]
+    cache = {"cache": "pip", "cache-dependency-path": "./.gitops/install/requirements.txt"}
+    assert stage.set_up == [{"python-version": "3.13", **cache}]
+
+
+def test_credentials_without_a_value_do_not_hide_those_of_the_runner(stage: Stage) -> None:
+    given = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "", "AWS_SESSION_TOKEN": ""}
+    done = stage.job.action(ACTION, {"verb": "apply"}, given)
+    assert done.ok, done.text
+    seen = stage.only("gitops")["environ"]
+    assert {name: seen.get(name) for name in given} == {name: value or None for name, value in given.items()}
 
 
 def test_secrets_are_for_nobody_else_and_gone_in_the_end(stage: Stage) -> None:

@@ -59,6 +59,11 @@ SETUP_COMMANDS = (
         Argument("--bot", "PRINCIPAL", "name of the bot that signs the ledger (default: bot@...)"),
         Argument("--bot-key", "FILE", "public key file of the bot"),
         Argument("--new-bot-key", "FILE", "create the bot key in this file, which must be outside the repository"),
+        Argument(
+            "--wheel",
+            "URL#sha256=HASH",
+            "let the CI jobs install the wheel of a release (default: a copy of this installation in the repository)",
+        ),
         Argument("--action", "ACTION", "pinned action for the CI jobs (default: a copy in the repository)"),
         flag(
             "--strategies",

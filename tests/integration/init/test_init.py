@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
+import gitops
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.config.gitops_yaml import parse_bot_config
 from gitops.cluster.config.load import load_desired
@@ -29,6 +30,7 @@ from gitops.cluster.config.trust_root import trust_root
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import read_templates as templates
 from gitops.init.files import (
+    CODEOWNERS,
     INSTALL_FOLDER,
     REQUIREMENTS,
     FileState,
@@ -38,7 +40,7 @@ from gitops.init.files import (
     next_steps,
     upgrade_steps,
 )
-from gitops.init.install import dependencies_of_jobs, pack, running_wheel, upgrade
+from gitops.init.install import dependencies_of_jobs, install_files, pack, released, running_wheel, upgrade
 from tests.support.actions.scaffolds import INSTALL, KEYS, PINNED, made, request
 
 FORGES = [str(kind) for kind in ForgeKind]
@@ -186,6 +188,60 @@ def test_jobs_get_the_driver_of_targets_with_strategies_only_and_keep_it():
     assert more == plain + texts["requirements-materialize.txt"]
     assert not re.search(r"^psycopg", plain, re.MULTILINE)
     assert dependencies_of_jobs(texts, {REQUIREMENTS: more.encode()}.get, strategies=False) == more
+
+
+RELEASE = f"https://forge.example/v1/cluster_gitops-{gitops.__version__}-py3-none-any.whl#sha256={'a' * 64}"
+
+
+def test_jobs_can_install_the_wheel_of_a_release_which_the_repository_does_not_have():
+    files = install_files(released(RELEASE), "six==1.17.0 \\\n    --hash=sha256:0\n")
+    assert not any(path.endswith(".whl") for path in files)
+    url, _, digest = RELEASE.replace("#", " ").replace("sha256=", "").partition(" ")
+    assert f"\ncluster-gitops @ {url} \\\n    --hash=sha256:{digest}\nsix" in files[REQUIREMENTS].decode()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        RELEASE.replace("https", "http"),
+        RELEASE.partition("#")[0],
+        RELEASE[:-1],
+        RELEASE.replace("v1", "v 1"),
+        RELEASE.replace("v1", "v1@x"),
+        RELEASE.replace(gitops.__version__, "0.0.9"),
+        RELEASE.replace("cluster_gitops-", "other-"),
+    ],
+)
+def test_a_wheel_of_a_release_has_this_version_and_a_hash(address):
+    with pytest.raises(UsageError):
+        released(address)
+
+
+@pytest.mark.parametrize("place", CODEOWNERS)
+def test_owners_of_a_repository_that_has_some_are_kept(place):
+    assert made()[CODEOWNERS[0]].decode().splitlines()[1] == "/gitops.yaml ada@brain.example"
+    outcome = init(request(), templates(), INSTALL, {place: b"* @team\n"}.get)
+    assert (outcome.diagnostics, [f.path for f in outcome.files if f.path in CODEOWNERS]) == ((), [])
+    again = init(request(), templates(), INSTALL, made().get)
+    assert {str(file.state) for file in again.files} == {"same"}
+
+
+def test_the_steps_of_github_make_the_plan_a_required_check():
+    """Every command is one that a shell reads; the rules arrive as the API takes them."""
+    people = (("ada@brain.example", SOMEBODY), ("ben@brain.example", SOMEBODY))
+    steps = next_steps(request(storage="s3://bucket/brain", approvers=people, branch="release/2.x"))
+    commands = [command for step in steps for command in step.commands]
+    for word in ("AWS_ROLE_ARN", "AWS_REGION", "AWS_SECRET_ACCESS_KEY", "codeowners/errors", "environments/gitops"):
+        assert any(word in command for command in commands), word
+    (rules,) = [command for command in commands if "/rulesets" in command]
+    script = f"gh() {{ [ \"$*\" = 'api --method POST repos/{{owner}}/{{repo}}/rulesets --input -' ] && cat; }}\n{rules}"
+    done = subprocess.run(["bash", "-euc", script], capture_output=True, check=True)
+    form = json.loads(done.stdout)
+    assert form["conditions"]["ref_name"]["include"] == ["refs/heads/release/2.x"]
+    checks, reviews = form["rules"]
+    assert checks["parameters"]["required_status_checks"] == [{"context": "gitops/plan/brain"}]
+    assert reviews["parameters"]["require_code_owner_review"] is True
+    assert any("720 runs" in step.text for step in steps)
 
 
 def test_what_jobs_install_names_the_wheel_by_its_hash():

@@ -478,6 +478,13 @@ def test_another_program_than_here_is_a_warning() -> None:
     assert _found("github", {**made("github"), **INSTALL}, other) == ["warning jobs.vendored"]
 
 
+@pytest.mark.parametrize(("version", "expected"), [(__version__, []), ("0.0.9", ["warning jobs.vendored"])])
+def test_a_wheel_of_a_release_is_known_by_its_hash(version: str, expected: list[str]) -> None:
+    name = f"cluster_gitops-{version}-py3-none-any.whl"
+    wheel = Wheel(name, None, f"https://forge.example/releases/{name}", "0" * 64)
+    assert _found("github", {**made("github"), WHEEL: b"", **install_files(wheel, "")}) == expected
+
+
 def test_an_installation_that_cannot_be_packed_compares_nothing() -> None:
     def own() -> Wheel:
         raise GitopsError(Code.INSTALLATION_UNUSABLE, "not installed")
@@ -518,6 +525,18 @@ def test_what_init_makes_has_no_gap(forge: str, strategies: bool) -> None:
     files = {path: text for path, text in made(forge, strategies=strategies).items() if path.startswith(JOB_FOLDERS)}
     assert files
     assert _seen(forge, files) == []
+
+
+@pytest.mark.parametrize(
+    ("folders", "missed"),
+    [(["cluster"], False), (["cluster/eu"], False), (["cluster", "other"], True), (["."], True), (["clusters"], True)],
+)
+def test_a_filter_of_paths_has_the_folder_of_every_cluster(folders: list[str], missed: bool) -> None:
+    path = ".github/workflows/gitops.yml"
+    (found,) = [f for f in job_findings("github", {path: made()[path]}, folders) if f.check == "jobs.paths"]
+    assert (found.health is Health.WARNING) == missed
+    every = made(path=".")
+    assert "jobs.paths" not in {f.check for f in job_findings("github", {path: every[path]}, folders)}
 
 
 def test_only_a_job_that_verifies_groups_answers_a_merge_queue() -> None:
