@@ -21,7 +21,9 @@ from packaging.utils import canonicalize_name
 
 import gitops
 from examples.demo import ACT
+from gitops.cli.main import main
 from gitops.init.install import running_wheel
+from tests.support.cases import read_yaml
 from tests.support.pages import ROOT
 from tests.support.runtime_lock import BUILD_LOCK, EXTRA_LOCKS, LOCK, build_lock, extra_lock, runtime_lock
 
@@ -306,6 +308,20 @@ def test_the_variables_of_a_container_are_options_of_the_server(variables, argum
         assert done.stderr.startswith("ERROR exclusive_boot_source OMNIGRAPH_")
     else:
         assert (done.returncode, done.stdout.splitlines()) == (0, expected), done.stderr
+
+
+@pytest.mark.parametrize("hook", read_yaml(ROOT / ".pre-commit-hooks.yaml"), ids=lambda hook: hook["id"])
+def test_a_pre_commit_hook_runs_on_a_cluster_folder(hook, tmp_path, monkeypatch, capsys):
+    """As pre-commit runs it: the entry with its arguments, at the root of the repository."""
+    shutil.copytree(ROOT / "examples/company-brain", tmp_path / "cluster")
+    monkeypatch.chdir(tmp_path)
+    program, *words = [*hook["entry"].split(), *hook["args"]]
+    assert (program, hook["language"], hook["pass_filenames"]) == ("gitops", "python", False)
+    assert main(words) == 0, capsys.readouterr().out
+    assert re.search(hook["files"], "cluster/legacy/schema.pg")
+    (tmp_path / "cluster/legacy/schema.pg").write_text("node {")
+    assert main(words) == 1
+    assert "legacy/schema.pg" in capsys.readouterr().out
 
 
 @pytest.mark.slow
