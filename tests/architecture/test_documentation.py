@@ -240,9 +240,7 @@ def test_a_decision_has_context_decision_and_cost():
 
 
 def test_every_number_of_a_decision_has_a_page_or_is_part_of_one():
-    joined = re.findall(
-        r"^This also covers decisions? (.+)\.$", "\n".join(map(_text, _DECISIONS)), re.MULTILINE
-    )
+    joined = re.findall(r"^This also covers decisions? (.+)\.$", "\n".join(map(_text, _DECISIONS)), re.MULTILINE)
     numbers = [int(p.name[:4]) for p in _DECISIONS] + [
         int(found) for each in joined for found in re.findall(r"\d+", each)
     ]

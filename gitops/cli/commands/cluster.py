@@ -177,7 +177,7 @@ CLUSTER_COMMANDS = (
     ),
     Command(
         "status",
-        "show whether a cluster is in sync, pending changes and approvals, and the last apply; one line per cluster if there are several",
+        "show whether a cluster is in sync, what is pending, and the last apply; one line per cluster if there are several",
         f"{_CLUSTER}:status",
         CONFIG,
         flag(

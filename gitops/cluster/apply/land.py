@@ -97,7 +97,7 @@ def _moves_on(
     """Whether an entry that leaves the state as it is records something: origins of what waits, or another source."""
     if last is None or last.source is None:
         return True
-    # Only entries keep origins, even of changes that are not in the state: those that wait, and the fact that none wait any longer.
+    # Only entries keep origins, even of changes that are not in the state: those that wait, and that none wait any longer.
     if (settled.rules_wait or governance.carried) and origins != last.origins:
         return True
     # What was changed and taken back must not count for the authors of a later change, and a sweep must not find a file that

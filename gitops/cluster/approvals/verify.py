@@ -307,7 +307,7 @@ def _data(case: _Case) -> _Refusal | None:
 
 
 def _time_problem(case: _Case) -> str | None:
-    """Check the time. An approval lasts from the earliest of its dates; a later date, even of an attestation, does not extend it."""
+    """Check the time. An approval lasts from the earliest of its dates; a later one does not extend it."""
     grant, at = case.statement.grant, case.need.at
     begins = [parse_timestamp(t) for t in (case.approval.created_at, *(() if grant is None else (grant.at,)))]
     expires = parse_timestamp(case.statement.expires_at)
