@@ -32,8 +32,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-crash mutants lint figures bench docs docs-site docs-serve docs-publish lock clean
 .DEFAULT_GOAL := test
 
-# pip is the fallback for uv, which does not read the package index from pip's configuration.
-install = { command -v uv >/dev/null && uv pip install --python $(PY) $(1); } || $(PY) -m pip install $(1)
+# pip is the fallback for uv, which does not read the package index from pip's configuration. Python compiles what it imports.
+install = { command -v uv >/dev/null && uv pip install --no-compile --python $(PY) $(1); } || $(PY) -m pip install --no-compile $(1)
 editable = $(call install,--quiet --no-deps --no-build-isolation --editable .)
 # The version is in gitops/__init__.py, and an installation remembers it.
 SOURCES := pyproject.toml gitops/__init__.py
