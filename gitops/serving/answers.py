@@ -238,25 +238,25 @@ def find_part(cell: BlobCell, asked: str | None, only_of: str | None) -> BlobPar
         return BlobPart(cell, 0, cell.size, whole=True)
     first, last = match[1], match[2]
     if not first:
-        length = min(int(last), cell.size)
-        start = cell.size - length
+        start, end = max(cell.size - int(last), 0), cell.size
     else:
-        start = int(first)
-        if last and int(last) < start:
+        start, end = int(first), int(last) + 1 if last else max(cell.size, int(first))
+        if end <= start and last:
             return BlobPart(cell, 0, cell.size, whole=True)
-        length = min(int(last) + 1 if last else cell.size, cell.size) - start
+    length = min(end, cell.size) - start
     if length <= 0:
-        more = {"blob_range": {"size": cell.size}}
-        message = f"the blob has {cell.size} bytes, and none in this range"
-        raise ProblemError(ApiProblem(416, None, message, more, {"Content-Range": f"bytes */{cell.size}"}))
+        more = {"blob_range": {"start": start, "end": end, "length": cell.size}}
+        message = f"the blob has {cell.size} bytes, and none in the range from {start} to {end}"
+        headers = {"Content-Range": f"bytes */{cell.size}"}
+        raise ProblemError(ApiProblem(416, ApiCode.BAD_REQUEST, message, more, headers))
     return BlobPart(cell, start, length, whole=False)
 
 
 def find_precondition(cell: BlobCell, if_match: str | None, if_none_match: str | None) -> bool:
     """Whether the client has the cell already. Raises ProblemError 412 where it is not the one that the client is after."""
     if if_match is not None and not _names(if_match, cell.tag):
-        more = {"precondition_failure": {"expected": if_match[:200], "actual": f'"{cell.tag}"'}}
-        raise ProblemError(ApiProblem(412, None, "the blob is another one now", more))
+        message = f'the blob is another one now: its tag is "{cell.tag}", not {if_match[:200]}'
+        raise ProblemError(ApiProblem(412, ApiCode.CONFLICT, message))
     return if_none_match is not None and _names(if_none_match, cell.tag, weak=True)
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 REVISION, EXPECTED_REVISION = "omnigraph-applied-revision", "omnigraph-if-applied-revision"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-_OK, _FAILED = 200, 500
+_OK, _UNCHANGED, _FAILED = 200, 304, 500
 
 
 class HttpApp:
@@ -203,7 +203,9 @@ class HttpApp:
         }
         if isinstance(answer, answers.StreamAnswer):
             return await send_stream(call, answer, answers.encode_headers(headers), send)
-        headers["Content-Length"] = str(len(answer.body))
+        if answer.status != _UNCHANGED:
+            # A length of 304 would be that of the body which the client has (RFC 9110, 8.6).
+            headers["Content-Length"] = str(len(answer.body))
         await send({"type": "http.response.start", "status": answer.status, "headers": answers.encode_headers(headers)})
         body = b"" if call.method == "HEAD" else answer.body
         await send({"type": "http.response.body", "body": body})
@@ -239,7 +241,7 @@ def _cached(call: Call, answer: answers.BodyAnswer) -> answers.BodyAnswer:
     headers = {**answer.headers, "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
     known = [each.strip().removeprefix("W/") for each in (call.header("if-none-match") or "").split(",")]
     if tag in known or "*" in known:
-        return answers.BodyAnswer(304, b"", answer.media_type, headers)
+        return answers.BodyAnswer(_UNCHANGED, b"", answer.media_type, headers)
     return answers.BodyAnswer(answer.status, answer.body, answer.media_type, headers)
 
 

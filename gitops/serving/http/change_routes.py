@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gitops.cluster.policy.bundle import PolicyAction
@@ -153,9 +154,15 @@ async def read_blob(call: Call) -> BodyAnswer | StreamAnswer:
         "Vary": "Authorization",
         "Omnigraph-Snapshot-Id": snapshot.manifest.txn_id,
     }
-    if find_precondition(cell, call.header("if-match"), call.header("if-none-match")):
-        return BodyAnswer(304, b"", _OCTETS, headers)
-    part = find_part(cell, call.header("range"), call.header("if-range"))
+    try:
+        if find_precondition(cell, call.header("if-match"), call.header("if-none-match")):
+            return BodyAnswer(304, b"", _OCTETS, headers)
+        # A range is one of a GET (RFC 9110, 14.2).
+        asked = None if call.method == "HEAD" else call.header("range")
+        part = find_part(cell, asked, call.header("if-range"))
+    except ProblemError as error:
+        # A client that is refused learns which blob there is.
+        raise ProblemError(replace(error.problem, headers={**headers, **error.problem.headers})) from None
     status = 200 if part.whole else 206
     headers |= {} if part.whole else {"Content-Range": part.content_range}
     if call.method == "HEAD":
