@@ -50,9 +50,6 @@ DECISIONS = logging.getLogger("gitops.serve.decisions")
 CountDecision = Callable[[str, PolicyAction, AccessDecision | None], None]
 """Gets each decision with its scope, which is `server` or the address of a graph; None where the policy could not decide."""
 
-NO_SUCH_QUERY = ApiProblem(404, ApiCode.NOT_FOUND, "stored query not found")
-"""The answer for a stored query that does not exist, and for one that the actor may not invoke: they are the same."""
-
 _SCHEME = b"bearer "
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
@@ -168,7 +165,7 @@ def authorize(
 ) -> DecisionRecord:
     """Decide all that a request needs, log each decision, and hand it to `count`; returns the first where all permit it.
 
-    Raises ProblemError 401, 403, 404 for a stored query that the actor may not invoke, or 500 where nothing was decided.
+    Raises ProblemError 401, 403, or 500 where nothing was decided.
     """
     records: list[DecisionRecord] = []
 
@@ -192,10 +189,29 @@ def authorize(
     if status == 401:  # noqa: PLR2004 - a status of HTTP
         raise ProblemError(ApiProblem(401, ApiCode.UNAUTHORIZED, "missing bearer token", headers=_CHALLENGE))
     if not decision.allowed:
-        if wanted.action is PolicyAction.INVOKE_QUERY:
-            raise ProblemError(NO_SUCH_QUERY)
-        raise ProblemError(ApiProblem(status, ApiCode.FORBIDDEN, decision.message))
+        said = _denial(generation, graph, records[-1])
+        copies = "" if len(records) == 1 else f"{wanted.action} reads the branch that it copies: "
+        raise ProblemError(ApiProblem(status, ApiCode.FORBIDDEN, copies + said))
     return records[0]
+
+
+def _denial(generation: Generation, graph: ServedGraph | None, record: DecisionRecord) -> str:
+    """What is missing, and where: the action, its branch, the graph or the server, and the policy that decides there.
+
+    The name of a policy is told only to an actor whom it has in a group.
+    """
+    wanted = record.wanted
+    scope, decides = ("the server", generation) if graph is None else (f"graph '{graph.graph_id}'", graph)
+    branch = wanted.branch if wanted.target_branch is None else wanted.target_branch
+    query = "" if wanted.query is None else f" for stored query '{wanted.query[:80]}'"
+    where = scope if branch is None else f"branch '{branch}' of {scope}"
+    if decides.engine is None:
+        why = "no policy is bound to the server" if graph is None else "the graph has no policy, so tokens only read"
+    elif not record.decision.known:
+        why = "the policy there has this actor in no group"
+    else:
+        why = f"no rule of policy '{decides.policy}' gives it"
+    return f"'{wanted.actor}' needs the permission {wanted.action}{query} on {where}; {why}"
 
 
 def _scope(graph: ServedGraph | None) -> str:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Generator, Mapping
 from dataclasses import field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -120,23 +120,32 @@ def problem_answer(problem: ApiProblem) -> BodyAnswer:
 # such as where files are, is said by the fixed summary of the code; the log of the server has the whole message.
 
 
+class Says(Enum):
+    """What an answer says of a failure: the detail of the error, without the place of the graph, or the summary of its code."""
+
+    DETAIL = auto()
+    WITHOUT_PLACE = auto()
+    SUMMARY = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """A status and code; `member` is the additive member that distinguishes it from others. `shown` says the message itself."""
+    """A status and code, and what is said; `member` is the additive member that distinguishes it from others."""
 
     status: int
     code: ApiCode | None
     member: str | None = None
-    shown: bool = True
+    says: Says = Says.DETAIL
 
 
 _INVALID = ErrorAnswer(400, ApiCode.BAD_REQUEST)
-_GONE = ErrorAnswer(404, ApiCode.NOT_FOUND, shown=False)
+_GONE = ErrorAnswer(404, ApiCode.NOT_FOUND, says=Says.WITHOUT_PLACE)
 _CONFLICT = ErrorAnswer(409, ApiCode.CONFLICT)
+_NOT_HERE = ErrorAnswer(409, ApiCode.CONFLICT, says=Says.SUMMARY)
 _LIMIT = ErrorAnswer(413, ApiCode.BAD_REQUEST, "resource_limit")
-_FAILED = ErrorAnswer(500, ApiCode.INTERNAL, shown=False)
+_FAILED = ErrorAnswer(500, ApiCode.INTERNAL, says=Says.SUMMARY)
 # The service of a bucket does not answer, and may soon do again.
-_AWAY = ErrorAnswer(503, None, "storage_failure", shown=False)
+_AWAY = ErrorAnswer(503, None, "storage_failure", says=Says.SUMMARY)
 _RETRY_AFTER_S = "5"
 
 ANSWERS: Mapping[Code, ErrorAnswer] = MappingProxyType(
@@ -151,7 +160,7 @@ ANSWERS: Mapping[Code, ErrorAnswer] = MappingProxyType(
         Code.MUTATION_MIXED: _INVALID,
         Code.GRAPH_DATA_INVALID: _INVALID,
         Code.GRAPH_BRANCH_NAME: _INVALID,
-        Code.GRAPH_TYPE_UNKNOWN: ErrorAnswer(400, ApiCode.BAD_REQUEST, shown=False),
+        Code.GRAPH_TYPE_UNKNOWN: ErrorAnswer(400, ApiCode.BAD_REQUEST, says=Says.WITHOUT_PLACE),
         Code.GRAPH_MIGRATION_UNSUPPORTED: _INVALID,
         Code.SCHEMA_PARSE_ERROR: _INVALID,
         Code.SCHEMA_CATALOG_ERROR: _INVALID,
@@ -160,25 +169,25 @@ ANSWERS: Mapping[Code, ErrorAnswer] = MappingProxyType(
         Code.GRAPH_VERSION_UNKNOWN: _GONE,
         Code.GRAPH_VERSION_GONE: _GONE,
         Code.GRAPH_DELETED: _GONE,
-        Code.GRAPH_BRANCH_EXISTS: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
-        Code.GRAPH_HAS_BRANCHES: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_BRANCH_EXISTS: ErrorAnswer(409, ApiCode.CONFLICT, says=Says.WITHOUT_PLACE),
+        Code.GRAPH_HAS_BRANCHES: _NOT_HERE,
         Code.GRAPH_MERGE_SCHEMA: _CONFLICT,
-        Code.QUERY_TARGET_DIFFERS: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
+        Code.QUERY_TARGET_DIFFERS: ErrorAnswer(409, ApiCode.CONFLICT, says=Says.WITHOUT_PLACE),
         Code.GRAPH_RESTORE_REFUSED: _CONFLICT,
         Code.KEY_CONFLICT: ErrorAnswer(409, ApiCode.CONFLICT, "key_conflict"),
-        Code.GRAPH_CONFLICT: ErrorAnswer(409, ApiCode.CONFLICT, "read_set_conflict", shown=False),
-        Code.GRAPH_REPLACED: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
-        Code.GRAPH_FENCED: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
-        Code.GRAPH_ROWS_REPLACED: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
-        Code.GRAPH_GROWN: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
-        Code.GRAPH_RESTORED: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
-        Code.GRAPH_EXISTS: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
-        Code.HEAD_MOVED: ErrorAnswer(412, None, "precondition_failure", shown=False),
+        Code.GRAPH_CONFLICT: ErrorAnswer(409, ApiCode.CONFLICT, "read_set_conflict", Says.WITHOUT_PLACE),
+        Code.GRAPH_REPLACED: _NOT_HERE,
+        Code.GRAPH_FENCED: _NOT_HERE,
+        Code.GRAPH_ROWS_REPLACED: _NOT_HERE,
+        Code.GRAPH_GROWN: _NOT_HERE,
+        Code.GRAPH_RESTORED: _NOT_HERE,
+        Code.GRAPH_EXISTS: _NOT_HERE,
+        Code.HEAD_MOVED: ErrorAnswer(412, None, "precondition_failure", Says.WITHOUT_PLACE),
         Code.RESOURCE_LIMIT: _LIMIT,
         Code.QUERY_TIMEOUT: _LIMIT,
         Code.QUERY_MEMORY_EXCEEDED: _LIMIT,
         Code.QUERY_TOO_LARGE: _LIMIT,
-        Code.EMBEDDING_FAILED: ErrorAnswer(503, None, "embedding_failure", shown=False),
+        Code.EMBEDDING_FAILED: ErrorAnswer(503, None, "embedding_failure", Says.SUMMARY),
         Code.GRAPH_MISSING: _FAILED,
         Code.GRAPH_UNREADABLE: _FAILED,
         Code.GRAPH_REWOUND: _FAILED,
@@ -193,13 +202,19 @@ ANSWERS: Mapping[Code, ErrorAnswer] = MappingProxyType(
 """The outcome of each code; of any other code it is that of a defect."""
 
 
-def problem_of(error: GitopsError) -> ApiProblem:
-    """The problem that an answer reports."""
+# The beginning of a path or address, wherever a message has it.
+_PLACE = re.compile(r"(?:^|[\s'\"(=])(?:/|[a-z][a-z0-9+.-]*://)")
+
+
+def problem_of(error: GitopsError, detail: str | None = None) -> ApiProblem:
+    """The problem that an answer reports; `detail` is that of the error as the caller may know it, None where it may not."""
     away = error.code is Code.STORAGE_FAILED and isinstance(error, RemoteError) and error.retryable
     outcome = _AWAY if away else ANSWERS.get(error.code, _FAILED)
-    message = error.detail if outcome.shown else f"{error.code}: {REGISTRY[error.code].summary}"
+    shown = error.detail if outcome.says is Says.DETAIL else detail if outcome.says is Says.WITHOUT_PLACE else None
+    if shown is None or (outcome.says is Says.WITHOUT_PLACE and _PLACE.search(shown)):
+        shown = f"{error.code}: {REGISTRY[error.code].summary}"
     more: Mapping[str, Any] = {} if outcome.member is None else {outcome.member: {"reason": error.code.value}}
-    return ApiProblem(outcome.status, outcome.code, message, more, {"Retry-After": _RETRY_AFTER_S} if away else {})
+    return ApiProblem(outcome.status, outcome.code, shown, more, {"Retry-After": _RETRY_AFTER_S} if away else {})
 
 
 # One cell of a Blob property, whole or in part: of what an answer has, and of what a command writes.

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from gitops.cluster.policy.bundle import PolicyAction
+from gitops.serving.answers import ProblemError
 from gitops.serving.generation import ServedGraph
 from gitops.serving.http.call import Call
 
@@ -30,7 +31,7 @@ class DirectCall(Call):
         context: Any = None,
         actor: str = "act-ann",
     ) -> None:
-        self._graph, self._permit, self.actor = graph, permit, actor
+        self._graph, self._permit, self.actor, self._changing = graph, permit, actor, None
         self.body, self.values, self._query = body, values or {}, query or {}
         self.context = context or SimpleNamespace(embedder=None)
         self.shared: Any = SimpleNamespace(streams=SimpleNamespace(take=_done, free=lambda: None))
@@ -44,6 +45,13 @@ class DirectCall(Call):
         query: str | None = None,
     ) -> None:
         self._permit(action, branch, target_branch)
+
+    def may(self, action: PolicyAction, *, branch: str | None = None, query: str | None = None) -> bool:
+        try:
+            self._permit(action, branch, None)
+        except ProblemError:
+            return False
+        return True
 
     async def work(self, work: Callable[[], T]) -> T:
         return work()

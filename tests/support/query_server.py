@@ -97,14 +97,25 @@ def served(
     source = snapshot.schema_source()
     seen = Seen(snapshot.identity.graph_id, 0, snapshot.manifest.n)
     return ServedGraph(
-        graph_id, root, schema, source, digest(source), dict(sorted(stored.items())), engine, ReadCache(), seen=seen
+        graph_id,
+        root,
+        schema,
+        source,
+        digest(source),
+        dict(sorted(stored.items())),
+        engine,
+        ReadCache(),
+        policy=None if engine is None else "towns",
+        seen=seen,
     )
 
 
 def generation(*graphs: ServedGraph, engine: PolicyEngine | None = None) -> Generation:
     """A generation of these graphs."""
     guarded = engine is not None or any(each.engine for each in graphs)
-    return Generation(RevisionIdentity("ab" * 32, 7, "cd" * 32), {g.graph_id: g for g in graphs}, engine, {}, guarded)
+    policy = None if engine is None else "server"
+    identity, served = RevisionIdentity("ab" * 32, 7, "cd" * 32), {each.graph_id: each for each in graphs}
+    return Generation(identity, served, engine, {}, guarded, policy=policy)
 
 
 def town_graph(folder: Path, name: str = "towns") -> str:

@@ -128,7 +128,7 @@ class JointChecks:
                 outcome.replaced.add(address)
                 if self.mode is LoadMode.APPEND:
                     text = f"key_conflict: {declared.name} {row_id[:_SHOWN]!r} exists already"
-                    self.intake.problems.add(last[row_id][0], text, Code.KEY_CONFLICT)
+                    self.intake.problems.add(last[row_id][0], text, Code.KEY_CONFLICT, (key, row_id))
 
     def _check_unique(self, key: str, table: TableIntake, group: tuple[str, ...], spill: Spill) -> None:
         outcome, present = self._outcomes[key], self._committed_keys(key, group, spill)

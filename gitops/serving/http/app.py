@@ -24,6 +24,7 @@ from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import is_mentioned
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
+from gitops.database.language.suggest import choices
 from gitops.serving import answers
 from gitops.serving.access import authenticate, refuse_other_sites
 from gitops.serving.answers import JSON, ApiCode, ApiProblem, BodyAnswer, ProblemError, json_answer, not_found
@@ -114,7 +115,7 @@ class HttpApp:
         except answers.ProblemError as error:
             return answers.problem_answer(error.problem)
         except GitopsError as error:
-            problem = answers.problem_of(error)
+            problem = call.problem(error)
             if problem.status >= _FAILED:
                 self._defect(call, f"{error.code}: {error.detail}")
             return answers.problem_answer(problem)
@@ -188,7 +189,9 @@ class HttpApp:
         engine = graph.engine if graph is not None and self._context.limits.hide_graphs else None
         # Without a policy, any actor may read a graph; with one, it is hidden from actors that no rule of it permits anything.
         if graph is None or (engine is not None and not is_mentioned(engine.bundle, call.actor or "")):
-            raise answers.not_found(f"graph '{graph_id}' not found")
+            known = {*call.generation.graphs} - {graph_id}
+            listed = choices(graph_id, known) if call.may(PolicyAction.GRAPH_LIST) else ""
+            raise answers.not_found(f"graph '{graph_id}' not found{listed}")
         return graph
 
     async def _send(self, call: Call, answer: answers.BodyAnswer | answers.StreamAnswer, send: Send) -> int:

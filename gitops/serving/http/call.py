@@ -7,14 +7,25 @@ import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any, BinaryIO, TypeVar, cast
 
 from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import MAIN, AccessRequest
+from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
 from gitops.database.graph import WriteContext
-from gitops.serving.access import authorize
-from gitops.serving.answers import ApiCode, ApiProblem, BodyAnswer, ProblemError, StreamAnswer, bad_request
+from gitops.serving.access import authorize, decide_access
+from gitops.serving.answers import (
+    ApiCode,
+    ApiProblem,
+    BodyAnswer,
+    ProblemError,
+    StreamAnswer,
+    bad_request,
+    problem_of,
+)
 from gitops.serving.generation import Generation, ServedGraph
 from gitops.serving.http.bodies import Model, read_json
 from gitops.serving.http.openapi import ApiDocument
@@ -71,6 +82,7 @@ class Call:
         self._query: Mapping[str, str] | None = None
         self._route: Route | None = None
         self._graph: ServedGraph | None = None
+        self._changing: str | None = None
 
     # Where it leads
 
@@ -208,6 +220,24 @@ class Call:
         count = None if observer is None else observer.decided
         authorize(self.generation, self._graph, wanted, self.request_id, count)
 
+    def may(self, action: PolicyAction, *, branch: str | None = None, query: str | None = None) -> bool:
+        """Whether the actor may do this, as `require`; it decides only what an answer says, and is not logged."""
+        wanted = AccessRequest(self.actor or "", action, branch, query=query)
+        return decide_access(self.generation, self._graph, wanted).decision.allowed
+
+    def problem(self, error: GitopsError) -> ApiProblem:
+        """What an answer reports of a failure: graphs by their ids, and names of branches only to who may list them."""
+        if self._graph is None:
+            return problem_of(error)
+        place, uri = f"graph '{self._graph.graph_id}'", self._graph.uri
+        detail = error.detail.replace(uri.removeprefix("file://"), place) if uri else error.detail
+        if error.code is Code.GRAPH_BRANCH_MISSING and not self.may(PolicyAction.READ, branch=MAIN):
+            detail = f"{place} has no branch '{error.path}'"
+        found = problem_of(error, detail.replace(f"file://{place}", place))
+        if error.code is Code.GRAPH_CONFLICT:
+            return replace(found, more={"read_set_conflict": {"member": f"graph_head:{self._changing or MAIN}"}})
+        return found
+
     @property
     def writing(self) -> WriteContext:
         """What a write needs from outside; it is in the name of the actor."""
@@ -245,7 +275,7 @@ class Call:
 
         It is finished also where the client goes away. Raises ProblemError 429.
         """
-        workers, uri = self.shared.workers, self.graph.uri
+        workers, uri, self._changing = self.shared.workers, self.graph.uri, branch
         admitted = self.shared.admission.run(self.actor, nbytes, lambda: workers.run_alone(uri, branch, work))
         return await workers.finish(admitted)
 
@@ -253,7 +283,7 @@ class Call:
         self, branch: str, nbytes: int, body: AbstractAsyncContextManager[B], work: Callable[[B], T]
     ) -> T:
         """As `change`, with a body that is received once the change is admitted, and before its turn on the branch."""
-        workers, uri = self.shared.workers, self.graph.uri
+        workers, uri, self._changing = self.shared.workers, self.graph.uri, branch
 
         async def receive() -> T:
             async with body as received:

@@ -65,7 +65,7 @@ async def read_changes(call: Call) -> BodyAnswer:
         except GitopsError as error:
             if error.code not in _GAPS:
                 raise
-            message = f"{error.detail}: begin again with POST changes/baseline"
+            message = f"{call.problem(error).message}; begin again with POST changes/baseline"
             raise ProblemError(ApiProblem(410, None, message, {"change_feed_gap": {"reason": error.code}})) from None
         return {"graph_branch": begin.branch, "head_commit_id": page.head.commit, **_page_form(page)}
 
@@ -139,12 +139,7 @@ async def read_blob(call: Call) -> BodyAnswer | StreamAnswer:
     kind, type_name, row_id, name = (query[each] for each in ("entity", "type", "id", "property"))
     if kind not in ("node", "edge"):
         raise bad_request("entity is node or edge")
-    try:
-        cell = await call.work(lambda: graph.open_blob(snapshot, f"{kind}:{type_name}", row_id, name))
-    except GitopsError as error:
-        if error.code == Code.GRAPH_TYPE_UNKNOWN:
-            raise bad_request(error.detail) from None
-        raise
+    cell = await call.work(lambda: graph.open_blob(snapshot, f"{kind}:{type_name}", row_id, name))
     if cell is None:
         raise not_found(f"{type_name} '{row_id[:80]}' has no blob in '{name[:80]}'")
     headers = {

@@ -177,7 +177,7 @@ async def merge_branches(call: Call) -> BodyAnswer:
             try:
                 graph.delete_merged_branch(call.graph.uri, source, target, context)
             except GitopsError as error:
-                problem = error.detail
+                problem = call.problem(error).message
         failed = {} if problem is None else {"branch_delete_error": problem}
         return {**answer, "branch_deleted": problem is None, **failed}
 
@@ -340,13 +340,15 @@ def _load(call: Call, branch: str, base: str | None, mode: graph.LoadMode, recor
         ]
         more = {"problems": problems, "total_problems": error.total}
         # All problems of a load are of one stage: where a key exists already, the records themselves are sound.
-        if all(each["code"] == Code.KEY_CONFLICT for each in problems):
-            more = {"key_conflict": True, **more}
+        if error.clash is not None and all(each["code"] == Code.KEY_CONFLICT for each in problems):
+            (kind, _, name), entity = error.clash[0].partition(":"), error.clash[1]
+            more = {"key_conflict": {"entity_kind": kind, "type_name": name, "entity_id": entity}, **more}
             raise ProblemError(ApiProblem(409, ApiCode.CONFLICT, error.detail, more)) from None
         raise ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, error.detail, more)) from None
     except GitopsError as error:
         if error.code == Code.GRAPH_BRANCH_MISSING and base is None:
-            raise not_found(f"{error.detail}: name the branch to make it from as `from`, or create it first") from None
+            missing = call.problem(error).message
+            raise not_found(f"{missing}; to make it, name the branch to make it from as `from`") from None
         raise
     return {
         "uri": uri,

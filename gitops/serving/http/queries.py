@@ -6,18 +6,17 @@ permission for what it does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.policy.bundle import PolicyAction
-from gitops.cluster.policy.decide import MAIN, AccessRequest
+from gitops.cluster.policy.decide import MAIN
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database import graph
 from gitops.database.language.query import CheckedQuery, QueryEffect
-from gitops.serving.access import NO_SUCH_QUERY
-from gitops.serving.answers import BodyAnswer, ProblemError, bad_request, json_answer
+from gitops.database.language.suggest import choices
+from gitops.serving.answers import BodyAnswer, ProblemError, bad_request, json_answer, not_found
 from gitops.serving.http.bodies import (
     ChangeAnswer,
     InvokeBody,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from gitops.database.graph import Snapshot
     from gitops.serving.generation import ServedGraph, StoredQuery
 
+_FORBIDDEN = 403
 _CONDITION = "omnigraph-if-graph-commit"
 
 
@@ -82,16 +82,15 @@ async def run_mutation_if(call: Call) -> BodyAnswer:
 async def list_queries(call: Call) -> BodyAnswer:
     """The stored queries; where rules name queries, those that the actor may invoke."""
     call.require(PolicyAction.READ, branch=MAIN)
-    engine, queries = call.graph.engine, call.graph.queries.values()
+    return await call.work(lambda: json_answer({"queries": [describe_query(each) for each in listed_queries(call)]}))
 
-    def describe() -> BodyAnswer:
-        listed: Iterable[StoredQuery] = queries
-        if engine is not None and any(rule.queries for rule in engine.bundle.rules):
-            wanted = AccessRequest(call.actor or "", PolicyAction.INVOKE_QUERY)
-            listed = [each for each in queries if engine.decide(replace(wanted, query=each.name)).allowed]
-        return json_answer({"queries": [describe_query(each) for each in listed]})
 
-    return await call.work(describe)
+def listed_queries(call: Call) -> Sequence[StoredQuery]:
+    """The stored queries that an actor sees who may list them: where rules name queries, those that it may invoke."""
+    engine, queries = call.graph.engine, tuple(call.graph.queries.values())
+    if engine is None or not any(rule.queries for rule in engine.bundle.rules):
+        return queries
+    return [each for each in queries if call.may(PolicyAction.INVOKE_QUERY, query=each.name)]
 
 
 async def invoke_query(call: Call) -> BodyAnswer:
@@ -102,7 +101,7 @@ async def invoke_query(call: Call) -> BodyAnswer:
 
 async def run_stored(call: Call, name: str, body: InvokeBody) -> BodyAnswer:
     """The answer of a stored query of the graph. Raises ProblemError, GitopsError."""
-    stored = _permitted_query(call, name, body)
+    stored = await _permitted_query(call, name, body)
     if stored.checked.kind is QueryEffect.MUTATION:
         return await _change(call, stored.checked, body.params, body.branch, None)
     target = await _permitted_target(call, body.branch, body.snapshot)
@@ -112,19 +111,28 @@ async def run_stored(call: Call, name: str, body: InvokeBody) -> BodyAnswer:
 async def invoke_query_if(call: Call) -> BodyAnswer:
     """Run a stored mutation, if the branch is at a commit."""
     body = call.body or InvokeBody()
-    stored = _permitted_query(call, call.values["name"], body)
+    stored = await _permitted_query(call, call.values["name"], body)
     expected = _condition(call)
     if stored.checked.kind is not QueryEffect.MUTATION:
         raise bad_request(f"stored query '{stored.name}' only reads; use the route without if-graph-commit")
     return await _change(call, stored.checked, body.params, body.branch, expected)
 
 
-def _permitted_query(call: Call, name: str, body: InvokeBody) -> StoredQuery:
-    """The stored query of a name. Raises ProblemError 404 where there is none, or the actor may not invoke it."""
-    call.require(PolicyAction.INVOKE_QUERY, query=name)
-    stored = call.graph.queries.get(name)
+class NoSuchQueryError(ProblemError):
+    """A stored query does not exist, or the actor may not invoke it."""
+
+
+async def _permitted_query(call: Call, name: str, body: InvokeBody) -> StoredQuery:
+    """The stored query of a name. Raises NoSuchQueryError where there is none, or the actor may not invoke it."""
+    stored, denial = call.graph.queries.get(name), ""
+    try:
+        call.require(PolicyAction.INVOKE_QUERY, query=name)
+    except ProblemError as error:
+        if error.problem.status != _FORBIDDEN:
+            raise
+        stored, denial = None, error.problem.message
     if stored is None:
-        raise ProblemError(NO_SUCH_QUERY)
+        raise NoSuchQueryError(not_found(await call.work(lambda: _no_such_query(call, name, denial))).problem)
     call.stored_query = name
     mutation = stored.checked.kind is QueryEffect.MUTATION
     if body.expect_mutation not in (None, mutation):
@@ -132,6 +140,20 @@ def _permitted_query(call: Call, name: str, body: InvokeBody) -> StoredQuery:
     if mutation and body.snapshot is not None:
         raise bad_request(f"stored query '{name}' is a mutation: a snapshot cannot be changed, leave it out")
     return stored
+
+
+def _no_such_query(call: Call, name: str, denial: str) -> str:
+    """What is said where a stored query is not run.
+
+    Whether it exists is told only to an actor who may list it: to all others, one that it may not invoke and one that there is
+    not are the same.
+    """
+    if not call.may(PolicyAction.READ, branch=MAIN):
+        return "stored query not found"
+    listed = [each.name for each in listed_queries(call)]
+    if name in listed:
+        return denial
+    return f"graph '{call.graph.graph_id}' has no stored query '{name[:80]}'{choices(name, listed)}"
 
 
 async def _permitted_target(call: Call, branch: str | None, snapshot: str | None) -> _Target:

@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from gitops.cluster.policy.bundle import PolicyAction
-from gitops.cluster.policy.decide import MAIN, AccessRequest
+from gitops.cluster.policy.decide import MAIN
 from gitops.core.dataclass import dataclass
 from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.core.errors import GitopsError
 from gitops.database.language.query import QueryEffect
-from gitops.serving.access import NO_SUCH_QUERY, decide_access, refuse_other_sites
-from gitops.serving.answers import JSON, ApiCode, BodyAnswer, ProblemError, bad_request, problem_answer, problem_of
+from gitops.serving.access import refuse_other_sites
+from gitops.serving.answers import JSON, ApiCode, BodyAnswer, ProblemError, bad_request, problem_answer
 from gitops.serving.http.bodies import InvokeBody
 from gitops.serving.http.call import Call
-from gitops.serving.http.queries import run_stored
+from gitops.serving.http.queries import NoSuchQueryError, run_stored
 from gitops.serving.http.route import Route
 from gitops.serving.queries import describe_query
 
@@ -63,15 +63,10 @@ async def serve_tools(call: Call) -> BodyAnswer:
 
 def tools_of(call: Call) -> list[Tool]:
     """The tools of the actor, in order of their names."""
-
-    def permitted(action: PolicyAction, branch: str | None = None, query: str | None = None) -> bool:
-        wanted = AccessRequest(call.actor or "", action, branch, query=query)
-        return decide_access(call.generation, call.graph, wanted).decision.allowed
-
-    inner = {effect: permitted(action, MAIN) for effect, action in _INNER.items()}
+    inner = {effect: call.may(action, branch=MAIN) for effect, action in _INNER.items()}
     found = []
     for stored in call.graph.queries.values():
-        if not inner[stored.checked.kind] or not permitted(PolicyAction.INVOKE_QUERY, query=stored.name):
+        if not inner[stored.checked.kind] or not call.may(PolicyAction.INVOKE_QUERY, query=stored.name):
             continue
         listed = describe_query(stored)
         params = listed["params"]
@@ -96,11 +91,12 @@ async def run_tool(call: Call, name: str, arguments: Mapping[str, Any] | None) -
     """
     try:
         return await run_stored(call, name, InvokeBody(params=None if arguments is None else dict(arguments)))
+    except NoSuchQueryError:
+        return None
     except ProblemError as error:
-        problem = error.problem
-        return None if problem is NO_SUCH_QUERY else problem_answer(problem)
+        return problem_answer(error.problem)
     except GitopsError as error:
-        problem = problem_of(error)
+        problem = call.problem(error)
         if problem.code is ApiCode.INTERNAL:
             raise
         return problem_answer(problem)

@@ -193,7 +193,7 @@ class StreamSlots:
             if self._rejected is not None:
                 self._rejected("exports")
             message = f"{self._count} exports are under way already: ask again when one of them has ended"
-            more = {"resource_limit": {"resource": "exports", "limit": self._count}}
+            more = {"resource_limit": {"resource": "exports", "limit": self._count, "actual": self._count + 1}}
             raise ProblemError(ApiProblem(413, ApiCode.BAD_REQUEST, message, more)) from None
         self.taken += 1
 

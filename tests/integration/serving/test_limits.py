@@ -154,9 +154,10 @@ def test_what_may_not_be_read_is_not_copied_to_where_it_may(guarded, caplog, pat
         caplog.clear()
         denied = guarded.ask("POST", f"{AT}/{path}", json=body, headers=gus | ndjson)
     action = "branch_merge" if "merge" in path else "branch_create"
+    need = "'gus' needs the permission read on branch 'main' of graph 'towns'; no rule of policy 'towns' gives it"
     assert (denied.status_code, denied.json().get("error")) == (
         403,
-        f"{action} reads branch 'main', and no rule permits 'gus' to read",
+        f"{action} reads the branch that it copies: {need}",
     )
     decided = [(each.form["action"], each.form["branch"], each.form["allowed"]) for each in caplog.records]
     assert decided == [(action, "main", True), ("read", "main", False)]
@@ -197,9 +198,55 @@ def test_scenario_30_what_names_no_branch_is_read_as_main(guarded):
 def test_scenario_32_an_actor_in_no_group_is_unknown(guarded, caplog):
     with caplog.at_level(logging.INFO, logger=DECISIONS.name):
         denied = guarded.ask("GET", f"{AT}/snapshot", headers=bearer("eve"))
-    assert (denied.status_code, denied.json().get("error")) == (403, "actor 'eve' is in no group of the policy")
+    said = (
+        "'eve' needs the permission read on branch 'main' of graph 'towns'; the policy there has this actor in no group"
+    )
+    assert (denied.status_code, denied.json().get("error")) == (403, said)
     (decided,) = (record.form for record in caplog.records)
     assert (decided["allowed"], decided["matched_rule_id"]) == (False, None)
+
+
+def test_a_denial_names_the_scope_that_lacks_the_permission(guarded):
+    said = [
+        guarded.ask("GET", "/graphs", headers=bearer("ann")).json()["error"],
+        guarded.ask("POST", f"{AT}/mutate", json={"query": insert("d")}, headers=bearer("ann")).json()["error"],
+    ]
+    assert said == [
+        "'ann' needs the permission graph_list on the server; no policy is bound to the server",
+        "'ann' needs the permission change on branch 'main' of graph 'towns'; no rule of policy 'towns' gives it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "snapshot?branch=featrue", None),
+        ("GET", "commits?branch=featrue", None),
+        ("GET", "changes?start=now&branch=featrue", None),
+        ("GET", "blob?entity=node&type=Town&id=a&property=name&branch=featrue", None),
+        ("POST", "query", {**READ, "branch": "featrue"}),
+        ("POST", "export", {"branch": "featrue"}),
+        ("POST", "mutate", {"query": insert("x"), "branch": "featrue"}),
+        ("POST", "load", {"branch": "featrue", "data": ""}),
+        ("POST", "branches", {"name": "own", "from": "featrue"}),
+        ("DELETE", "branches/featrue", None),
+        ("POST", "branches/merge", {"source": "featrue", "target": "feature"}),
+    ],
+)
+def test_an_answer_names_the_missing_branch_and_others_only_to_who_may_list_them(guarded, method, path, body):
+    said = {}
+    for who in ("ann", "adm", "gus"):
+        answer = guarded.ask(method, f"{AT}/{path}", json=body, headers=bearer(who))
+        if answer.status_code == 404:
+            said[who] = answer.json()["error"]
+            assert "graph 'towns' has no branch 'featrue'" in said[who]
+            assert guarded.source.current().graphs["towns"].uri not in said[who]
+    assert "gus" in said
+    # Only `main` is read as the list of branches is.
+    listing = {who for who in said if guarded.ask("GET", f"{AT}/branches", headers=bearer(who)).status_code == 200}
+    assert {who for who, text in said.items() if "feature" in text} == listing - (
+        {"adm"} if method == "DELETE" else set()
+    )
 
 
 def test_scenario_33_of_two_rules_that_permit_it_the_first_by_id_is_named(guarded, caplog):

@@ -265,7 +265,8 @@ def test_records_that_do_not_fit_are_named_by_their_lines(place: Place) -> None:
 def test_a_key_that_exists_already_is_a_conflict_of_an_append(place: Place) -> None:
     place.load(town("a"))
     refused = problem_of(lambda: place.load(town("a"), mode="append"))
-    assert (refused.status, refused.code, refused.more["key_conflict"]) == (409, ApiCode.CONFLICT, True)
+    clash = {"entity_kind": "node", "type_name": "Town", "entity_id": "a"}
+    assert (refused.status, refused.code, refused.more["key_conflict"]) == (409, ApiCode.CONFLICT, clash)
 
 
 def test_46_an_export_is_that_of_the_engine_in_small_pieces(place: Place) -> None:
@@ -433,9 +434,34 @@ def test_scenario_38_invoking_needs_the_right_to_what_the_query_does(guarded):
 
 
 def test_scenario_39_a_query_that_may_not_be_invoked_is_like_one_that_does_not_exist(guarded):
-    denied = guarded.ask("POST", f"{INVOKE}/towns", headers=bearer("ada"))
-    unknown = guarded.ask("POST", f"{INVOKE}/nothing", headers=bearer("bob"))
-    assert (denied.status_code, denied.content) == (404, unknown.content)
+    """Except to an actor to whom the query is listed: it learns what is missing."""
+    told = set()
+    for who in ACTORS:
+        listing = guarded.ask("GET", "/graphs/towns/queries", headers=bearer(who))
+        listed = [each["name"] for each in listing.json().get("queries", ())]
+        unknown = guarded.ask("POST", f"{INVOKE}/nothing", headers=bearer(who)).content
+        for name in ("towns", "add_town"):
+            answer = guarded.ask("POST", f"{INVOKE}/{name}", headers=bearer(who))
+            if answer.status_code == 404 and name not in listed:
+                assert answer.content == unknown.replace(b"nothing", name.encode())
+                told.add("nothing")
+            elif answer.status_code == 404:
+                need = f"needs the permission invoke_query for stored query '{name}' on graph 'towns'"
+                assert need in answer.json()["error"]
+                told.add("what is missing")
+    assert told == {"nothing", "what is missing"}
+    near = guarded.ask("POST", f"{INVOKE}/town5", headers=bearer("bob")).json()["error"]
+    assert "graph 'towns' has no stored query 'town5'; did you mean `town`?" in near
+
+
+def test_a_graph_that_does_not_exist_is_answered_with_those_that_the_actor_may_list(guarded):
+    errors = {
+        who: guarded.ask("GET", "/graphs/twons/queries", headers=bearer(who)).json()["error"] for who in ("ada", "bob")
+    }
+    assert errors == {
+        "ada": "graph 'twons' not found; did you mean `towns`? known: free, towns",
+        "bob": "graph 'twons' not found",
+    }
 
 
 def test_scenario_40_a_reader_sees_the_stored_queries(guarded):
@@ -806,7 +832,10 @@ def test_a_reader_that_goes_away_ends_the_work(endless: tuple[Running, Endless])
     with half_open(server, "/endless HTTP/1.1", b"Content-Length: 0\r\n\r\n") as client:
         assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
         refused = server.ask("POST", f"{AT}/export")
-        assert (refused.status_code, refused.json()["resource_limit"]) == (413, {"resource": "exports", "limit": 1})
+        assert (refused.status_code, refused.json()["resource_limit"]) == (
+            413,
+            {"resource": "exports", "limit": 1, "actual": 2},
+        )
         # Other requests find free threads, whatever the reader takes.
         assert server.ask("GET", f"{AT}/snapshot").status_code == 200
     assert source.closed.wait(30)

@@ -60,14 +60,18 @@ _BLANK = " \t\r\n"
 
 
 class LoadError(GitopsError):
-    """The records do not fit; nothing was published. `problems` has the first 100 of the `total` that were found."""
+    """The records do not fit; nothing was published. `problems` has the first 100 of the `total` that were found.
 
-    def __init__(self, problems: Diagnostics, total: int) -> None:
+    `clash` is the table and the id of the first record whose key exists already, None if there is none.
+    """
+
+    def __init__(self, problems: Diagnostics, total: int, clash: tuple[str, str] | None = None) -> None:
         """The detail is the first problem."""
         first = next(iter(problems)).message
         super().__init__(Code.GRAPH_DATA_INVALID, f"{first} (and {total - 1} more)" if total > 1 else first)
         self.problems = problems
         self.total = total
+        self.clash = clash
 
 
 class RecordProblems:
@@ -77,7 +81,7 @@ class RecordProblems:
     """
 
     def __init__(self) -> None:
-        self._found: list[tuple[int, str, Code, str]] = []
+        self._found: list[tuple[int, str, Code, str, tuple[str, str] | None]] = []
         self._blanks = array("Q")
         self.total = 0
 
@@ -85,14 +89,16 @@ class RecordProblems:
         """Note a blank line after so many records, so that records can be named by their lines."""
         self._blanks.append(records)
 
-    def add(self, record: int, message: str, code: Code = Code.GRAPH_DATA_INVALID) -> None:
-        """Note a problem of a record, counted from 1; 0 stands for the load as a whole.
+    def add(
+        self, record: int, message: str, code: Code = Code.GRAPH_DATA_INVALID, clash: tuple[str, str] | None = None
+    ) -> None:
+        """Note a problem of a record, counted from 1; 0 stands for the load as a whole. `clash` as in `LoadError`.
 
         Raises LoadError at the 10,000th.
         """
         self.total += 1
         # Problems of one record are found in an order of their own; those of the load come as its keys are hashed.
-        insort(self._found, (record, "" if record else message, code, message), key=itemgetter(0, 1))
+        insort(self._found, (record, "" if record else message, code, message, clash), key=itemgetter(0, 1))
         del self._found[MAX_REPORTED:]
         if self.total >= MAX_PROBLEMS:
             self.settle()
@@ -107,13 +113,14 @@ class RecordProblems:
         if not self.total:
             return
         reported = Diagnostics()
-        for record, _, code, message in self._found:
+        for record, _, code, message, _ in self._found:
             if record:
                 path, name, source = self.place(record)
                 reported.add(code, path, f"{name}: {message}", source=source)
             else:
                 reported.add(code, "records", message)
-        raise LoadError(reported, self.total)
+        clash = next((each[-1] for each in self._found if each[-1] is not None), None)
+        raise LoadError(reported, self.total, clash)
 
 
 class IncomingRow(NamedTuple):
