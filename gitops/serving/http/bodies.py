@@ -6,14 +6,18 @@ clients; tests compare them with what is sent.
 
 from __future__ import annotations
 
+import json
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from gitops.core.documents.json_bytes import MalformedError, parse
+from gitops.database.language.suggest import choices, did_you_mean
 from gitops.serving.answers import bad_request
 
 _SHOWN: Final = 10
+_NAME_SHOWN: Final = 80
+_HINT_SHOWN: Final = 400
 
 
 class Model(BaseModel):
@@ -36,10 +40,46 @@ def read_json(kind: type[M], data: bytes) -> M | None:
         raise bad_request(f"the body is {error}") from None
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)
-        problems = [f"{'.'.join(map(str, each['loc'])) or 'the body'}: {each['msg']}" for each in found[:_SHOWN]]
+        problems = [_problem(kind, each) for each in found[:_SHOWN]]
         more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-        detail = "; ".join((*problems, *more)).replace("Value error, ", "").replace("Input should be", "expected")
-        raise bad_request(detail) from None
+        raise bad_request("; ".join((*problems, *more)) + _hint(kind, value)) from None
+
+
+_EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "int_type": "a whole number",
+    "list_type": "an array",
+    "model_type": "an object",
+    "string_type": "a string",
+}
+
+
+def _problem(kind: type[Model], error: Any) -> str:
+    """One problem of a body, by the member that it is about."""
+    where = ".".join(map(str, error["loc"]))[:_NAME_SHOWN]
+    member = f"member '{where}'" if where else "the body"
+    if error["type"] == "extra_forbidden":
+        return f"{member} is unknown{choices(where, _members(kind))}"
+    if error["type"] == "missing":
+        return f"{member} is missing"
+    return f"{member}: expected " + _EXPECTED.get(error["type"], error["msg"].removeprefix("Input should be "))
+
+
+def _members(kind: type[Model]) -> list[str]:
+    return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def _hint(kind: type[Model], value: Any) -> str:
+    """What to send instead, where members look like the parameters of a query."""
+    known = {*_members(kind), "query_source", "query_name"}
+    params = value.get("params") or {} if "params" in known and isinstance(value, dict) else None
+    if not isinstance(params, dict):
+        return ""
+    others = {name: each for name, each in value.items() if name not in known and not did_you_mean(name, known)}
+    body = {name: each for name, each in value.items() if name not in others} | {"params": params | others}
+    text = json.dumps(body, ensure_ascii=False)
+    return f"; parameters of the query go into params: {text}" if others and len(text) <= _HINT_SHOWN else ""
 
 
 class HealthAnswer(Model):

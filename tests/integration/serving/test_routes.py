@@ -353,6 +353,13 @@ def test_a_query_is_answered_as_declared(open_server, case):
     assert not {*case.get("no_headers", ())} & answer.headers.keys()
 
 
+def test_the_body_that_a_refusal_shows_is_answered(open_server):
+    for sent in ({"key": "a"}, {"branch": "main", "key": "a"}):
+        refused = open_server.ask("POST", f"{INVOKE}/town", json=sent).json()["error"]
+        shown = json.loads(refused.partition("go into params: ")[2])
+        assert open_server.ask("POST", f"{INVOKE}/town", json=shown).json()["row_count"] == 1
+
+
 @pytest.mark.parametrize(("count", "status"), [(40, 200), (256, 200), (257, 413)])
 def test_a_query_of_many_conditions_is_answered_and_a_larger_one_is_refused(open_server, count, status):
     text = f"query q() {{ match {{ $t: Town {'$t.size > 0 ' * count}}} return {{ $t.key }} order {{ $t.key asc }} }}"
