@@ -21,7 +21,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gitops.cli.shared import FAILED, OK, complain, say, show
+from gitops.cli.shared import FAILED, OK, USAGE, complain, say, show, show_error
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
@@ -50,7 +50,11 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None)
 
     Raises UsageError `serve_unavailable` if the packages of the extra `serve` are not installed.
     """
-    _require_one_source(options)
+    try:
+        _require_one_source(options)
+    except GitopsError as error:
+        show_error(error, options, as_json=options.json)
+        return USAGE
     try:
         return _serve(options, os.environ if environ is None else environ)
     except ModuleNotFoundError as error:

@@ -261,7 +261,7 @@ def find_part(cell: BlobCell, asked: str | None, only_of: str | None) -> BlobPar
     length = min(end, cell.size) - start
     if length <= 0:
         more = {"blob_range": {"start": start, "end": end, "length": cell.size}}
-        message = f"the blob has {cell.size} bytes, and none in the range from {start} to {end}"
+        message = f"the blob has {cell.size} bytes, and none in this range"
         headers = {"Content-Range": f"bytes */{cell.size}"}
         raise ProblemError(ApiProblem(416, ApiCode.BAD_REQUEST, message, more, headers))
     return BlobPart(cell, start, length, whole=False)

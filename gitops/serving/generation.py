@@ -304,6 +304,11 @@ class ServedGraph:
     policy_digest: str | None = None
     seen: Seen | None = None
 
+    @property
+    def address(self) -> str:
+        """Where clients find it on the server; where it is stored is not their business."""
+        return f"/graphs/{self.graph_id}"
+
     def open(self, target: ReadTarget) -> Snapshot:
         """A version of the graph. Raises as `graph.open_snapshot`.
 

@@ -37,8 +37,9 @@ def query(options: argparse.Namespace) -> int:
     if form is None:
         return USAGE
     root, target = graph_root(options), read_target(options.branch, options.at)
-    checked = _checked_query(options, root)
-    snapshot, parameters = graph.open_snapshot(root, target), _query_parameters(options, checked)
+    snapshot = graph.open_snapshot(root, target)
+    checked = _checked_query(options, snapshot)
+    parameters = _query_parameters(options, checked)
     settings = graph.QueryOptions(
         now=SystemClock().now(),
         timeout_s=options.timeout,
@@ -64,7 +65,7 @@ def query(options: argparse.Namespace) -> int:
 def mutate(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph mutate GRAPH QUERY`."""
     root, context = graph_root(options), write_context(options)
-    checked = _checked_query(options, root)
+    checked = _checked_query(options, graph.open_snapshot(root, graph.ReadTarget(options.branch)))
     parameters = _query_parameters(options, checked)
     settings = graph.MutationOptions(
         now=context.now(),
@@ -76,13 +77,13 @@ def mutate(options: argparse.Namespace) -> GraphOutcome:
     return graph.Mutator(context.clock, context.ids).run(root, checked, parameters, settings)
 
 
-def _checked_query(options: argparse.Namespace, root: str) -> CheckedQuery:
-    """The query that the options name, checked against the newest schema of the branch, also when it reads an older version.
+def _checked_query(options: argparse.Namespace, snapshot: graph.Snapshot) -> CheckedQuery:
+    """The query that the options name, checked against the schema of the version that it reads or changes.
 
     A name alone is that of a stored query of the cluster folder. Raises GitopsError `query_parse_error`,
     `query_typecheck_error`, `query_unknown`.
     """
-    catalog = graph.open_snapshot(root, graph.ReadTarget(options.branch)).schema().catalog
+    catalog = snapshot.schema().catalog
     place, source = _query_source(options)
     try:
         declared = {query.name.text: query for query in reversed(parse_queries(source))}

@@ -24,6 +24,7 @@ from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import is_mentioned
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
+from gitops.database import graph as database
 from gitops.database.language.suggest import choices
 from gitops.serving import answers
 from gitops.serving.access import authenticate, refuse_other_sites
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 REVISION, EXPECTED_REVISION = "omnigraph-applied-revision", "omnigraph-if-applied-revision"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-_OK, _UNCHANGED, _FAILED = 200, 304, 500
+_OK, _UNCHANGED, _TOO_LARGE, _FAILED = 200, 304, 413, 500
 
 
 class HttpApp:
@@ -211,7 +212,12 @@ class HttpApp:
             headers["Content-Length"] = str(len(answer.body))
         await send({"type": "http.response.start", "status": answer.status, "headers": answers.encode_headers(headers)})
         body = b"" if call.method == "HEAD" else answer.body
-        await send({"type": "http.response.body", "body": body})
+        if answer.status == _TOO_LARGE:
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await call.drop_rest()
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await send({"type": "http.response.body", "body": body})
         return len(body)
 
     def _defect(self, call: Call, what: str) -> None:
@@ -256,14 +262,14 @@ async def health(call: Call) -> BodyAnswer:
     if stuck := call.shared.workers.stuck:
         message = "threads of this process are held by queries past their time limit: start the server again"
         raise ProblemError(ApiProblem(503, None, message, {"stuck_queries": stuck}))
-    return json_answer({"status": "ok", "version": __version__})
+    return json_answer({"status": "ok", "version": __version__, "internal_schema_version": database.MANIFEST_FORMAT})
 
 
 async def list_graphs(call: Call) -> BodyAnswer:
     """The graphs that are served."""
     call.require(PolicyAction.GRAPH_LIST)
     graphs = sorted(call.generation.graphs.values(), key=lambda each: each.graph_id)
-    return json_answer({"graphs": [{"graph_id": each.graph_id, "uri": each.uri} for each in graphs]})
+    return json_answer({"graphs": [{"graph_id": each.graph_id, "uri": each.address} for each in graphs]})
 
 
 async def reload(call: Call) -> BodyAnswer:

@@ -63,7 +63,8 @@ def _problem(kind: type[Model], error: Any) -> str:
         return f"{member} is unknown{choices(where, _members(kind))}"
     if error["type"] == "missing":
         return f"{member} is missing"
-    return f"{member}: expected " + _EXPECTED.get(error["type"], error["msg"].removeprefix("Input should be "))
+    expected = _EXPECTED.get(error["type"]) or str(error["msg"]).removeprefix("Input should be ")
+    return f"{member}: expected {expected}"
 
 
 def _members(kind: type[Model]) -> list[str]:
@@ -83,14 +84,15 @@ def _hint(kind: type[Model], value: Any) -> str:
 
 
 class HealthAnswer(Model):
-    """That the server answers."""
+    """That the server answers; `internal_schema_version` is that of the format in which it stores graphs."""
 
     status: str = Field(examples=["ok"])
     version: str
+    internal_schema_version: int
 
 
 class ServedGraphForm(Model):
-    """A graph and where it is stored."""
+    """A graph, and its address on this server."""
 
     graph_id: str
     uri: str

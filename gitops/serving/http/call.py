@@ -39,6 +39,7 @@ M = TypeVar("M", bound=Model)
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_DROPPED_BYTES, _DROPPED_S = 64 * 2**20, 10.0
 # Larger ones are read in a thread, so that other requests do not wait for it.
 _SMALL_BODY = 64 * 1024
 
@@ -83,6 +84,7 @@ class Call:
         self._route: Route | None = None
         self._graph: ServedGraph | None = None
         self._changing: str | None = None
+        self._received = False
 
     # Where it leads
 
@@ -155,7 +157,7 @@ class Call:
         while True:
             try:
                 async with asyncio.timeout(self.context.limits.idle_s):
-                    arrived = await self._receive()
+                    arrived = await self._receive_message()
             except TimeoutError:
                 message = "the rest of the body did not arrive in time"
                 headers = {"Connection": "close"}
@@ -171,6 +173,22 @@ class Call:
                 yield piece
             if not arrived.get("more_body", False):
                 return
+
+    async def drop_rest(self) -> None:
+        """Read on, after the answer, what the client still sends of the body: at most 64 MiB, and for 10 seconds.
+
+        A connection that is closed with bytes unread is reset, and the client may lose the answer.
+        """
+        dropped = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DROPPED_S):
+                while not self._received and dropped < _DROPPED_BYTES:
+                    dropped += len((await self._receive_message()).get("body", b""))
+
+    async def _receive_message(self) -> MutableMapping[str, Any]:
+        arrived = await self._receive()
+        self._received = not arrived.get("more_body", False)
+        return arrived
 
     async def read_body(self) -> bytes:
         """The whole body. Raises as `pieces`."""

@@ -15,6 +15,7 @@ from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import MAIN
 from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database import graph
 from gitops.database.graph.results import BranchMergeResult, MergeStatus
@@ -125,7 +126,7 @@ async def create_branch(call: Call) -> BodyAnswer:
 
     def write(context: graph.WriteContext) -> dict[str, Any]:
         graph.create_branch(call.graph.uri, name, context, graph.ReadTarget(origin))
-        return {"uri": call.graph.uri, "from": origin, "name": name, "actor_id": context.actor}
+        return {"uri": call.graph.address, "from": origin, "name": name, "actor_id": context.actor}
 
     return await _changed(call, name, write)
 
@@ -138,7 +139,7 @@ async def delete_branch(call: Call) -> BodyAnswer:
 
     def write(context: graph.WriteContext) -> dict[str, Any]:
         graph.delete_branch(call.graph.uri, name, context)
-        return {"uri": call.graph.uri, "name": name, "actor_id": context.actor}
+        return {"uri": call.graph.address, "name": name, "actor_id": context.actor}
 
     return await _changed(call, name, write)
 
@@ -285,10 +286,10 @@ async def load_document(call: Call) -> BodyAnswer:
     """Load the records that are a text in the body."""
     body: bodies.LoadBody = call.body
     branch = canonical_branch(body.branch)
-    base = await _permit_load(call, branch, None if body.origin is None else canonical_branch(body.origin))
-    data = body.data.encode(errors="surrogatepass")
     mode = graph.LoadMode(body.mode or graph.LoadMode.MERGE)
-    return json_answer(await call.change(branch, len(data), lambda: _load(call, branch, base, mode, io.BytesIO(data))))
+    load = await _permit_load(call, branch, None if body.origin is None else canonical_branch(body.origin), mode)
+    data = body.data.encode(errors="surrogatepass")
+    return json_answer(await call.change(branch, len(data), lambda: _load(call, load, io.BytesIO(data))))
 
 
 async def load_stream(call: Call) -> BodyAnswer:
@@ -298,37 +299,47 @@ async def load_stream(call: Call) -> BodyAnswer:
     branch, mode = canonical_branch(query.get("branch")), query.get("mode", graph.LoadMode.MERGE.value)
     if mode not in tuple(graph.LoadMode):
         raise bad_request(f"mode is one of {', '.join(graph.LoadMode)}")
-    base = await _permit_load(call, branch, canonical_branch(query["from"]) if "from" in query else None)
+    origin = canonical_branch(query["from"]) if "from" in query else None
+    load = await _permit_load(call, branch, origin, graph.LoadMode(mode))
     announced = call.header("content-length")
     # How long a body without a length will be is not known.
     size = int(announced[:20]) if announced and announced.isdecimal() else STREAM_BYTES
     return json_answer(
-        await call.change_of(
-            branch, size, receive_aside(call), lambda records: _load(call, branch, base, graph.LoadMode(mode), records)
-        )
+        await call.change_of(branch, size, receive_aside(call), lambda records: _load(call, load, records))
     )
 
 
-async def _permit_load(call: Call, branch: str, origin: str | None) -> str | None:
-    """The branch that this one is made from, None if it exists or is not to be made. Raises as `Call.require`."""
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A load that is permitted; `origin` is the branch that was asked for as `from`, `base` the same if the branch is missing."""
+
+    branch: str
+    origin: str | None
+    base: str | None
+    mode: graph.LoadMode
+
+
+async def _permit_load(call: Call, branch: str, origin: str | None, mode: graph.LoadMode) -> _Load:
+    """What is to be loaded where. Raises as `Call.require`."""
+    base = origin
     if origin is not None:
         known = await call.work(lambda: graph.list_branches(call.graph.uri))
         if any(each.name == branch for each in known):
-            origin = None
+            base = None
         else:
             call.require(PolicyAction.BRANCH_CREATE, branch=origin, target_branch=branch)
     call.require(PolicyAction.CHANGE, branch=branch)
-    return origin
+    return _Load(branch, origin, base, mode)
 
 
-def _load(call: Call, branch: str, base: str | None, mode: graph.LoadMode, records: BinaryIO) -> dict[str, Any]:
+def _load(call: Call, load: _Load, records: BinaryIO) -> dict[str, Any]:
     """Load strict records, and give the receipt.
 
     Raises ProblemError 400 with the first problems of the records, 409 for keys that exist already, and whatever reading raises.
     """
-    uri = call.graph.uri
+    wanted = graph.LoadRequest(call.graph.uri, records, load.mode, load.branch, load.base)
     try:
-        result = graph.load_records(graph.LoadRequest(uri, records, mode, branch, base), call.writing)
+        result = graph.load_records(wanted, call.writing)
     except graph.LoadError as error:
         problems = [
             {
@@ -346,16 +357,16 @@ def _load(call: Call, branch: str, base: str | None, mode: graph.LoadMode, recor
             raise ProblemError(ApiProblem(409, ApiCode.CONFLICT, error.detail, more)) from None
         raise ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, error.detail, more)) from None
     except GitopsError as error:
-        if error.code == Code.GRAPH_BRANCH_MISSING and base is None:
+        if error.code == Code.GRAPH_BRANCH_MISSING and load.base is None:
             missing = call.problem(error).message
             raise not_found(f"{missing}; to make it, name the branch to make it from as `from`") from None
         raise
     return {
-        "uri": uri,
-        "branch": branch,
-        "base_branch": base,
-        "branch_created": base is not None and result.published is not None,
-        "mode": mode.value,
+        "uri": call.graph.address,
+        "branch": load.branch,
+        "base_branch": load.origin,
+        "branch_created": load.base is not None and result.published is not None,
+        "mode": load.mode.value,
         "nodes": _counts(result.rows, "node"),
         "edges": _counts(result.rows, "edge"),
         "total_entities": sum(result.rows.values()),

@@ -59,7 +59,7 @@ def folder(converged, tmp_path) -> Path:
 @pytest.mark.parametrize("other", [["--config", "x.yaml"], ["--target", "prod"], ["/data/graph"]])
 def test_02_a_second_source_is_refused_before_any_file_is_opened(other):
     refused = serve("--cluster", "/does/not/exist", *other)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "exclusive_boot_source" in refused.stderr
     assert refused.stdout == ""
 
@@ -686,7 +686,7 @@ def test_a_process_takes_as_many_connections_as_it_is_told(cluster: Cluster) -> 
         answers = []
         for _ in range(4):
             client = stack.enter_context(socket.create_connection(address, timeout=30))
-            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             with suppress(ConnectionError):
                 answers.append(client.recv(12))
         assert [each for each in answers if each] == [b"HTTP/1.1 200"] * 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import socket
 import threading
@@ -167,7 +169,7 @@ def test_a_commit_is_the_receipt_of_a_load_and_is_found_again(place: Place) -> N
 
 def test_a_branch_called_merge_comes_and_goes(place: Place) -> None:
     answer = place.create("merge")
-    assert answer == {"uri": place.served.uri, "from": "main", "name": "merge", "actor_id": "act-ann"}
+    assert answer == {"uri": "/graphs/towns", "from": "main", "name": "merge", "actor_id": "act-ann"}
     assert place.branches() == ["main", "merge"]
     deleted = place.delete("merge")
     assert (deleted["name"], place.branches()) == ("merge", ["main"])
@@ -249,6 +251,12 @@ def test_a_load_counts_what_it_took(place: Place) -> None:
     assert answer["nodes"] == [{"name": "Town", "entities_loaded": 2}]
     assert answer["edges"] == [{"name": "Road", "entities_loaded": 1}]
     assert (answer["total_entities"], answer["branch_created"], answer["base_branch"]) == (3, True, "main")
+    again = place.load(town("c"), branch="dev", origin="main")
+    assert (again["branch_created"], again["base_branch"], place.load(town("d"))["base_branch"]) == (
+        False,
+        "main",
+        None,
+    )
     nothing = place.load()
     assert (nothing["commit"], nothing["total_entities"]) == (None, 0)
     refused = problem_of(lambda: place.load(town("a"), branch="other"))
@@ -393,6 +401,26 @@ def test_a_change_gives_its_receipt_and_opens_the_way_for_the_next_condition(tmp
         assert (before["row_count"], before["target"]) == (3, {"branch": None, "snapshot": past["snapshot"]})
         none = server.ask("POST", f"{INVOKE}/drop_town", json={"params": {"key": "none"}}).json()
         assert (none["affected_nodes"], none["commit"]) == (0, None)
+
+
+def test_a_commit_read_on_main_is_a_condition_for_the_first_change_of_a_branch_made_from_it(tmp_path):
+    with running(generation(served(town_graph(tmp_path)))) as server:
+        read = {"Omnigraph-If-Graph-Commit": server.ask("POST", f"{INVOKE}/towns").json()["graph_commit_id"]}
+        for name, origin in (("dev", "main"), ("next", "dev")):
+            made = server.ask("POST", "/graphs/towns/branches", json={"name": name, "from": origin})
+            assert made.status_code == 200
+
+        def change(branch, key):
+            body = {"params": {"key": key}, "branch": branch}
+            return server.ask("POST", f"{INVOKE}/add_town/if-graph-commit", json=body, headers=read)
+
+        first, second = change("dev", "d"), change("dev", "e")
+        assert (first.status_code, second.status_code) == (200, 412)
+        assert second.json()["precondition_failure"]["actual"] == first.json()["commit"]["graph_commit_id"]
+        assert change("main", "m").status_code == 200
+        # A branch that is made now is at a later commit of main.
+        server.ask("POST", "/graphs/towns/branches", json={"name": "late"})
+        assert change("late", "l").status_code == 412
 
 
 @pytest.fixture(scope="module")
@@ -703,12 +731,21 @@ def test_scenario_45_a_load_of_32_mib_at_most(server: Running) -> None:
     data = ndjson(*(town(f"big{n}", name="x" * 1_000_000) for n in range(10))).decode()
     assert ask(server, "POST", "/load", json={"data": data})["total_entities"] == 10
     too_long = (b"x" * 2**20 for _ in range(33))
-    try:
-        answer = server.ask("POST", f"{AT}/ingest", content=too_long, headers={"Content-Type": "application/json"})
-        assert answer.status_code == 413
-    except httpx.WriteError:
-        # The server refused before it had read all of it.
-        pass
+    answer = server.ask("POST", f"{AT}/ingest", content=too_long, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_client_that_sends_all_of_a_body_before_it_reads_gets_the_refusal(server: Running, announced: bool) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    with contextlib.closing(connection):
+        # More than the buffers of a connection hold.
+        body = b"x" * 2**25 if announced else (b"x" * 2**20 for _ in range(32))
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", f"{AT}/query", body, headers, encode_chunked=not announced)
+        answer = connection.getresponse()
+        found = answer.status, json.loads(answer.read())["code"], answer.headers["connection"]
+        assert found == (413, "bad_request", "close")
 
 
 def test_a_stream_beyond_the_limit_leaves_nothing(tmp_path: Path) -> None:

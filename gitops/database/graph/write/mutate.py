@@ -147,14 +147,18 @@ class Mutator:
 
 
 def _require_head(snapshot: Snapshot, options: MutationOptions) -> None:
-    """Raise ConflictError `head_moved` where the branch is not where the caller expects it."""
-    head = snapshot.manifest
+    """Raise ConflictError `head_moved` where the branch is not where the caller expects it.
+
+    A branch to which nothing was written yet is also at the commit that it was made from: it has the same rows.
+    """
+    head, fork = snapshot.manifest, snapshot.line.fork
+    origin = fork.commit if fork is not None and head.n == fork.n + 1 else None
     for what, expected, found in (
-        ("version", options.expected_head, head.n),
-        ("commit", options.expected_commit, head.txn_id),
+        ("version", options.expected_head, (head.n,)),
+        ("commit", options.expected_commit, (head.txn_id, origin)),
     ):
-        if expected not in (None, found):
-            detail = f"branch {snapshot.branch} is at {what} {found}, not at {expected}"
+        if expected not in (None, *found):
+            detail = f"branch {snapshot.branch} is at {what} {found[0]}, not at {expected}"
             raise ConflictError(Code.HEAD_MOVED, detail, path=snapshot.root.location)
 
 

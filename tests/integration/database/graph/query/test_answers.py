@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lance.dataset import LanceDataset
 
+from gitops.cli.main import main
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.database.graph.engine import LanceEngine
@@ -521,6 +522,20 @@ def test_an_old_version_is_read_as_it_was(graph_of_targets: str, strategy: Strat
         ]
         assert values(ask(old, ALL, cache=cache, strategy=strategy)) == ["a", "b"]
     assert ask(old, ALL).manifest_version + 1 == ask(graph_of_targets, ALL).manifest_version
+
+
+def test_a_command_asks_an_older_version_for_what_was_dropped_since(
+    graph_of_targets: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    migrate(graph_of_targets, TOWNS.replace(b"size: I32?", b""))
+
+    def size(*at: str) -> tuple[int, str]:
+        text = 'query q() { match { $t: Town {key: "b"} } return { $t.size } }'
+        words = ["graph", "query", "towns", "--root", graph_of_targets, "--text", text, "--format", "csv"]
+        return main([*words, *at]), capsys.readouterr().out
+
+    assert size("--at", "2") == (0, "t.size\n2\n")
+    assert size()[0] == 1
 
 
 def test_a_type_or_property_that_the_version_lacks_is_an_error(graph_of_targets: str) -> None:
