@@ -178,13 +178,18 @@ class ResourceLoader:
         return tuple(sorted(bindings))
 
     def check_name(self, name: str, at: str, place: Placed | SourceRef, *, most: int | None = None) -> bool:
-        """Return True for a valid name of at most `most` characters; otherwise report it."""
+        """Return True for a valid name, of at most `most` characters for the id of a graph; otherwise report it."""
         if is_name(name) and (most is None or len(name) <= most):
             return True
         message = f"'{shown(name)}' is not a valid name: use letters, digits, _ and -, starting with a letter or _"
-        fix = "use a shorter name" if is_name(name) else None
-        if fix:
+        fix = None
+        if is_name(name):
+            fix = "use a shorter name"
             message = f"the name has {len(name)} characters: use at most {most}, since a folder is called by it"
+        elif most is not None:
+            # Another name may have _, but no server serves a graph that is called so.
+            fix = "use only letters, digits and -, and start with a letter"
+            message = f"'{shown(name)}' is not a valid graph id: use letters, digits and -, starting with a letter"
         self.reader.found.add(Code.INVALID_RESOURCE_ID, at, message, source=source_of(place), fix=fix)
         return False
 
