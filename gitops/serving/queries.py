@@ -8,17 +8,19 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
+from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.database import graph
 from gitops.database.language.query import CheckedQuery, QueryEffect, ResultColumn, check_query, parse_queries
 from gitops.database.language.query.codes import QUERY_CODES
+from gitops.database.language.schema import PropType, Scalar
 from gitops.database.language.suggest import choices
 from gitops.database.language.text import LanguageError, SourceText
 from gitops.serving.answers import ApiProblem, ProblemError, bad_request
@@ -166,6 +168,92 @@ def describe_query(stored: StoredQuery) -> dict[str, Any]:
         "mutation": query.kind is QueryEffect.MUTATION,
         "params": [ResultColumn(name, name, kind).to_json() for name, kind in query.params.items()],
     }
+
+
+def stored_text(listed: Mapping[str, Any]) -> str | None:
+    """What the declaration of a stored query says to its callers; None where it says nothing."""
+    texts = [listed[key] for key in ("description", "instruction") if key in listed]
+    return "\n\n".join(texts) or None
+
+
+# JSON schemas of the kinds of values, of what is sent and of what is answered.
+
+_SENT: Mapping[str, Mapping[str, Any]] = {
+    "string": {"type": "string"},
+    "bool": {"type": "boolean"},
+    "int": {"type": "integer"},
+    # Numbers of JSON are not exact beyond 53 bits for many programs.
+    "bigint": {"type": "string", "pattern": r"^-?\d+$"},
+    "float": {"type": "number"},
+    "date": {"type": "string", "format": "date"},
+    "datetime": {"type": "string", "format": "date-time"},
+    "blob": {"type": "string"},
+}
+_NOT_FINITE = {"type": "string", "enum": ["NaN", "Infinity", "-Infinity"]}
+_ANSWERED: Mapping[str, Mapping[str, Any]] = {
+    **_SENT,
+    "bigint": {"type": "integer", "format": "int64"},
+    "float": {"anyOf": [{"type": "number"}, _NOT_FINITE]},
+}
+
+
+def parameters_schema(params: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The object of the parameters of a stored query, as it is listed."""
+    return {
+        "type": "object",
+        "properties": {each["name"]: value_schema(each) for each in params},
+        "required": [each["name"] for each in params if not each["nullable"]],
+        "additionalProperties": False,
+    }
+
+
+def row_schema(query: CheckedQuery) -> Mapping[str, Any]:
+    """A row of a read."""
+    cells = {each.column: value_schema(each.to_json(), _ANSWERED) for each in query.columns}
+    return {"type": "object", "properties": cells, "required": [*cells], "additionalProperties": False}
+
+
+def value_schema(form: Mapping[str, Any], scalars: Mapping[str, Mapping[str, Any]] = _SENT) -> Mapping[str, Any]:
+    """A parameter as it is listed, or with the scalars of an answer a cell."""
+    kind = form["kind"]
+    if kind == "vector":
+        size = form["vector_dim"]
+        schema: Mapping[str, Any] = {"type": "array", "items": {"type": "number"}, "minItems": size, "maxItems": size}
+    elif kind == "list":
+        schema = {"type": "array", "items": scalars[form["item_kind"]]}
+    else:
+        # A whole node has the properties of its type.
+        schema = scalars.get(kind, {"type": "object"})
+    return {"anyOf": [schema, {"type": "null"}]} if form["nullable"] else schema
+
+
+def read_texts(query: CheckedQuery, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The values of parameters that are given as texts, as a JSON object would have them; lists have a text for each item.
+
+    Raises ProblemError 400 for one that is not declared, or given twice.
+    """
+    _require_declared(query, texts)
+    found: dict[str, Any] = {}
+    for name, given in texts.items():
+        kind = query.params[name]
+        values = [_read_text(kind, text) for text in given]
+        if kind.is_list or kind.scalar is Scalar.VECTOR:
+            found[name] = values
+        elif len(values) > 1:
+            raise bad_request(f"the parameter '{name}' is given twice")
+        else:
+            (found[name],) = values
+    return found
+
+
+def _read_text(kind: PropType, text: str) -> Any:
+    if kind.scalar not in (Scalar.BOOL, Scalar.F32, Scalar.F64, Scalar.VECTOR):
+        return text
+    try:
+        return parse(text.encode())
+    except MalformedError:
+        # The conversion refuses it by the name of the parameter.
+        return text
 
 
 def _require_declared(query: CheckedQuery, params: Mapping[str, Any] | None) -> None:

@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.database.language.suggest import choices, did_you_mean
-from gitops.serving.answers import bad_request
+from gitops.serving.answers import ApiCode, bad_request
 
 _SHOWN: Final = 10
 _NAME_SHOWN: Final = 80
@@ -226,13 +226,110 @@ class QueriesAnswer(Model):
     queries: list[StoredQueryForm]
 
 
+class KeyConflictForm(Model):
+    """The entity that exists already."""
+
+    entity_kind: Literal["node", "edge"]
+    type_name: str
+    entity_id: str
+
+
+class ReadSetConflictForm(Model):
+    """What others changed since it was read, such as `graph_head:main`."""
+
+    member: str
+    expected: str | None = None
+    actual: str | None = None
+
+
+class PreconditionForm(Model):
+    """The revision or commit that the request expects, and the one that there is, null where it is not known."""
+
+    expected: str
+    actual: str | None = None
+
+
+class BlobRangeForm(Model):
+    """The range that was asked for, up to before `end`, and the length of the blob."""
+
+    start: int
+    end: int
+    length: int
+
+
+class ResourceLimitForm(Model):
+    """What is limited: by the `reason` of a query, or a `resource` with its limit and what the request would make of it."""
+
+    reason: str | None = None
+    resource: str | None = None
+    limit: int | None = None
+    actual: int | None = None
+
+
+class BatchLimitForm(Model):
+    """How many bytes a load may have."""
+
+    limit: int
+
+
+class ReasonForm(Model):
+    """The code of what is wrong, as on the page of codes."""
+
+    reason: str
+
+
+class MergeConflictForm(Model):
+    """A row on which two branches contradict each other."""
+
+    entity_kind: Literal["node", "edge"]
+    type_name: str
+    entity_id: str | None
+    property: str | None
+    kind: str
+    message: str
+
+
+class LoadProblemForm(Model):
+    """What is wrong with a record of a load, by its line."""
+
+    line: int | None
+    code: str
+    message: str
+
+
+class ReloadRefusedForm(Model):
+    """Why the newest revision is not served."""
+
+    result: Literal["waiting", "refused"]
+    served_revision: str
+    offered_revision: str | None
+    codes: list[str]
+
+
 class ProblemBody(Model):
-    """The envelope of every problem."""
+    """The envelope of every problem: which one it is, is said by the status, the code and the member beside them.
+
+    Further members may be added, and no further codes.
+    """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", frozen=True)
 
     error: str
-    code: str | None = None
+    code: ApiCode | None = None
+    key_conflict: KeyConflictForm | None = None
+    read_set_conflict: ReadSetConflictForm | None = None
+    merge_conflicts: list[MergeConflictForm] | None = None
+    precondition_failure: PreconditionForm | None = None
+    blob_range: BlobRangeForm | None = None
+    resource_limit: ResourceLimitForm | None = None
+    graph_batch_request_bytes: BatchLimitForm | None = None
+    change_feed_gap: ReasonForm | None = None
+    storage_failure: ReasonForm | None = None
+    embedding_failure: ReasonForm | None = None
+    problems: list[LoadProblemForm] | None = None
+    total_problems: int | None = None
+    reload: ReloadRefusedForm | None = None
+    stuck_queries: int | None = None
 
 
 # The forms of bodies of routes on branches, commits, schema and data.

@@ -136,9 +136,13 @@ class Call:
             raise bad_request(f"the header {name} is not UTF-8") from None
 
     def query(self) -> Mapping[str, str]:
-        """The query parameters. Raises ProblemError 400 for one that is unknown, given twice, or missing."""
+        """The query parameters, but for those that only the handler knows.
+
+        Raises ProblemError 400 for one that is unknown, given twice, or missing.
+        """
         if self._query is None:
-            self._query = read_parameters(self.scope["query_string"], self.route.query)
+            declared = self.route.query
+            self._query = {} if self.route.free_query else read_parameters(self.scope["query_string"], declared)
         return self._query
 
     # Its body

@@ -25,7 +25,15 @@ from gitops.serving.answers import (
 )
 from gitops.serving.http.bodies import CommitChangesAnswer, ExportBody, FeedAnswer
 from gitops.serving.http.call import Call, PieceStream, canonical_branch
-from gitops.serving.http.graph_routes import BRANCH, GRAPH, find_commit, permit_commit, read_limit, stream_export
+from gitops.serving.http.graph_routes import (
+    BRANCH,
+    GRAPH,
+    READ_AT,
+    find_commit,
+    permit_commit,
+    read_limit,
+    stream_export,
+)
 from gitops.serving.http.route import Parameter, Route
 from gitops.serving.queries import commit_form
 
@@ -211,6 +219,11 @@ _BLOB = (
     BRANCH,
     Parameter("snapshot", "A commit, instead of a branch."),
 )
+_CELL = (
+    Parameter("ETag", "The tag of the blob, for If-Match, If-None-Match and If-Range."),
+    Parameter("Accept-Ranges", "`bytes`."),
+    Parameter("Omnigraph-Snapshot-Id", "The commit that the blob was read at."),
+)
 _BLOB_HEADERS = (
     Parameter("Range", "One part, such as `bytes=0-1023`."),
     Parameter("If-Range", "Only a part of the blob with this tag."),
@@ -239,6 +252,7 @@ ROUTES = (
         ExportBody,
         body_optional=True,
         problems=(404, 413),
+        gives=(READ_AT, Parameter("Omnigraph-Change-Cursor", "Where the changes after these records begin.")),
     ),
     Route(
         "GET",
@@ -261,5 +275,6 @@ ROUTES = (
         headers=_BLOB_HEADERS,
         problems=(404, 412, 413, 416),
         partial=True,
+        gives=_CELL,
     ),
 )

@@ -37,6 +37,7 @@ from gitops.serving.queries import commit_form
 
 GRAPH = "/graphs/{graph_id}"
 BRANCH = Parameter("branch", "The branch, by default `main`.")
+READ_AT = Parameter("Omnigraph-Snapshot-Id", "The commit that the records were read at.")
 STREAM_BYTES = 1024 * MIB
 """How long a stream of records may be. It is never in memory, and it is one commit."""
 
@@ -549,5 +550,6 @@ ROUTES = (
         bodies.ExportBody,
         body_optional=True,
         problems=(404, 413),
+        gives=(READ_AT,),
     ),
 )

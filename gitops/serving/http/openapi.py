@@ -11,11 +11,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gitops import __version__
+from gitops.database.language.query import QueryEffect
 from gitops.serving.answers import JSON
 from gitops.serving.http.bodies import ProblemBody
 from gitops.serving.http.route import Parameter, Route
+from gitops.serving.queries import describe_query, parameters_schema, row_schema, stored_text, value_schema
 
 if TYPE_CHECKING:
+    from gitops.serving.generation import StoredQuery
     from gitops.serving.http.bodies import Model
 
 _REFERENCE = "#/components/schemas/{model}"
@@ -29,6 +32,7 @@ _PROBLEMS = {
     401: "The bearer token is missing or unknown.",
     403: "The actor is not permitted to do this.",
     404: "Something that the request names does not exist.",
+    405: "The method is not allowed here; the header Allow names those that are.",
     406: "The client does not take the form of the answer.",
     408: "The body did not arrive in time.",
     409: "The change conflicts with what others did, or with what the graph has.",
@@ -43,6 +47,8 @@ _PROBLEMS = {
     500: "The server failed; its log says why.",
     503: "Something that is needed does not answer, or has to be recovered first.",
 }
+_RANGE = {"description": "The part, or for 416 the length of the content.", "schema": _TEXT}
+_OF_THE_CONTENT, _RANGED = (412, 416), (416,)
 _EVERYWHERE, _AS_ACTOR, _ON_GRAPH, _WITH_BODY = (400, 412, 500), (401, 403), (404, 409, 413, 503), (408, 413, 415)
 
 
@@ -51,6 +57,11 @@ class ApiDocument:
 
     def __init__(self, routes: Sequence[Route], *, secured: bool) -> None:
         self._routes, self._secured = routes, secured
+
+    def of_graph(self, graph_id: str, queries: Iterable[StoredQuery]) -> bytes:
+        """That of one graph with these stored queries, as it is sent."""
+        form = make_graph_document(self._routes, graph_id, queries, secured=self._secured)
+        return json.dumps(form, separators=(",", ":")).encode()
 
     @cached_property
     def body(self) -> bytes:
@@ -64,7 +75,9 @@ def make_document(routes: Iterable[Route], *, secured: bool) -> dict[str, Any]:
     _reference(ProblemBody, schemas, "serialization")
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, secured=secured)
+        form = paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, secured=secured)
+        if route.partial:
+            paths[route.path]["head"] = _head_of(form)
     components: dict[str, Any] = {"schemas": dict(sorted(schemas.items()))}
     if secured:
         components["securitySchemes"] = {"bearer_token": {"type": "http", "scheme": "bearer"}}
@@ -80,8 +93,80 @@ def make_document(routes: Iterable[Route], *, secured: bool) -> dict[str, Any]:
     }
 
 
+def make_graph_document(
+    routes: Iterable[Route], graph_id: str, queries: Iterable[StoredQuery], *, secured: bool
+) -> dict[str, Any]:
+    """The document of one graph: beside the operations that every graph has, one for each of these stored queries.
+
+    A read has one for `GET` and one for `POST`. Parameters and rows have the types that the query declares.
+    """
+    document = make_document([each for each in routes if each.on_graph], secured=secured)
+    general, schemas, paths = document["paths"], document["components"]["schemas"], dict[str, Any]()
+    for path, methods in general.items():
+        kept = {
+            method: {**form, "parameters": [each for each in form["parameters"] if each["name"] != "graph_id"]}
+            for method, form in methods.items()
+        }
+        paths[path.replace("{graph_id}", graph_id)] = kept
+    invoke = paths[f"/graphs/{graph_id}/queries/{{name}}"]
+    for stored in queries:
+        paths[f"/graphs/{graph_id}/queries/{stored.name}"] = _stored_operations(stored, invoke, schemas)
+    document["info"]["title"] = f"Graph {graph_id}"
+    document["info"]["description"] = (
+        "The stored queries of one graph that the caller may list, and what every graph has."
+    )
+    document["paths"] = dict(sorted(paths.items()))
+    document["components"]["schemas"] = dict(sorted(schemas.items()))
+    return document
+
+
+def _stored_operations(
+    stored: StoredQuery, invoke: Mapping[str, Mapping[str, Any]], schemas: dict[str, Any]
+) -> dict[str, Any]:
+    """The operations of a stored query, each made of that for all of them; the form of its rows is added to the schemas."""
+    listed, mutation = describe_query(stored), stored.checked.kind is QueryEffect.MUTATION
+    text, answer = stored_text(listed), "ChangeAnswer"
+    if not mutation:
+        answer = f"{stored.name}_rows"
+        form = schemas["QueryAnswer"]
+        rows = {**form["properties"]["rows"], "items": row_schema(stored.checked)}
+        schemas[answer] = {**form, "title": answer, "properties": {**form["properties"], "rows": rows}}
+    about = {"summary": (text or stored.name).partition("\n")[0], **({} if text is None else {"description": text})}
+
+    def answered(form: Mapping[str, Any]) -> dict[str, Any]:
+        done = {**form["responses"]["200"], "content": {JSON: {"schema": {"$ref": _REFERENCE.format(model=answer)}}}}
+        return {**form, **about, "responses": {**form["responses"], "200": done}}
+
+    post, body = answered(invoke["post"]), parameters_schema(listed["params"])
+    members = {"params": body, "branch": _TEXT} | ({} if mutation else {"snapshot": _TEXT})
+    required = {"required": ["params"]} if body["required"] else {}
+    schema = {"type": "object", "properties": members, **required, "additionalProperties": False}
+    post |= {
+        "operationId": f"{'mutate' if mutation else 'query'}_{stored.name}",
+        "parameters": [each for each in post["parameters"] if each["in"] != "path"],
+        "requestBody": {"required": bool(body["required"]), "content": {JSON: {"schema": schema}}},
+    }
+    if mutation:
+        return {"post": post}
+    others = [each for each in invoke["get"]["parameters"] if each["in"] == "header"]
+    others += [
+        each
+        for each in invoke["get"]["parameters"]
+        if each["name"] in ("branch", "snapshot") and each["name"] not in body["properties"]
+    ]
+    own = [
+        {"name": each["name"], "in": "query", "required": not each["nullable"], "schema": value_schema(each)}
+        for each in listed["params"]
+    ]
+    get = {**answered(invoke["get"]), "operationId": f"get_{stored.name}", "parameters": own + others}
+    return {"get": get, "post": post}
+
+
 def _operation(route: Route, schemas: dict[str, Any], *, secured: bool) -> dict[str, Any]:
     parameters = [_parameter(each, "query") for each in route.query]
+    for each in parameters:
+        if "additionalProperties" in each["schema"]:
+            each |= {"style": "form", "explode": True}
     parameters += [_parameter(each, "header") for each in (*route.headers, _EXPECTED, _REQUEST)]
     parameters += [_parameter(_KNOWN, "header")] if route.cached else []
     names = [part[1:-1] for part in route.parts if part.startswith("{")]
@@ -115,15 +200,20 @@ def _answers(route: Route, schemas: dict[str, Any], *, secured: bool) -> dict[st
         forms = [_reference(each, schemas, "serialization") for each in models]
         content = {JSON: {"schema": forms[0] if len(forms) == 1 else {"anyOf": forms}}}
     headers = {name: {"schema": _TEXT} for name in ("Omnigraph-Applied-Revision", "X-Request-Id")}
+    given = {each.name: {"description": each.description, "schema": each.schema or _TEXT} for each in route.gives}
     if route.cached:
-        headers["ETag"] = {"schema": _TEXT}
+        given["ETag"] = {"description": "The tag of this document.", "schema": _TEXT}
     if route.successor is not None:
         headers |= {"Deprecation": {"schema": _TEXT}, "Link": {"schema": _TEXT}}
-    found: dict[str, Any] = {"200": {"description": "Done.", "content": content, "headers": headers}}
+    found: dict[str, Any] = {"200": {"description": "Done.", "content": content, "headers": headers | given}}
     if route.partial:
-        found["206"] = {"description": "The part of it that was asked for.", "content": content, "headers": headers}
+        found["206"] = {
+            "description": "The part of it that was asked for.",
+            "content": content,
+            "headers": headers | given | {"Content-Range": _RANGE},
+        }
     if route.cached or route.partial:
-        found["304"] = {"description": "The client has it."}
+        found["304"] = {"description": "The client has it.", "headers": headers | given}
     statuses = {*_EVERYWHERE, *route.problems}
     # Without tokens, pages of other sites are refused.
     statuses |= {403, 421} if not secured else set() if route.public else {*_AS_ACTOR}
@@ -135,7 +225,25 @@ def _answers(route: Route, schemas: dict[str, Any], *, secured: bool) -> dict[st
         problem = {"anyOf": [problem, {"type": "object"}]}
     for status in sorted(statuses):
         found[str(status)] = {"description": _PROBLEMS[status], "content": {JSON: {"schema": problem}}}
+        if route.partial and status in _OF_THE_CONTENT:
+            # A refusal of the content says which one there is.
+            found[str(status)]["headers"] = headers | given | ({"Content-Range": _RANGE} if status in _RANGED else {})
     return found
+
+
+def _head_of(form: Mapping[str, Any]) -> dict[str, Any]:
+    """The operation that answers as this one of GET does, without a body and for the whole content."""
+    answers = {
+        status: {name: each for name, each in answer.items() if name != "content"}
+        for status, answer in form["responses"].items()
+        if status not in ("206", "416")
+    }
+    return {
+        **form,
+        "operationId": form["operationId"].replace("get", "head"),
+        "summary": f"{form['summary']}: only the headers; a range is ignored",
+        "responses": answers,
+    }
 
 
 def _parameter(parameter: Parameter, place: str) -> dict[str, Any]:

@@ -16,7 +16,16 @@ from gitops.core.errors import GitopsError
 from gitops.database import graph
 from gitops.database.language.query import CheckedQuery, QueryEffect
 from gitops.database.language.suggest import choices
-from gitops.serving.answers import BodyAnswer, ProblemError, bad_request, json_answer, not_found
+from gitops.serving.answers import (
+    JSON,
+    ApiCode,
+    ApiProblem,
+    BodyAnswer,
+    ProblemError,
+    bad_request,
+    json_answer,
+    not_found,
+)
 from gitops.serving.http.bodies import (
     ChangeAnswer,
     InvokeBody,
@@ -28,8 +37,8 @@ from gitops.serving.http.bodies import (
     ReadBody,
 )
 from gitops.serving.http.call import Call, canonical_branch
-from gitops.serving.http.route import Parameter, Route
-from gitops.serving.queries import InlineQuery, MutationRequest, describe_query, run_change, run_read
+from gitops.serving.http.route import Parameter, Route, query_pairs
+from gitops.serving.queries import InlineQuery, MutationRequest, describe_query, read_texts, run_change, run_read
 
 if TYPE_CHECKING:
     from gitops.database.graph import Snapshot
@@ -93,6 +102,13 @@ def listed_queries(call: Call) -> Sequence[StoredQuery]:
     return [each for each in queries if call.may(PolicyAction.INVOKE_QUERY, query=each.name)]
 
 
+async def describe_graph(call: Call) -> BodyAnswer:
+    """The OpenAPI document of the graph, with the stored queries that are listed to the actor."""
+    call.require(PolicyAction.READ, branch=MAIN)
+    document, graph_id = call.shared.document, call.graph.graph_id
+    return BodyAnswer(200, await call.work(lambda: document.of_graph(graph_id, listed_queries(call))))
+
+
 async def invoke_query(call: Call) -> BodyAnswer:
     """Run a stored query."""
     _refuse_condition(call)
@@ -106,6 +122,24 @@ async def run_stored(call: Call, name: str, body: InvokeBody) -> BodyAnswer:
         return await _change(call, stored.checked, body.params, body.branch, None)
     target = await _permitted_target(call, body.branch, body.snapshot)
     return await _read(call, stored.checked, body.params, target)
+
+
+async def read_stored(call: Call) -> BodyAnswer:
+    """Run a stored query that only reads, with its parameters behind the path; they go before `branch` and `snapshot`."""
+    stored = await _permitted_query(call, call.values["name"], InvokeBody())
+    query = stored.checked
+    if query.kind is QueryEffect.MUTATION:
+        message = f"stored query '{stored.name}' changes the graph: send it with POST"
+        raise ProblemError(ApiProblem(405, ApiCode.METHOD_NOT_ALLOWED, message, headers={"Allow": "POST"}))
+    texts: dict[str, list[str]] = {}
+    for name, value in query_pairs(call.scope["query_string"]):
+        texts.setdefault(name, []).append(value)
+    target = {name: texts.pop(name) for name in ("branch", "snapshot") if name in texts and name not in query.params}
+    if any(len(given) > 1 for given in target.values()):
+        raise bad_request("give a branch or a snapshot, and only once")
+    (branch,), (snapshot,) = target.get("branch", [None]), target.get("snapshot", [None])
+    found = await _permitted_target(call, branch, snapshot)
+    return await _read(call, query, read_texts(query, texts), found)
 
 
 async def invoke_query_if(call: Call) -> BodyAnswer:
@@ -248,6 +282,12 @@ _IF = (Parameter("Omnigraph-If-Graph-Commit", "The id of the commit that the bra
 # Changes count in the share of an actor.
 _COUNTED = (429,)
 _BASE = "/graphs/{graph_id}"
+_SNAPSHOT = Parameter("snapshot", "The id of a commit that the graph keeps, instead of a branch.")
+_PARAMS = Parameter(
+    "params",
+    "The parameters of the stored query, each by its name; a list has its name once for each item.",
+    schema={"type": "object", "additionalProperties": {"type": "string"}},
+)
 
 ROUTES = (
     Route("POST", f"{_BASE}/query", "query", "Read with a query", run_query, QueryAnswer, QueryBody),
@@ -286,7 +326,27 @@ ROUTES = (
         successor="mutate",
         problems=_COUNTED,
     ),
+    Route(
+        "GET",
+        f"{_BASE}/openapi.json",
+        "graph_openapi",
+        "What can be asked of the graph, with an operation for each stored query",
+        describe_graph,
+        JSON,
+        cached=True,
+    ),
     Route("GET", f"{_BASE}/queries", "list_queries", "The stored queries", list_queries, QueriesAnswer, cached=True),
+    Route(
+        "GET",
+        f"{_BASE}/queries/{{name}}",
+        "read_stored_query",
+        "Run a stored query that only reads, with its parameters in the query string",
+        read_stored,
+        QueryAnswer,
+        query=(_PARAMS, Parameter("branch", "The branch, by default `main`."), _SNAPSHOT),
+        free_query=True,
+        problems=(405,),
+    ),
     Route(
         "POST",
         f"{_BASE}/queries/{{name}}",

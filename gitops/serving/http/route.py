@@ -28,7 +28,7 @@ class Parameter:
     name: str
     description: str
     required: bool = False
-    schema: dict[str, Any] | None = None
+    schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Route:
 
     A deprecated route has a `successor`, relative to its own address. `public` routes need no token. `cached` answers get an
     `ETag`. `problems` are the statuses of refusals beside those that every route has. `partial`: a range may be asked for.
+    `free_query`: there are further query parameters, which the handler reads. `gives` are headers of a success.
     """
 
     method: str
@@ -61,6 +62,8 @@ class Route:
     cached: bool = False
     problems: tuple[int, ...] = ()
     partial: bool = False
+    free_query: bool = False
+    gives: tuple[Parameter, ...] = ()
 
     @property
     def parts(self) -> Sequence[str]:
@@ -137,16 +140,20 @@ class RouteTable:
         return Match(None, {}, tuple(sorted(allowed)), graph_id)
 
 
+def query_pairs(query_string: bytes) -> list[tuple[str, str]]:
+    """Names and values behind the path, in their order. Raises ProblemError 400 where they are not text, or too many."""
+    try:
+        return parse_qsl(query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
+    except ValueError:
+        raise bad_request("the query parameters are not UTF-8, or too many") from None
+
+
 def read_parameters(query_string: bytes, declared: Sequence[Parameter]) -> dict[str, str]:
     """The parameters behind the path. Raises ProblemError 400 for one that is not declared, given twice, or missing."""
     if not query_string and not declared:
         return {}
-    try:
-        pairs = parse_qsl(query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
-    except ValueError:
-        raise bad_request("the query parameters are not UTF-8, or too many") from None
     found: dict[str, str] = {}
-    for name, value in pairs:
+    for name, value in query_pairs(query_string):
         if all(each.name != name for each in declared):
             known = ", ".join(each.name for each in declared) or "none"
             raise bad_request(f"unknown query parameter '{name[:80]}'; the parameters of this route: {known}")

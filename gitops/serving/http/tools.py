@@ -24,19 +24,7 @@ from gitops.serving.http.bodies import InvokeBody
 from gitops.serving.http.call import Call
 from gitops.serving.http.queries import NoSuchQueryError, run_stored
 from gitops.serving.http.route import Route
-from gitops.serving.queries import describe_query
-
-_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
-    "string": {"type": "string"},
-    "bool": {"type": "boolean"},
-    "int": {"type": "integer"},
-    # Numbers of JSON are not exact beyond 53 bits for many agents.
-    "bigint": {"type": "string", "pattern": r"^-?\d+$"},
-    "float": {"type": "number"},
-    "date": {"type": "string", "format": "date"},
-    "datetime": {"type": "string", "format": "date-time"},
-    "blob": {"type": "string"},
-}
+from gitops.serving.queries import describe_query, parameters_schema, stored_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +57,8 @@ def tools_of(call: Call) -> list[Tool]:
         if not inner[stored.checked.kind] or not call.may(PolicyAction.INVOKE_QUERY, query=stored.name):
             continue
         listed = describe_query(stored)
-        params = listed["params"]
-        schema = {
-            "type": "object",
-            "properties": {each["name"]: _schema(each) for each in params},
-            "required": [each["name"] for each in params if not each["nullable"]],
-            "additionalProperties": False,
-        }
-        texts = [listed[key] for key in ("description", "instruction") if key in listed]
-        found.append(Tool(listed["tool_name"], "\n\n".join(texts) or None, listed["mutation"], schema))
+        schema = parameters_schema(listed["params"])
+        found.append(Tool(listed["tool_name"], stored_text(listed), listed["mutation"], schema))
     return found
 
 
@@ -100,18 +81,6 @@ async def run_tool(call: Call, name: str, arguments: Mapping[str, Any] | None) -
         if problem.code is ApiCode.INTERNAL:
             raise
         return problem_answer(problem)
-
-
-def _schema(param: Mapping[str, Any]) -> Mapping[str, Any]:
-    kind = param["kind"]
-    if kind == "vector":
-        size = param["vector_dim"]
-        schema: Mapping[str, Any] = {"type": "array", "items": {"type": "number"}, "minItems": size, "maxItems": size}
-    elif kind == "list":
-        schema = {"type": "array", "items": _SCHEMAS[param["item_kind"]]}
-    else:
-        schema = _SCHEMAS[kind]
-    return {"anyOf": [schema, {"type": "null"}]} if param["nullable"] else schema
 
 
 ROUTES = (

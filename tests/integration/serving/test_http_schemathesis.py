@@ -37,7 +37,8 @@ def as_it_is(_, value):
 
 
 @pytest.mark.parametrize("mode", ["POSITIVE", "NEGATIVE"])
-def test_generated_requests_are_answered_as_the_document_says(tmp_path, mode):
+@pytest.mark.parametrize("page", ["/openapi.json", "/graphs/towns/openapi.json"])
+def test_generated_requests_are_answered_as_the_document_says(tmp_path, page, mode):
     # Imported late: it takes a third of a second, and every worker process collects this module.
     import schemathesis
     from schemathesis.checks import not_a_server_error
@@ -53,7 +54,7 @@ def test_generated_requests_are_answered_as_the_document_says(tmp_path, mode):
     ]
     schemathesis.serializer("application/x-ndjson")(as_it_is)
     with running(generation(served(town_graph(tmp_path)))) as server:
-        schema = schemathesis.openapi.from_dict(narrowed(server.ask("GET", "/openapi.json").json()))
+        schema = schemathesis.openapi.from_dict(narrowed(server.ask("GET", page).json()))
         statuses: Counter[int] = Counter()
         for operation in [found.ok() for found in schema.get_all_operations()]:
 

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import pytest
 
 from gitops.cluster.policy.bundle import BranchScope, Bundle, PolicyAction, Rule
@@ -383,6 +384,49 @@ def test_a_query_of_many_conditions_is_answered_and_a_larger_one_is_refused(open
         )
 
 
+def test_each_stored_query_is_an_operation_with_its_types_and_a_read_is_one_of_get(open_server):
+    document = open_server.ask("GET", "/graphs/towns/openapi.json").json()
+    own = {path.rpartition("/")[2]: forms for path, forms in document["paths"].items() if path.startswith(f"{INVOKE}/")}
+    assert {name: sorted(forms) for name, forms in own.items() if not name.startswith(("{", "if-"))} == {
+        "add_town": ["post"],
+        "drop_town": ["post"],
+        **{key: ["get", "post"] for key in ("kinds", "town", "towns")},
+    }
+    get, post = own["kinds"]["get"], own["kinds"]["post"]
+    body = post["requestBody"]["content"]["application/json"]["schema"]
+    required = [each["name"] for each in get["parameters"] if each["in"] == "query" and each["required"]]
+    assert body["properties"]["params"]["required"] == required == [*_KINDS]
+    assert own["town"]["get"]["summary"] == "One town."
+    sent = open_server.ask("POST", f"{INVOKE}/kinds", json={"params": _KINDS}).json()
+    texts = {
+        name: [json.dumps(each).strip('"') for each in value] if isinstance(value, list) else value
+        for name, value in _KINDS.items()
+    }
+    texts["b"] = json.dumps(_KINDS["b"])
+    assert open_server.ask("GET", f"{INVOKE}/kinds", params=texts).json() == sent
+    rows = document["components"]["schemas"]["town_rows"]["properties"]["rows"]["items"]
+    town = open_server.ask("GET", f"{INVOKE}/town", params={"key": "a"}).json()["rows"]
+    assert jsonschema_rs.Draft202012Validator(rows).is_valid(town[0])
+    assert rows["properties"]["t.size"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("i", "4.5", "'i'"),
+        ("b", "yes", "'b'"),
+        ("f", "many", "'f'"),
+        ("v", ["1"], "'v'"),
+        ("day", "2026-02-30", "'day'"),
+        ("kind", "x", "no parameter 'kind'"),
+        ("i", ["1", "2"], "given twice"),
+    ],
+)
+def test_a_text_that_is_no_value_of_its_parameter_is_refused_by_its_name(open_server, name, value, says):
+    answer = open_server.ask("GET", f"{INVOKE}/kinds", params={**_KINDS, "b": "true", name: value})
+    assert (answer.status_code, says in answer.json()["error"]) == (400, True), answer.text
+
+
 def test_a_change_gives_its_receipt_and_opens_the_way_for_the_next_condition(tmp_path):
     with running(generation(served(town_graph(tmp_path)))) as server:
         made = server.ask("POST", f"{INVOKE}/add_town", json={"params": {"key": "d"}}).json()
@@ -529,6 +573,11 @@ def test_where_rules_name_queries_an_actor_sees_those_that_it_may_invoke(tmp_pat
             for who in groups["all"]
         }
         assert found == {"ada": ["town", "towns"], "bob": [*graph.queries], "cyd": []}
+        described = server.ask("GET", "/graphs/towns/openapi.json", headers=bearer("ada")).text
+        assert [name for name in graph.queries if f"{INVOKE}/{name}" in described] == ["town", "towns"]
+        assert [
+            server.ask("GET", f"{INVOKE}/{name}", headers=bearer("ada")).status_code for name in ("towns", "kinds")
+        ] == [200, 404]
         called = [server.ask("POST", f"{INVOKE}/{name}", headers=bearer("ada")) for name in ("towns", "kinds")]
         assert [each.status_code for each in called] == [200, 404]
 
