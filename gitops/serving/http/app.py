@@ -13,9 +13,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gitops import __version__
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from gitops.serving.http.mcp import ToolServer
 
 REVISION, EXPECTED_REVISION = "omnigraph-applied-revision", "omnigraph-if-applied-revision"
+_HTML = "text/html; charset=utf-8"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _OK, _UNCHANGED, _TOO_LARGE, _FAILED = 200, 304, 413, 500
 
@@ -290,11 +295,34 @@ async def describe(call: Call) -> BodyAnswer:
     return BodyAnswer(200, await call.work(lambda: call.shared.document.body))
 
 
+@cache
+def _page() -> BodyAnswer:
+    """The page for people, which loads nothing from elsewhere and runs no other script than its own."""
+    page = Path(__file__).with_name("docs.html").read_bytes()
+
+    def hashed(tag: bytes) -> str:
+        text = page.partition(b"<" + tag + b">")[2].partition(b"</" + tag + b">")[0]
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}'"
+
+    policy = (
+        f"default-src 'none'; script-src {hashed(b'script')}; style-src {hashed(b'style')}; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
+    return BodyAnswer(200, page, _HTML, headers)
+
+
+async def browse(call: Call) -> BodyAnswer:
+    """The page for people."""
+    return await call.work(_page)
+
+
 _OF_SERVER = (
     Route(
         "GET", "/healthz", "health", "Whether the server answers", health, HealthAnswer, public=True, problems=(503,)
     ),
     Route("GET", "/openapi.json", "openapi", "What can be asked", describe, JSON, public=True, cached=True),
+    Route("GET", "/docs", "docs", "What can be asked, as a page for people", browse, _HTML, public=True),
     Route("POST", "/-/reload", "reload", "Serve the newest revision", reload, ReloadAnswer, problems=(404, 409)),
     Route("GET", "/graphs", "listGraphs", "The graphs that are served", list_graphs, GraphsAnswer, cached=True),
 )

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import http.client
 import json
+import re
 import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -726,6 +729,32 @@ def test_the_kept_document_is_that_of_the_routes():
     assert read_page(PAGE) == openapi_page(), "run `make docs`"
 
 
+def test_the_page_for_people_loads_nothing_from_elsewhere_and_runs_its_own_script_alone(made):
+    with running(made, tokens(ada="t-ada")) as server:
+        answer = server.ask("GET", "/docs")
+    page, rules = answer.text, answer.headers["content-security-policy"]
+    assert re.findall(r"https?:|//[a-z]|src=|\burl\(|@import|innerHTML|\bon[a-z]+=", page) == []
+    assert "'unsafe" not in rules
+    assert rules.startswith("default-src 'none'; script-src 'sha256-")
+    for tag in ("script", "style"):
+        (text,) = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        assert base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() in rules
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_a_browser_shows_the_page(made, tmp_path):
+    with running(made) as server:
+        address = f"http://127.0.0.1:{server.port}/docs#towns"
+        words = ["chromium", "--headless", "--no-sandbox", f"--user-data-dir={tmp_path}", "--virtual-time-budget=20000"]
+        shown = subprocess.run([*words, "--dump-dom", address], capture_output=True, text=True, timeout=120, check=True)
+    assert "<code>/graphs/{graph_id}/queries/{name}</code> Run a stored query" in shown.stdout
+    assert "<summary>town: One town.</summary>" in shown.stdout
+    assert (
+        f"curl 'http://127.0.0.1:{server.port}/graphs/towns/queries/town' --json '{{\"params\":{{}}}}'" in shown.stdout
+    )
+    assert '<p id="problem" class="problem" role="alert"></p>' in shown.stdout
+
+
 def test_operations_have_unique_ids_and_those_of_a_graph_say_so():
     found = operations(make_document(ROUTES, secured=True))
     ids = [form["operationId"] for _, form in found]
@@ -744,6 +773,6 @@ def test_scenario_48_the_document_asks_for_tokens_as_the_server_does(made):
         answer = server.ask("GET", "/openapi.json")
         assert answer.json() == json.loads(read_page(PAGE))
         free = {form["operationId"] for _, form in operations(answer.json()) if "security" not in form}
-        assert free == {"health", "openapi"}
+        assert free == {"docs", "health", "openapi"}
         known = server.ask("GET", "/openapi.json", headers={"If-None-Match": f'"x", W/{answer.headers["etag"]}'})
         assert (known.status_code, known.content, known.headers["etag"]) == (304, b"", answer.headers["etag"])
