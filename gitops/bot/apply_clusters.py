@@ -339,7 +339,7 @@ def _report_applied(
     `before` is the plan of what waited already, `notes` are on how it started, and `found` on what it met.
     """
     done = outcome.ok and outcome.converged
-    subjects = [replace(subject, request=r.number) for r in requests] or [subject]
+    subjects = [replace(subject, request=r.number, page=r.url) for r in requests] or [subject]
     owed = () if outcome.state is None else outcome.state.debts
     added = tuple(debt for debt in owed if debt not in debts_before)
     waited = left_before(None if left is None else left.plan, before)

@@ -19,9 +19,11 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.plan import Observer, Plan
 from gitops.cluster.plan.plan import plan
+from gitops.cluster.session.validate import validate
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.cancel import Cancellation
 from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, Forge, Push, RequestState
 from gitops.git.port import EntryType, GitStore, Person
@@ -77,6 +79,7 @@ class EventContext:
         self._changed: dict[tuple[str, str, str], frozenset[Address]] = {}
         self._differences = Differences()
         self._branch_plans: dict[tuple[str, str], Plan | None] = {}
+        self._standing: dict[tuple[str, str], frozenset[tuple[str, ...]]] = {}
 
     @property
     def store(self) -> GitStore:
@@ -190,6 +193,17 @@ class EventContext:
                 self._branch_plans[key] = None
         return self._branch_plans[key]
 
+    def standing_warnings(self, rule: ClusterRule, commit: str) -> frozenset[tuple[str, ...]]:
+        """The warnings about files that a commit of the branch has, for `warning_key`; none if it cannot be loaded."""
+        key = rule.name, commit
+        if key not in self._standing:
+            try:
+                found = validate(self.workspace_at(rule, commit, KnownOrigins())).diagnostics
+            except GitopsError:
+                found = ()
+            self._standing[key] = frozenset(filter(None, map(warning_key, found)))
+        return self._standing[key]
+
     def position(self, rule: ClusterRule) -> LedgerPosition:
         """What the ledger of a cluster records as applied. Raises RemoteError."""
         if rule.name not in self._positions:
@@ -272,6 +286,15 @@ def _difference(change: Change) -> tuple[Address, Action, str | None, str | None
     return change.address, change.action, change.before, change.after
 
 
-def comment_subject(rule: ClusterRule, request: int, head: str, base: str) -> CommentSubject:
-    """What a report is about: a cluster, a request (0 for none), the reported commit and its base."""
-    return CommentSubject(cluster=rule.name, environment=rule.environment, request=request, head=head, base=base)
+def comment_subject(rule: ClusterRule, request: int, head: str, base: str, page: str = "") -> CommentSubject:
+    """The subject of a report: a cluster, a request (0 for none) with its page, the reported commit and its base."""
+    return CommentSubject(
+        cluster=rule.name, environment=rule.environment, request=request, head=head, base=base, page=page
+    )
+
+
+def warning_key(found: Diagnostic) -> tuple[str, ...]:
+    """What makes a warning about a file the same one on another commit, on whatever line; empty for any other problem."""
+    if found.severity is Severity.ERROR or found.source is None:
+        return ()
+    return found.code, found.path, found.message, found.source.file

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 
-from gitops.bot.context import EventContext, comment_subject, left_before
+from gitops.bot.context import EventContext, comment_subject, left_before, warning_key
 from gitops.bot.report import (
     is_reported,
     plan_record,
@@ -78,7 +78,7 @@ def plan_request(
     needs_approval = failed = reported = False
     for rule in rules:
         subject = comment_subject(
-            rule, request.number, request.head, context.repository.head_of(request.target) or ZERO
+            rule, request.number, request.head, context.repository.head_of(request.target) or ZERO, request.url
         )
         if not _concerns(context, rule, request):
             yield from report_untouched(context, subject)
@@ -181,6 +181,7 @@ def _plan_cluster(
         earlier=frozenset(earlier),
         via_forge=position.reviews_open(rule.environment),
         verdict_missing=position.needs_forge_verdict and not _forge_approves(context, request),
+        standing=_standing(context, rule, request, outcome),
     )
     yield from _prefixed(begin, lines)
     return missing, failed, True
@@ -203,6 +204,16 @@ def _left_before(
     if target is None or request.target != rule.ref:
         return frozenset()
     return left_before(outcome.plan, context.branch_plan(rule, target))
+
+
+def _standing(
+    context: EventContext, rule: ClusterRule, request: ChangeRequest, outcome: PlanOutcome
+) -> frozenset[tuple[str, ...]]:
+    """The warnings about files that the target branch has without the request."""
+    if not any(map(warning_key, outcome.diagnostics)):
+        return frozenset()
+    target = context.repository.head_of(request.target)
+    return frozenset() if target is None else context.standing_warnings(rule, target)
 
 
 def _forge_approves(context: EventContext, request: ChangeRequest) -> bool:

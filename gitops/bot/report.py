@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
-from gitops.bot.context import ClusterReport, EventContext
+from gitops.bot.context import ClusterReport, EventContext, warning_key
 from gitops.cluster.approvals.verify import REFUSALS
 from gitops.cluster.changesets.stream import ChangesetAnswer, Until, answer, newest_attempt
 from gitops.cluster.model.address import Address, Kind
@@ -71,21 +71,25 @@ def report_plan(
     earlier: frozenset[Address] = frozenset(),
     via_forge: frozenset[Tier] = frozenset(),
     verdict_missing: bool = False,
+    standing: frozenset[tuple[str, ...]] = frozenset(),
 ) -> Iterator[LogLine]:
     """Report a plan.
 
     `others` are requests that overlap with it, `explained` addresses to describe in full, `refusals` commands that were not
     carried out. `via_forge`: the tiers of the changes for which reviews and commands count as approvals. `verdict_missing`: the
     trust rules ask for the forge's own verdict, and it is not "approved". `earlier` are the missing approvals that the target
-    branch misses without the request.
+    branch misses without the request, and `standing` the warnings that it has without the request.
     """
     bot = context.bot
     state, text, result = plan_status(outcome, earlier, verdict_missing=verdict_missing)
     line = f"plan of {subject.cluster}: {text}"
-    approvals = _gate_states(subject, _without_used(outcome), earlier, via_forge=via_forge)
+    shown_outcome = _without_used(outcome)
+    caused = tuple(each for each in shown_outcome.diagnostics if warning_key(each) not in standing)
+    shown_outcome = replace(shown_outcome, diagnostics=caused)
+    approvals = _gate_states(subject, shown_outcome, earlier, via_forge=via_forge)
     comment = PlanComment(
         subject=subject,
-        outcome=_without_used(outcome),
+        outcome=shown_outcome,
         approvals=approvals,
         approve_all=_approve_all(context, approvals, subject, request=subject.request),
         others=others,
@@ -101,20 +105,20 @@ def report_plan(
         else PlanView(outcome.plan, atomic=context.config.apply.atomicity == "atomic"),
     )
     bot.on_report(ClusterReport(comment, line, outcome.plan))
-    not_kept, ref, kept = None, "", None
+    not_kept, kept = "", None
     if subject.request and bot.person is not None:
         before = kept_plan(context.repository, subject.cluster, subject.request)
         kept = plan_record(subject, outcome, before)
         comment = replace(comment, since=kept.since)
-        not_kept = keep_plan(context, kept, outcome, comment)
-        ref = "" if not_kept else plan_ref(subject.cluster, subject.request)
-    body = plan_comment(replace(comment, run=bot.run_url, ref=ref))
+        commit, not_kept = keep_plan(context, kept, outcome, comment)
+        comment = replace(comment, ref=commit and plan_ref(subject.cluster, subject.request), kept=commit)
+    body = plan_comment(replace(comment, run=bot.run_url))
     yield from _set_status(context, subject, "plan", state, text)
-    yield from _write_check(context, subject, state, text, body, outcome.diagnostics)
+    yield from _write_check(context, subject, state, text, body, caused)
     quiet = outcome.lands and not (outcome.plan and outcome.plan.changes) and not (refusals or explained)
     shown = yield from _write_comment(context, subject, body, only_update=quiet)
     if kept is not None and not shown:
-        not_kept = keep_plan(context, replace(kept, shown=False), outcome, comment)
+        _, not_kept = keep_plan(context, replace(kept, shown=False), outcome, comment)
     yield LogLine(line, result)
     if not_kept:
         yield LogLine(not_kept)
@@ -205,7 +209,7 @@ def report_refusal(
     body, text = refusal_comment(comment), first.code if first else "refused"
     kept = refusal_record(subject, diagnostics) if command == "plan" and subject.request else None
     if kept is not None:
-        yield from map(LogLine, filter(None, [keep_refusal(context, kept, body)]))
+        yield from map(LogLine, filter(None, keep_refusal(context, kept, body)[1:]))
     yield from _set_status(context, subject, command, CheckState.FAILURE, text)
     if command == "plan":
         yield from _write_check(context, subject, CheckState.FAILURE, text, body, diagnostics)
@@ -476,15 +480,15 @@ def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
     whole = made and all(len(each.changes) == each.count for each in (before, now))
     more, fewer = (sorted({*a.changes} - {*b.changes}) if whole else [] for a, b in ((now, before), (before, now)))
     if more:
-        facts.append(f"it also changes {_listed(more)}")
+        facts.append(f"the plan also changes {_listed(more)}")
     if fewer:
-        facts.append(f"it no longer changes {_listed(fewer)}")
+        facts.append(f"the plan no longer changes {_listed(fewer)}")
     if made and not whole and before.count != now.count:
         facts.append(f"changes: {now.count}, before {before.count}")
     if needed := sorted({*now.missing} - {*before.missing}):
-        facts.append(f"an approval is missing now for {_listed(needed)}")
+        facts.append(f"approval now missing for {_listed(needed)}")
     if given := sorted({*before.missing} - {*now.missing} - {*fewer}):
-        facts.append(f"all approvals are there now for {_listed(given)}")
+        facts.append(f"approved: {_listed(given)}")
     if before.head != now.head:
         facts.append(f"the head moved from {before.head[:12]} to {now.head[:12]}")
     if before.base != now.base:
@@ -511,30 +515,30 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def keep_plan(context: EventContext, kept: PlanRecord, outcome: PlanOutcome, comment: PlanComment) -> str | None:
-    """Keep a plan. Returns why it could not be kept, which is a line for people and not a problem of the run."""
+def keep_plan(context: EventContext, kept: PlanRecord, outcome: PlanOutcome, comment: PlanComment) -> tuple[str, str]:
+    """Keep a plan. Returns its commit, or the reason for not keeping it, a line for people and not a problem of the run."""
     document = plan_document(outcome, comment.view)
     return _keep(context, kept, {"outcome.json": document, "plan.md": plan_summary(comment).encode()})
 
 
-def keep_refusal(context: EventContext, kept: PlanRecord, body: str) -> str | None:
+def keep_refusal(context: EventContext, kept: PlanRecord, body: str) -> tuple[str, str]:
     """Keep the report of a plan that could not be made. Returns the same as `keep_plan`."""
     return _keep(context, kept, {"plan.md": body.encode()})
 
 
-def _keep(context: EventContext, kept: PlanRecord, files: Mapping[str, bytes]) -> str | None:
+def _keep(context: EventContext, kept: PlanRecord, files: Mapping[str, bytes]) -> tuple[str, str]:
     person, ref, store = context.bot.person, plan_ref(kept.cluster, kept.request), context.store
     if person is None:
-        return None
+        return "", ""
     try:
         old = context.repository.head_of(ref)
         tree = store.write_files(None, {RECORD: PLAN_RECORD.write(kept), **files})
         if old is not None and store.commit(old).tree == tree:
-            return None
+            return old, ""
         author = replace(person, time=int(context.repository.clock.now().timestamp()))
         message = f"plan: {kept.cluster}, request {kept.request}\n"
         new = store.write_commit(NewCommit(tree, () if old is None else (old,), author, message), signing_key=None)
         context.repository.remote.push([RefUpdate(ref, old or ZERO, new)])
     except GitopsError as error:
-        return f"the whole plan is not kept in git ({error.code}: {error.detail})"
-    return None
+        return "", f"the full plan is not kept in git ({error.code}: {error.detail})"
+    return new, ""

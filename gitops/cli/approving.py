@@ -253,7 +253,7 @@ def _show_outcomes(
         texts = _texts(outcomes, quiet=options.quiet, verbose=options.verbose)
         shared.say_coloured(texts + _left_out(others, options), options)
         if not ok:
-            shared.complain("cluster approve: nothing was signed")
+            shared.complain("nothing was signed")
     return shared.OK if ok else shared.FAILED
 
 

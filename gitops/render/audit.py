@@ -14,7 +14,8 @@ from gitops.cluster.model.ledger import EntryChange, EntryKind, LedgerEntry
 from gitops.core.codes import REGISTRY
 from gitops.render.characters import visible
 from gitops.render.json import Form, present, rule_forms
-from gitops.render.text import count, following_lines, rule_line
+from gitops.render.plan_views import automatic_lines
+from gitops.render.text import count, rule_line
 
 _SHORT = 8
 _CHANGES = 10
@@ -39,7 +40,8 @@ def log_form(records: Sequence[LogRecord]) -> Form:
 
 def audit_text(report: AuditReport) -> str:
     """One line with the result, the findings, then notes about what could not be checked."""
-    extent = f"{report.verified - report.since} of {report.entries - report.since} ledger entry(s) verified"
+    entries = count(report.entries - report.since, "ledger entry", "ledger entries")
+    extent = f"{report.verified - report.since} of {entries} verified"
     behind = f" after entry {report.since}" if report.since else ""
     verdict = "good" if report.ok else "failed"
     lines = [f"audit {verdict}: {report.cluster}: {extent}{behind}, head {report.head[:_SHORT]}"]
@@ -95,9 +97,9 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
     if entry.plan_digest is not None:
         facts.append(f"plan {entry.plan_digest[:_SHORT]}")
     if entry.kind is EntryKind.INTENT:
-        facts.append(f"announces {len(entry.changes)} graph operation(s)")
+        facts.append(f"announces {count(len(entry.changes), 'graph operation')}")
     if record.owed:
-        facts.append(f"{len(record.owed)} debt(s) open")
+        facts.append(f"{count(len(record.owed), 'open debt')}")
     facts.append(f"signature {record.signature}")
     lines = ["  ".join(facts)]
     if entry.kind is EntryKind.CHANGESET and entry.changeset is not None:
@@ -121,7 +123,7 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
                     lines.append(f"    {given.use.principal} {saw}; {then}")
         lines += [f"    {rule_line(each)}" for each in record.rules if each.address == change.resource]
     lines += [f"  and {len(shown) - len(listed)} more changes; -v lists them"] if len(listed) < len(shown) else []
-    lines += following_lines(derived, record.republished)
+    lines += [f"  {line}" for line in automatic_lines(derived, dict.fromkeys(record.republished))]
     changed = {change.resource for change in entry.changes}
     others = dict.fromkeys(v.use.resource for v in record.approvals if v.use.resource not in changed)
     lines += [f"  {resource}{_approved(resource, record)}" for resource in others]

@@ -1,7 +1,7 @@
-"""The changes of a plan as rows that people read: the worst that each does, in a word, and what it does, in a line.
+"""The changes of a plan as rows that people read: the worst effect of each in a word, and the change in a line.
 
-A badge explains; the planner decides what needs an approval. From fifty changes on only those are listed that a person has to
-look at one by one, and the rest is counted.
+A badge explains; the planner decides what needs an approval. From fifty changes on, only changes that a person must check one by
+one have a row each. The others share a row for each badge, with the first names and the number of the rest.
 """
 
 from __future__ import annotations
@@ -14,30 +14,35 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import Any
 
-from gitops.cluster.model.address import Address, Kind, policy_address
+from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import NOT_KNOWN_HERE, Action, Change, Disposition, Reason, Tier
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.plan import BreakKind, ContractBreak, Plan, TextChange
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
 from gitops.database.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
+from gitops.render.plan_views import widening_changes
+from gitops.render.text import count
 
 LISTED = 50
-"""From so many changes on, a comment only counts most."""
+"""From this number of changes on, a comment gives most changes one row for each badge."""
 
-_STEPS = 3
+STEPS_IN_ROW = 3
+"""The steps of a migration that its row shows."""
+
 _NAMES = 5
 _TOGETHER = 20
 
 
 class Badge(StrEnum):
-    """The worst that a change does, worst first.
+    """The worst effect of a change, worst first.
 
-    IRREVERSIBLE: no later plan undoes it. WIDENS: it permits more. BREAKS: a result that callers rely on loses something.
-    RETAINED: something goes, and its data stays where only earlier versions show it.
+    IRREVERSIBLE: no later plan undoes it. CANNOT_LAND: an apply refuses it. WIDENS: it permits more. BREAKS: callers of a query
+    lose something that they rely on. RETAINED: it drops data that only earlier versions of the graph still show.
     """
 
     IRREVERSIBLE = "IRREVERSIBLE"
+    CANNOT_LAND = "CANNOT LAND"
     WIDENS = "WIDENS"
     BREAKS = "BREAKS"
     RETAINED = "RETAINED"
@@ -48,31 +53,31 @@ class Badge(StrEnum):
 
 
 _RISKS = tuple(Badge)
-_ALWAYS_LISTED = frozenset({Badge.IRREVERSIBLE, Badge.WIDENS, Badge.BREAKS})
+_ALWAYS_LISTED = frozenset({Badge.IRREVERSIBLE, Badge.CANNOT_LAND, Badge.WIDENS, Badge.BREAKS})
 
 PLANNED: Mapping[Disposition, str] = {
     Disposition.APPLIED: "will be applied",
-    Disposition.DERIVED: "follows from its parts",
+    Disposition.DERIVED: "updates automatically",
     Disposition.DEFERRED: "deferred",
     Disposition.BLOCKED: "blocked",
 }
-"""What an apply would do with a planned change."""
+"""The effect of an apply on a planned change."""
 
 DONE: Mapping[Disposition, str] = {**PLANNED, Disposition.APPLIED: "applied"}
-"""What an apply did with a change."""
+"""The effect that an apply had on a change."""
 
-# What these badges say needs no words.
-_PLAIN = frozenset({Badge.WIDENS, Badge.BREAKS, Badge.DELETES, Badge.CHANGES, Badge.ADDS})
+# These badges need no words.
+_PLAIN = frozenset({Badge.CANNOT_LAND, Badge.WIDENS, Badge.BREAKS, Badge.DELETES, Badge.CHANGES, Badge.ADDS})
 _WORDS = {Action.CREATE: "created", Action.UPDATE: "changed", Action.DELETE: "deleted", Action.ADOPT: "adopted"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRow:
-    """A change as people read it, or several that say the same, of `resources`.
+    """A change as people read it, or several changes with the same words, of `resources`.
 
-    `effect` is what an apply does with the change, `note` the same where that is not what everybody expects, behind what becomes
-    of the data that it drops. `words`, `steps` with `more_steps`, and `details` say what the change does, `gated` that it needs
-    an approval, and `derived` that it only follows from others.
+    `words`, `steps` with `more_steps`, and `details` describe the change. `effect` is the effect of an apply on it, and `note`
+    tells where dropped data stays, and repeats an unusual effect. `gated` changes need an approval; `derived` ones only follow
+    from other changes. `fix` is the remedy for a change that an apply would refuse.
     """
 
     badge: Badge
@@ -86,11 +91,17 @@ class ChangeRow:
     details: tuple[str, ...]
     gated: bool
     derived: bool
+    fix: str = ""
 
     @property
     def resource(self) -> Address:
         """The first of the resources."""
         return self.resources[0]
+
+    @property
+    def plain(self) -> ChangeRow:
+        """The same without the effect of the apply, if another text tells that."""
+        return replace(self, note=self.note.removesuffix(self.effect).removesuffix("; "))
 
     @property
     def risk(self) -> int:
@@ -100,20 +111,22 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountRow:
-    """Changes that are only counted: `badge` (empty for what follows from others), `number`, and of how many `graphs` they are.
+    """Changes that share a row: their `badge`, the first `resources`, and how many `more` there are, in `graphs`.
 
-    `words` say what they are, and `effect` what becomes of them where that is not the usual.
+    `words` count them by kind, such as `57 more queries`, and `effect` is an unusual effect of the apply on them.
     """
 
-    badge: str = ""
+    badge: str
     number: str
+    resources: tuple[Address, ...]
+    more: int
     words: str
     graphs: int = 0
     effect: str = ""
 
 
 def broken_queries(plan: Plan) -> dict[Address, tuple[str, ...]]:
-    """What callers of stored queries cannot rely on any more, as lines by query."""
+    """Broken promises to callers of stored queries, as lines by query."""
     found: dict[Address, list[str]] = {}
     for each in plan.breaks:
         found.setdefault(each.query, []).append(each.words)
@@ -135,17 +148,16 @@ def change_rows(
 ) -> tuple[ChangeRow, ...]:
     """One row for each change, worst badge first, then in address order.
 
-    `words` say what an apply does with a change. `plan` knows what widens, and `broken` what it breaks, where that is known.
+    `words` are the effects of an apply. `plan` and `broken` tell, where they are known, which changes widen access or break
+    callers.
     """
     changes, broken = tuple(changes), broken or {}
     in_graph: dict[Address, list[Address]] = {}
     for impact in plan.schema_impact if plan else ():
         in_graph[impact.schema] = [result.query for result in impact.results if result.query in broken]
     breaking = {*broken, *(schema for schema, queries in in_graph.items() if queries)}
-    widening = {rule.address for rule in plan.rule_changes if rule.widens} if plan else set()
-    if plan is not None and plan.access is not None:
-        widening |= {policy_address(row.policy) for row in plan.access.widenings if row.policy is not None}
-    # Where all was carried out, the effect is not said.
+    widening = () if plan is None else widening_changes(plan)
+    # If everything was applied, no row repeats that.
     whole = words is DONE and all(each.disposition in (Disposition.APPLIED, Disposition.DERIVED) for each in changes)
     rows = []
     for change in changes:
@@ -159,10 +171,10 @@ def change_rows(
             more = f" and {len(queries) - _NAMES} more" if len(queries) > _NAMES else ""
             names = ", ".join(f"`{query}`" for query in queries[:_NAMES])
             breaks.append(f"breaks callers of {names}{more}")
-        kept = any(step.get("mode") == "soft" for step in steps)
+        soft = any(step.get("mode") == "soft" for step in steps)
         asked = change.tier is not None and change.reason is Reason.APPROVAL_REQUIRED
         usual = whole if words is DONE else change.reason is None or asked
-        note = ("what it drops stays in earlier versions of the graph" if kept else "", "" if usual else effect)
+        note = ("the dropped data stays in earlier versions of the graph" if soft else "", "" if usual else effect)
         rows.append(
             ChangeRow(
                 badge=badge,
@@ -172,11 +184,11 @@ def change_rows(
                 note="; ".join(filter(None, note)),
                 words=breaks.pop() if len(breaks) == 1 and not migration else _words(change, badge),
                 steps=tuple(
-                    # The row says once that the data of what it drops stays.
+                    # The note says once for all steps where the data stays.
                     {name: value for name, value in step.items() if (name, value) != ("mode", "soft")}
-                    for step in migration[:_STEPS]
+                    for step in migration[:STEPS_IN_ROW]
                 ),
-                more_steps=max(0, len(migration) - _STEPS),
+                more_steps=max(0, len(migration) - STEPS_IN_ROW),
                 details=(*breaks, *change.details, *_data(change)),
                 gated=change.tier is not None,
                 derived=change.disposition is Disposition.DERIVED,
@@ -188,55 +200,56 @@ def change_rows(
 def listed_rows(
     rows: Sequence[ChangeRow], most: int | None = LISTED
 ) -> tuple[tuple[ChangeRow, ...], tuple[CountRow, ...]]:
-    """The rows to list, all of them if they are fewer than `most`, and the others as counts.
+    """The rows to list one by one, all of them if there are fewer than `most`, and the others by badge.
 
-    Rows that say the same are one, with all their `resources`: at most so many that a line can be read. Graphs that only follow
-    from their parts are counted in any plan.
+    Rows with the same words are one, with all their `resources`: at most so many that a line stays readable. Derived rows are in
+    neither part: see `automatic_lines`.
     """
     own = [row for row in rows if not row.derived]
     short = most is None or len(own) < most
     listed = [row for row in own if short or row.gated or row.badge in _ALWAYS_LISTED]
     known = {row.resource for row in listed}
-    counts: dict[tuple[str, bool, str], list[Address]] = {}
-    for row in sorted(rows, key=lambda row: row.derived):
+    others: dict[tuple[str, str], list[Address]] = {}
+    for row in own:
         if row.resource not in known:
             effect = row.effect if row.note.endswith(row.effect) else ""
-            counts.setdefault((row.badge, row.derived, effect), []).append(row.resource)
-    counted = []
-    for (badge, derived, effect), found in counts.items():
-        number = f"{len(found):,}"
-        if derived:
-            words = "graph that follows from its parts" if len(found) == 1 else "graphs that follow from their parts"
-            counted.append(CountRow(number=number, words=words))
-        else:
-            graphs = len({each.graph for each in found if each.graph is not None})
-            kinds = Counter(each.kind for each in found)
-            nouns = {
-                k: k if n == 1 else f"{k[:-1]}ies" if k.endswith("y") else f"{k}s" for k, n in sorted(kinds.items())
-            }
-            # `queries`, or `(1 graph, 5 queries)` if they are of more than one kind.
-            each_kind = ", ".join(f"{kinds[kind]:,} {noun}" for kind, noun in nouns.items())
-            words = next(iter(nouns.values())) if len(nouns) == 1 else f"({each_kind})"
-            counted.append(CountRow(badge=badge, number=number, words=words, graphs=graphs, effect=effect))
+            others.setdefault((row.badge, effect), []).append(row.resource)
+    counted = tuple(_counted(badge, effect, found) for (badge, effect), found in others.items())
     joined: dict[object, list[ChangeRow]] = {}
     for row in listed:
-        alone = row.steps or row.details or not (row.words or row.note)
+        alone = row.steps or row.details or row.fix or not (row.words or row.note)
         joined.setdefault(row.resource if alone else (row.badge, row.words, row.note), []).append(row)
     parts = (found[at : at + _TOGETHER] for found in joined.values() for at in range(0, len(found), _TOGETHER))
-    return tuple(replace(p[0], resources=tuple(row.resource for row in p)) for p in parts), tuple(counted)
+    return tuple(replace(p[0], resources=tuple(row.resource for row in p)) for p in parts), counted
 
 
-def republished_counts(changes: Iterable[Change]) -> tuple[CountRow, ...]:
-    """Counts of queries that are only published again, by graph and by why they are not."""
-    found = Counter((str(each.address.graph), "" if each.reason is None else effect_of(each, DONE)) for each in changes)
-    return tuple(
-        CountRow(
-            number=f"{number:,}",
-            words=f"{'query' if number == 1 else 'queries'} of {graph}, "
-            + (f"unchanged text; {why}" if why else "published again with unchanged text"),
-        )
-        for (graph, why), number in sorted(found.items())
+def _counted(badge: str, effect: str, found: Sequence[Address]) -> CountRow:
+    """The row of several changes: graphs and schemas are named before queries."""
+    names = sorted(found, key=lambda each: (each.kind not in (Kind.GRAPH, Kind.SCHEMA), each))
+    more = len(names) - _NAMES if len(names) > _NAMES + 1 else 0
+    kinds = Counter(each.kind for each in found)
+    nouns = [count(number, kind, plural(kind)) for kind, number in sorted(kinds.items())]
+    if not more:
+        words = ""
+    elif len(kinds) == 1:
+        words = f"{more:,} more {plural(next(iter(kinds)))}"
+    else:
+        words = f"{more:,} more ({', '.join(nouns)} in total)"
+    graphs = len({each.graph for each in found if each.graph is not None})
+    return CountRow(
+        badge=badge,
+        number=f"{len(found):,}",
+        resources=tuple(names[: _NAMES if more else None]),
+        more=more,
+        words=words,
+        graphs=graphs,
+        effect=effect,
     )
+
+
+def plural(noun: str) -> str:
+    """The plural of a kind of resource."""
+    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
 def action_of(change: Change) -> str:
@@ -247,15 +260,15 @@ def action_of(change: Change) -> str:
 
 
 def effect_of(change: Change, words: Mapping[Disposition, str]) -> str:
-    """What apply does with a change, and why if it is not applied."""
+    """The effect of an apply on a change, and the reason if it is not applied."""
     known = words[change.disposition]
-    return known if change.reason is None else f"{known}, {change.reason.words}"
+    return known if change.reason is None else f"{known} ({change.reason.words})"
 
 
 def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Address]) -> Badge:
     kind = change.address.kind
     if not rules_of(change.address).in_folder:
-        # Keys, rules and places are gated whatever they change; what counts for a reader is whether they permit more.
+        # Every change of keys, rules and places is gated; a reader wants to know whether it permits more.
         if change.address in widening:
             return Badge.WIDENS
         if change.action is Action.DELETE:
@@ -263,6 +276,8 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
         return Badge.ADDS if change.action is Action.CREATE else Badge.CHANGES
     if change.tier is Tier.IRREVERSIBLE or (kind is Kind.GRAPH and change.action is Action.DELETE):
         return Badge.IRREVERSIBLE
+    if change.migration is not None and not change.migration.supported:
+        return Badge.CANNOT_LAND
     if change.address in widening:
         return Badge.WIDENS
     if change.address in breaking:
@@ -277,22 +292,26 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
 
 
 def _data(change: Change) -> tuple[str, ...]:
-    """The data that a change is about: as an approval names it, else how much there is of it."""
-    if change.unknown_data and (change.tier is not None or change.action is not Action.DELETE):
-        return (NOT_KNOWN_HERE,)
-    if change.seen is None or change.action is Action.DELETE:
+    """The data of the graph: as an approval names it if the change needs one, otherwise the number of rows."""
+    if change.action is Action.DELETE or (change.seen is None and not change.unknown_data):
         return ()
-    return (change.seen.words if change.tier is not None else f"the graph holds {change.seen.held}",)
+    if change.seen is None:
+        return (NOT_KNOWN_HERE,)
+    version = f" (version {change.seen.version})" if change.tier is not None else ""
+    return (f"the graph has {change.seen.held}{version}",)
 
 
 def _words(change: Change, badge: Badge) -> str:
-    """What a change does, where neither its steps nor its badge say it."""
-    if badge is Badge.IRREVERSIBLE and change.action is Action.DELETE and change.seen is not None:
-        return f"deleted with {change.seen.words}"
+    """The change in words, if neither its steps nor its badge describe it."""
+    if badge is Badge.IRREVERSIBLE and change.action is Action.DELETE:
+        if change.seen is None:
+            return "deleted with an unknown number of rows"
+        rows = f"its {change.seen.held}" if change.seen.rows else "no rows"
+        return f"deleted with {rows} (version {change.seen.version})"
     if badge is Badge.IRREVERSIBLE and change.action is Action.CREATE and change.address.kind is Kind.GRAPH:
         return "created again, empty"
     if change.binding_change:
-        return "other bindings"
+        return "bindings changed"
     return "" if change.migration is not None or badge in _PLAIN else _WORDS[change.action]
 
 

@@ -32,13 +32,15 @@ from gitops.render.change_rows import (
     DONE,
     LISTED,
     PLANNED,
+    STEPS_IN_ROW,
+    Badge,
+    ChangeRow,
     TextDiff,
     action_of,
     broken_queries,
     change_rows,
     effect_of,
     listed_rows,
-    republished_counts,
     text_diff,
 )
 from gitops.render.comment_inputs import (
@@ -65,10 +67,20 @@ from gitops.render.markdown import (
     link,
 )
 from gitops.render.migrations import SHOWN, MigrationView, affected_views, breaks_views
-from gitops.render.plan_views import LANDS_WHOLE, MOST_ROWS, PlanView, access_counts, access_views, what_if_views
+from gitops.render.plan_views import (
+    ATOMIC,
+    MOST_ROWS,
+    PlanView,
+    access_counts,
+    access_views,
+    automatic_updates,
+    headline,
+    what_if_views,
+)
 from gitops.render.text import apply_counts, count
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+_REQUEST_PAGE = re.compile(r"(https?://.+)/(?:pulls?|merge_requests)/[0-9]+\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DOCUMENT_VERSION = 1
 # Boxes of the picture of the execution graph: what one can take in, and what still fits a page of its own.
@@ -95,7 +107,7 @@ def marker(cluster: str) -> str:
 
 
 def plan_comment(comment: PlanComment) -> str:
-    """What merging would do, irreversible changes first, and which approvals are missing; at most 65,536 characters.
+    """The effect of a merge, destroyed data first, and the missing approvals; at most 65,536 characters.
 
     Raises ValueError for a subject that does not consist of names and commit ids.
     """
@@ -141,7 +153,7 @@ def _view(outcome: PlanOutcome, made: PlanView | None) -> PlanView | None:
 
 
 def apply_comment(comment: ApplyComment) -> str:
-    """What an apply did and where it stopped; at most 65,536 characters. Raises ValueError like `plan_comment`."""
+    """The result of an apply and where it stopped; at most 65,536 characters. Raises ValueError like `plan_comment`."""
     changesets, chosen = changeset_views(comment.outcome.changesets), ("--cluster", comment.subject.cluster)
     failed = next((each.key for each in changesets if each.outcome == "failed"), None)
     missing = tuple(a for a in comment.approvals if not a.satisfied)
@@ -149,23 +161,25 @@ def apply_comment(comment: ApplyComment) -> str:
     stopped = not_carried_out(outcome)
     plan, again = outcome.plan, outcome.republished
     own = (each for each in outcome.changes if each.address not in again)
-    rows = change_rows(own, DONE, plan, None if plan is None else broken_queries(plan))
-    listed, counted = listed_rows(rows)
-    counted += republished_counts(each for each in outcome.changes if each.address in again)
+    rows = _ended(change_rows(own, DONE, plan, None if plan is None else broken_queries(plan)), stopped)
+    alone = [each for each in stopped if each.node_id not in {row.resource for row in rows}]
+    gated = gated_views(rows, comment.approvals)
+    listed, counted = listed_rows(_without(rows, gated))
     values = {
-        "verdict": apply_verdict(outcome, len(missing)),
-        "checks": approval_checks(comment.approvals),
+        "verdict": apply_verdict(outcome, sum(each.missing for each in missing)),
         "rules": rule_views(plan) if plan else (),
         "rows": rows,
+        "gated": gated,
         "listed": listed,
         "counted": counted,
+        "automatic": automatic_updates(outcome.changes, again),
         "approvals": comment.approvals,
         "missing": missing,
         "commands": "\n".join(_line(a.command) for a in missing if a.command),
         "approve_all": comment.approve_all,
         "forge_commands": "",
         "stopped": tuple(StoppedView(r.outcome, r.blocked_by or "", (r.node_id,)) for r in stopped),
-        "stopped_by": stopped_views(stopped),
+        "stopped_by": stopped_views(alone),
         "retry": _forge_command(comment, "retry") if not (outcome.ok and outcome.converged) else "",
         "changesets": changesets,
         "retry_command": "" if failed is None else shlex.join(("gitops", "changeset", "retry", failed, *chosen)),
@@ -173,22 +187,25 @@ def apply_comment(comment: ApplyComment) -> str:
         "notes": comment.notes,
         "deployment": comment.deployment,
     }
-    written = "written" if outcome.state_written else "unchanged"
-    entry = f", entry {code(outcome.entry_id[:12])}" if outcome.entry_id else ""
-    commit = f"commit {code(comment.subject.head[:12])}{_plan_words(outcome.plan_digest)}"
-    about = f"{commit}. Ledger revision {outcome.observations.state_revision}, {written}{entry}."
-    found = without_refused(outcome.diagnostics, missing)
+    revision = f"revision {outcome.observations.state_revision}"
+    entry = f"ledger entry {code(outcome.entry_id[:12])}" if outcome.entry_id else "the ledger"
+    written = (
+        f"Recorded in {entry} ({revision})." if outcome.state_written else f"The ledger is unchanged ({revision})."
+    )
+    about = f"commit {_commit(comment.subject, comment.subject.head)}{_plan_words(outcome.plan_digest)}. {written}"
+    # The comment on the plan has the warnings about files.
+    found = [each for each in without_refused(outcome.diagnostics, missing) if _is_error(each) or each.source is None]
     sections = _sections("apply", comment, values, found, about, digest=outcome.plan_digest)
     return assemble(sections, fold_limit=FOLD_LIMIT)
 
 
 def refusal_comment(comment: RefusalComment) -> str:
-    """Why a command was not carried out: the first problem's summary, then each problem with its remedy.
+    """The reason for refusing a command: the first problem's summary, then each problem with its remedy.
 
     Raises ValueError like `plan_comment`.
     """
     found = comment.diagnostics
-    errors = [d for d in found if d.severity is Severity.ERROR]
+    errors = list(filter(_is_error, found))
     summaries = [REGISTRY[d.code].summary for d in (*errors, *found) if d.code in REGISTRY]
     values = {
         "command": f"gitops {comment.command}",
@@ -246,7 +263,7 @@ def drift_body(report: DriftReport) -> str:
         "proposal": report.proposal,
     }
     head = Section("Marks", MUST_KEEP, hidden(drift_marker(report.cluster)))
-    updates = "Every run of the drift check updates this report, and closes it when nothing differs."
+    updates = "Each drift check updates this report and closes it when nothing differs."
     seen = f"Observed {code(report.at)} against ledger revision {report.outcome.observations.state_revision}."
     foot = Section("Reference", MUST_KEEP, f"---\n\n{seen} {updates}")
     return assemble((head, *render_template("drift.md.j2", values, report.outcome.diagnostics, report.templates), foot))
@@ -284,13 +301,14 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     digest = None if view is None else view.plan.digest
     gates = () if view is None else approval_states(view.plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
+    fixes = {each.path: each for each in outcome.blockers if each.code != Code.DEBT_OPEN}
     diffs: dict[str, list[TextDiff]] = {kind.value: [] for kind, rules in KINDS.items() if rules.has_text}
     for each in map(text_diff, outcome.texts):
         if each.kind.value in diffs:  # a text of a kind of another release is not shown
             diffs[each.kind.value].append(each)
     values = {
         "verdict": plan_verdict(comment, view, gates),
-        "checks": plan_checks(comment, gates),
+        "forge_verdict_missing": comment.forge_verdict_missing,
         "since": comment.since,
         "approvals": gates,
         "missing": tuple(asked),
@@ -311,42 +329,56 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         ),
         "explained": explanations(outcome, view, comment.explained, gates),
         "others": comment.others,
-        "lands_whole": f"{LANDS_WHOLE[0].upper()}{LANDS_WHOLE[1:]}.",
-        **(_NO_PLAN if view is None else _plan_values(view, nodes, most)),
+        "atomic": _sentence(ATOMIC),
+        **(_NO_PLAN if view is None else _plan_values(view, gates, fixes, nodes, most)),
     }
-    stale = " Any later edit of an approved change makes its approval stale." if gates and digest else ""
-    about = f"{_onto(comment.subject)}{_plan_words(digest)}.{stale}"
-    found = without_refused(outcome.diagnostics, asked)
-    return _sections("plan", comment, values, found, about, digest=digest, ref=comment.ref)
+    about = f"{_onto(comment.subject)}{_plan_words(digest)}."
+    said = {(each.code, each.path) for each in fixes.values()}
+    found = [each for each in without_refused(outcome.diagnostics, asked) if (each.code, each.path) not in said]
+    return _sections("plan", comment, values, found, about, digest=digest, ref=comment.ref, kept=comment.kept)
 
 
 _NO_PLAN: Mapping[str, object] = {
-    **dict.fromkeys(
-        ("rules", "rows", "listed", "counted", "access", "landing", "undone", "migrations", "breaks", "impact"), ()
-    ),
+    **dict.fromkeys(("rules", "rows", "gated", "stuck", "blockers", "listed", "counted", "automatic"), ()),
+    **dict.fromkeys(("access", "landing", "undone", "migrations", "breaks", "impact"), ()),
     **dict.fromkeys(("access_counts", "undo_counts", "graph"), ""),
     "access_more": 0,
 }
 
 
-def _plan_values(view: PlanView, nodes: int, most: int | None) -> dict[str, object]:
-    """What a template gets of a plan."""
+def _plan_values(
+    view: PlanView, gates: Sequence[ApprovalState], fixes: Mapping[str, Diagnostic], nodes: int, most: int | None
+) -> dict[str, object]:
+    """The values of a template about a plan; `fixes` are the problems that block its apply, by their place."""
     plan, access = view.plan, view.plan.access
-    listed, counted = listed_rows(view.rows, most)
+    rows = [
+        replace(row.plain, fix=fixes[row.resource].fix or "") if _explains(row, fixes) else row for row in view.rows
+    ]
+    gated = gated_views(rows, gates)
+    others = _without(rows, gated)
+    stuck = tuple(row for row in others if row.badge is Badge.CANNOT_LAND)
+    told = {row.resource for row in rows if row.fix}
+    short = most is None or sum(not row.derived for row in rows) < most
+    listed, counted = listed_rows([row for row in others if row.badge is not Badge.CANNOT_LAND], None if short else 0)
     gains = () if access is None else access_views(access)
     drawn = to_mermaid(view.graph, most=nodes, reasons=False, quiet=plan.republished)
     return {
         "rules": rule_views(plan),
         "rows": view.rows,
+        "gated": gated,
+        "stuck": stuck,
+        "blockers": _problem_views(each for each in fixes.values() if each.path not in told),
         "listed": listed,
-        "counted": counted + republished_counts(each for each in plan.changes if each.address in plan.republished),
+        "counted": counted,
+        "automatic": view.automatic,
         "access": gains[:MOST_ROWS],
         "access_more": len(gains[MOST_ROWS:]),
         "access_counts": "" if access is None else access_counts(access),
         "landing": view.landing,
         "undone": view.undone,
-        "undo_counts": view.undo_counts,
-        "migrations": tuple(view.migrations.values()),
+        "undo_counts": view.undo_counts and _sentence(view.undo_counts),
+        # The row of a change has the steps of a short one.
+        "migrations": tuple(each for each in view.migrations.values() if len(each.steps) > STEPS_IN_ROW),
         "breaks": breaks_views(plan, view.migrations),
         "impact": affected_views(plan),
         # Boxes that nothing keeps in an order say no more than the list of changes.
@@ -363,8 +395,9 @@ def _sections(
     *,
     digest: str | None = None,
     ref: str = "",
+    kept: str = "",
 ) -> tuple[Section, ...]:
-    """The two hidden lines, the sections of the template, and the last paragraph: what the comment is about."""
+    """The two hidden lines, the sections of the template, and the last paragraph, which names request, commits and plan."""
     subject = comment.subject
     if not _COMMIT.match(subject.head) or not _COMMIT.match(subject.base):
         raise ValueError("head and base are commit ids")
@@ -379,10 +412,10 @@ def _sections(
         "request": subject.request,
         "refusals": comment.refusals,
     }
-    request = f"Change request {subject.request}" if subject.request else "No change request"
-    places = [link(comment.run, "the page of the job")] if comment.run else []
-    places += [f"{code(ref)} in this repository"] if ref else []
-    full = f" In full: {' and '.join(places)}." if places else ""
+    request = f"Request {subject.request}" if subject.request else "No change request"
+    places = [link(comment.run, "job page")] if comment.run else []
+    places += [link(commit_address(subject.page, kept), ref)] if ref else []
+    full = f" Full {'plan' if ref else 'report'}: {', '.join(places)}." if places else ""
     foot = Section("Reference", MUST_KEEP, f"---\n\n{request}, {about}{full}")
     return (marks, *render_template(f"{kind}.md.j2", {**frame, **values}, diagnostics, comment.templates), foot)
 
@@ -393,12 +426,33 @@ def _debts(comment: PlanComment | ApplyComment) -> dict[str, object]:
     return {"debts": comment.debts, "countersign": "\n".join(map(shlex.join, commands))}
 
 
+def commit_address(page: str, commit: str) -> str:
+    """The page of a commit, next to the page of a change request on the same forge; empty if that has no known form."""
+    found = _REQUEST_PAGE.match(page)
+    return f"{found[1]}/commit/{commit}" if found and commit else ""
+
+
+def _commit(subject: CommentSubject, commit: str) -> str:
+    """A commit, as a link if its page is known."""
+    address = commit_address(subject.page, commit)
+    return link(address, f"`{commit[:12]}`") if address else code(commit[:12])
+
+
 def _onto(subject: CommentSubject) -> str:
-    return f"head {code(subject.head[:12])} onto {code(subject.base[:12])}"
+    return f"head {_commit(subject, subject.head)} onto {_commit(subject, subject.base)}"
 
 
 def _plan_words(digest: str | None) -> str:
-    return f", plan {code(digest)}" if digest else ""
+    """A plan by the first digits of its digest: the command that approves it has them all."""
+    return f", plan {code(digest[:12])}" if digest else ""
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def _is_error(found: Diagnostic) -> bool:
+    return found.severity is Severity.ERROR
 
 
 def _forge_command(comment: RequestComment, words: str) -> str:
@@ -413,7 +467,7 @@ def _line(words: str) -> str:
     return " ".join(words.splitlines())
 
 
-# -- verdicts, checks, problems and explanations: templates only lay them out ------------------------------------------
+# -- verdicts, approvals, problems and explanations: templates only lay them out ---------------------------------------
 
 _APPROVE_AGAIN = frozenset(
     {
@@ -472,87 +526,75 @@ def rule_views(plan: Plan) -> tuple[RuleView, ...]:
     )
 
 
-def plan_verdict(comment: PlanComment, view: PlanView | None, gates: Sequence[ApprovalState]) -> str:
-    """The result of a plan, in one line: how much would change, and what is missing."""
-    outcome = comment.outcome
-    if not outcome.ok or view is None:
-        return f"failed, {_errors(outcome)}"
-    plan = view.plan
-    if not plan.changes and outcome.lands:
-        return "no changes"
-    missing = sum(not a.satisfied for a in gates)
-    parts = [f"{count(missing, 'approval')} missing"] if missing else []
-    if comment.debts:
-        parts.append(f"{count(len(comment.debts), 'countersignature')} missing")
-    if comment.forge_verdict_missing:
-        parts.append("the approval of the forge is missing")
-    if refused := _refused(outcome):
-        parts.append(f"{count(len(refused), 'obstacle')} to an apply")
-    if broken := len(view.broken):
-        parts.append("1 query breaks callers" if broken == 1 else f"{broken} queries break callers")
-    return ", ".join((count(len(plan.edits), "change"), *(parts or ["good to merge"])))
-
-
 @dataclass(frozen=True, slots=True)
-class CheckView:
-    """A row of the table of states: its `state` is good, missing, failed, running or not run, for the head that was planned."""
+class GatedView:
+    """A change that needs approvals, with their state; `row` is None if the plan does not show the change."""
 
-    name: str
-    resource: str
-    state: str
-    note: str
+    row: ChangeRow | None
+    approval: ApprovalState
 
 
-def plan_checks(comment: PlanComment, gates: Sequence[ApprovalState]) -> tuple[CheckView, ...]:
-    """The rows of the table of states, what is not good first; empty for a plan of which nothing has to be checked."""
-    found = [CheckView("apply of", path, "failed", why) for path, why in _refused(comment.outcome).items()]
-    if comment.forge_verdict_missing:
-        found.append(CheckView("approval of the forge", "", "missing", "the rules ask for its own verdict, too"))
-    found += [
-        CheckView("countersignature for", debt.resource, "missing", f"{debt.principal} acted alone: {debt.reason}")
-        for debt in comment.debts
+def gated_views(rows: Sequence[ChangeRow], approvals: Iterable[ApprovalState]) -> tuple[GatedView, ...]:
+    """The changes that need approvals, worst first, and those that still miss one before the others."""
+    known = {str(row.resource): row for row in rows}
+    found = [
+        GatedView(row if row is None or each.satisfied else row.plain, each)
+        for each in approvals
+        for row in [known.get(each.resource)]
     ]
-    return tuple(sorted((*found, *approval_checks(gates)), key=lambda row: row.state == "good"))
+    return tuple(
+        sorted(found, key=lambda each: (len(Badge) if each.row is None else each.row.risk, each.approval.satisfied))
+    )
 
 
-def approval_checks(gates: Iterable[ApprovalState]) -> list[CheckView]:
-    """One row of the table of states for each approval."""
+def _ended(rows: Sequence[ChangeRow], stopped: Iterable[NodeResult]) -> tuple[ChangeRow, ...]:
+    """The rows of an apply, with the end of each change that failed or that another one blocked."""
+    ends = {each.node_id: each for each in stopped if each.outcome.failed or each.blocked_by}
     found = []
-    for gate in gates:
-        given = f"{'given' if gate.via_forge else 'signed'} by {', '.join(gate.by)}" if gate.by else ""
-        if not gate.satisfied:
-            note = f"{gate.count or f'{len(gate.by)} of {gate.needed}'}; not by its authors"
-        elif gate.emergency:
-            note = f"{given} alone, in an emergency"
-        else:
-            note = given
-        found.append(CheckView("approval of", gate.resource, "good" if gate.satisfied else "missing", note))
-    return found
+    for row in rows:
+        if (result := ends.get(row.resource)) is not None:
+            by = f" by `{result.blocked_by}`" if result.blocked_by else ""
+            effect = f"{result.outcome.value}{by}"
+            row = replace(row, effect=effect, note="; ".join(filter(None, (row.plain.note, effect))))  # noqa: PLW2901
+        found.append(row)
+    return tuple(found)
 
 
-def _refused(outcome: PlanOutcome) -> dict[str, str]:
-    """What keeps an apply from landing all of the plan, besides people; a debt has a row of its own."""
-    return {each.path: each.message for each in outcome.blockers if each.code != Code.DEBT_OPEN}
+def _without(rows: Sequence[ChangeRow], gated: Sequence[GatedView]) -> list[ChangeRow]:
+    shown = {each.approval.resource for each in gated}
+    return [row for row in rows if row.resource not in shown]
+
+
+def _explains(row: ChangeRow, fixes: Mapping[str, Diagnostic]) -> bool:
+    """Whether a row tells all that the problem at its place does, but for the remedy."""
+    return row.badge is Badge.CANNOT_LAND and row.resource in fixes
+
+
+def plan_verdict(comment: PlanComment, view: PlanView | None, gates: Sequence[ApprovalState]) -> str:
+    """The first line of a comment on a plan."""
+    more = [f"{count(len(comment.debts), 'countersignature')} missing"] if comment.debts else []
+    more += ["review on the forge missing"] if comment.forge_verdict_missing else []
+    return headline(comment.outcome, view, sum(each.missing for each in gates), more, ready="ready to merge")
 
 
 def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
-    """The result of an apply that so many approvals are missing for, in one line."""
+    """The result of an apply in one line; `missing` approvals hold back the rest."""
     counts, errors = apply_counts(outcome), _errors(outcome)
     states = {record.state for record in outcome.changesets}
     if states == {ChangesetState.FAILED}:
-        return f"failed, nothing is applied, {errors}"
+        return f"failed with {errors} · nothing is applied"
     if states & BLOCKING:
-        return f"interrupted, the next apply goes on with it, {errors}"
+        return f"interrupted with {errors} · the next apply continues it or rolls it back"
     if states - ENDED:
-        return f"{counts}, not finished, {errors}"
+        return f"{counts} · not finished · {errors}"
     if not outcome.ok:
-        return f"failed, {errors}, {counts}"
+        return f"failed with {errors} · {counts}"
     if missing:
-        return f"{count(missing, 'approval')} missing, {counts}"
+        return f"{counts} · {count(missing, 'approval')} missing"
     if outcome.converged:
-        return f"{counts}, converged"
+        return f"{counts} · converged"
     warnings = sum(d.severity is Severity.WARNING for d in outcome.diagnostics)
-    return f"{counts}, not converged" + (f", {count(warnings, 'warning')}" if warnings else "")
+    return f"{counts} · not converged" + (f" · {count(warnings, 'warning')}" if warnings else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -618,7 +660,7 @@ def not_carried_out(outcome: ApplyOutcome) -> tuple[NodeResult, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StoppedView:
-    """What was not done of one cause: how it ended, and what kept it from starting, if something did."""
+    """Nodes without a change that were not carried out for one cause: how they ended, and what blocked them, if anything did."""
 
     how: str
     blocked_by: str
@@ -631,7 +673,7 @@ class StoppedView:
 
 
 def stopped_views(results: Sequence[NodeResult]) -> tuple[StoppedView, ...]:
-    """What was not done, those of one cause together."""
+    """The nodes that were not carried out, by cause."""
     found: dict[tuple[str, str], list[str]] = {}
     for result in results:
         found.setdefault((result.outcome.value, result.blocked_by or ""), []).append(result.node_id)
@@ -674,24 +716,25 @@ class ProblemView:
 
 def errors_and_warnings(diagnostics: Iterable[Diagnostic]) -> dict[str, tuple[ProblemView, ...]]:
     """Errors and warnings as two values of a template. What differs only in its place is one problem."""
+    views = _problem_views(diagnostics)
+    errors, warnings = (tuple(v for v in views if (v.severity is Severity.ERROR) is wanted) for wanted in (True, False))
+    return {"errors": errors, "warnings": warnings}
+
+
+def _problem_views(diagnostics: Iterable[Diagnostic]) -> tuple[ProblemView, ...]:
+    """Problems for people, the errors first. If the next one has the same remedy, only that one shows it."""
     groups: dict[tuple[object, ...], list[Diagnostic]] = {}
-    for each in by_place(diagnostics):
+    for each in sorted(by_place(diagnostics), key=lambda each: each.severity is not Severity.ERROR):
         groups.setdefault((each.severity, each.code, each.message, each.source, each.fix), []).append(each)
     views = []
     for found in groups.values():
         first, places = found[0], tuple(each.path for each in found if each.path)
         shown, more = places[:SHOWN], max(0, len(places) - SHOWN)
         views.append(ProblemView(first.code, first.severity, first.message, first.source, first.fix, shown, more))
-    by_severity = (
-        [view for view in views if view.severity is Severity.ERROR],
-        [view for view in views if view.severity is not Severity.ERROR],
-    )
-    for found_views in by_severity:
-        for at, (view, following) in enumerate(pairwise(found_views)):
-            if (view.code, view.fix) == (following.code, following.fix):
-                found_views[at] = replace(view, fix=None)
-    errors, warnings = map(tuple, by_severity)
-    return {"errors": errors, "warnings": warnings}
+    for at, (view, following) in enumerate(pairwise(views)):
+        if (view.severity, view.code, view.fix) == (following.severity, following.code, following.fix):
+            views[at] = replace(view, fix=None)
+    return tuple(views)
 
 
 def _errors(outcome: VerbOutcome) -> str:
@@ -730,7 +773,7 @@ def explanations(
     for address in map(Address, dict.fromkeys(addresses)):
         change = None if view is None else view.plan.change(address)
         if view is None or change is None:
-            declared = outcome.resource_digests.get(address, "")
+            declared = outcome.resource_digests.get(address, "")[:12]
             found.append(Explanation(resource=address, changed=False, after=declared))
             continue
         plan = view.plan
@@ -750,8 +793,8 @@ def explanations(
                 changed=True,
                 action=action_of(change),
                 effect=effect_of(change, PLANNED),
-                before=change.before or "",
-                after=change.after or "",
+                before=(change.before or "")[:12],
+                after=(change.after or "")[:12],
                 waits_for=tuple(before[:SHOWN]),
                 awaited_by=tuple(after[:SHOWN]),
                 more_edges=max(0, len(before) - SHOWN) + max(0, len(after) - SHOWN),

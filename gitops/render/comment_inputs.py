@@ -22,13 +22,17 @@ TEMPLATE_NAMES = ("plan.md.j2", "apply.md.j2", "refusal.md.j2", "drift.md.j2", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentSubject:
-    """The subject of a comment: a cluster in an environment, a change request, and commit ids of 40 or 64 hex digits."""
+    """The subject of a comment: a cluster in an environment, a change request, and commit ids of 40 or 64 hex digits.
+
+    `page` is the address of the request on its forge, if it has one.
+    """
 
     cluster: str
     environment: str
     request: int
     head: str
     base: str
+    page: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +130,9 @@ class RequestComment:
 class PlanComment(RequestComment):
     """Input of `plan_comment` and `plan_summary`.
 
-    `others` touch the same resources. `explained` are address texts to describe in full. `debts` stop the next apply until
-    they are settled. `since` says what moved since the plan that was reported before. `forge_verdict_missing` says that the trust
-    rules ask for the forge's own verdict, and that it is not "approved". `ref` keeps the whole plan. `view` is the plan as all of
+    `others` touch the same resources. `explained` are address texts to describe in full. `debts` stop the next apply until they
+    are countersigned. `since` are the differences from the last reported plan. With `forge_verdict_missing` the trust rules also
+    require an approving review, and there is none. `ref` and its commit `kept` store the full plan. `view` is the plan as all of
     its printers read it, if one was made.
     """
 
@@ -140,6 +144,7 @@ class PlanComment(RequestComment):
     since: tuple[str, ...] = ()
     forge_verdict_missing: bool = False
     ref: str = ""
+    kept: str = ""
     view: PlanView | None = None
 
 

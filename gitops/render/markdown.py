@@ -29,10 +29,11 @@ TITLE = re.compile(r"[A-Za-z][A-Za-z ,-]{0,29}\Z")
 
 _RUN = re.compile(r"`+")
 # Letters or digits, never mixed (a mix may be an issue key), with a little punctuation around. A number and a full stop
-# would start a list; a number and a parenthesis do so at the start of a line only, and end much that is in parentheses.
+# would start a list; a number and a parenthesis do so at the start of a line only, and end much that is in parentheses. A middle
+# dot separates the parts of a first line.
 _NUMBER = "(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
 _PLAIN_WORD = re.compile(
-    rf"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[)"']*+[,;:.?]?|{_NUMBER}["']*+[,;:?]?)[)"']*\Z"""
+    rf"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[)"']*+[,;:.?]?|{_NUMBER}["']*+[,;:?]?)[)"']*\Z|·\Z"""
 )
 _LIST_MARK = re.compile(r"[0-9]+\)\Z")
 # What a message of ours quotes as code, and any other word.

@@ -1,4 +1,4 @@
-"""The impact of a plan, and the steps of its migrations: names if something is removed, else a count."""
+"""The impact of a plan, and the steps of its migrations: names if something is removed, otherwise a count."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Disposition, Tier
-from gitops.cluster.model.plan import AffectedQuery, Plan, QueryChange, SchemaImpact
+from gitops.cluster.model.plan import AffectedQuery, Plan, QueryChange, SchemaImpact, type_change
 from gitops.core.dataclass import dataclass
 from gitops.database.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
 from gitops.render.json import to_line
@@ -23,13 +23,13 @@ _NAMED_STEPS = frozenset(
 
 _BACK = {
     Reversibility.REVERSIBLE: "reversible",
-    Reversibility.LOSSY: "lossy: it can only come back empty",
+    Reversibility.LOSSY: "lossy: a later plan can add it back only without its data",
     Reversibility.IRREVERSIBLE: "irreversible: no later plan undoes it",
 }
 _WHOLE = {
-    Reversibility.REVERSIBLE: "all of it can be taken back",
-    Reversibility.LOSSY: "what it drops can only come back empty",
-    Reversibility.IRREVERSIBLE: "not all of it can be taken back",
+    Reversibility.REVERSIBLE: "a later plan can undo it",
+    Reversibility.LOSSY: "a later plan can undo it, but without the dropped data",
+    Reversibility.IRREVERSIBLE: "a later plan cannot undo all of it",
 }
 
 
@@ -61,32 +61,42 @@ class StepView:
 
     @property
     def used(self) -> str:
-        """Who uses what it changes, on one plain line; empty when there is nothing to say."""
+        """The users of the changed part, on one plain line; empty without any."""
         users = ", ".join(f"{user.query} ({user.how})" for user in self.users)
         more = f" and {self.more} more" if self.more else ""
         return f"used by {users}{more}" if users else self.note
 
     @property
     def back(self) -> str:
-        """What it costs to undo the step, beginning with the class; empty if nothing is known of it or it never runs."""
+        """The cost of undoing the step, beginning with its class; empty if the step is unknown or never runs."""
         if self.empties and self.reversibility is Reversibility.IRREVERSIBLE:
             return "irreversible: removing every type destroys the data of the graph"
         return "" if self.reversibility is None else _BACK[self.reversibility]
 
     @property
     def reversibility(self) -> Reversibility | None:
-        """How hard it is to undo; None where nothing is known of it or it never runs."""
+        """How hard it is to undo; None if the step is unknown or never runs."""
         found = None if self.step.get("kind") == UnsupportedChange.kind else reversibility_of(self.step)
         return Reversibility.IRREVERSIBLE if self.empties and found is Reversibility.LOSSY else found
 
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """A query whose result changes: columns that go and columns that come; with neither, only their order changes."""
+    """A query whose result changes: columns that it loses and gains; with neither, only their order changes."""
 
     query: str
     loses: tuple[str, ...]
     gains: tuple[str, ...]
+
+    @property
+    def changes(self) -> str:
+        """The differences in a line: a column whose type changes is one difference; empty if only the order changes."""
+        old, new = (dict(each.partition(": ")[::2] for each in columns) for columns in (self.loses, self.gains))
+        parts = [f"column {type_change(name, old[name], new[name])}" for name in old if name in new]
+        lost, gained = (
+            [f"`{name}: {own[name]}`" for name in own if name not in other] for own, other in ((old, new), (new, old))
+        )
+        return "; ".join([*parts, *_several("loses", lost), *_several("gains", gained)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +110,7 @@ class MigrationView:
 
     @property
     def back(self) -> str:
-        """What it costs to undo the whole migration; empty where nothing runs or something is not known."""
+        """The cost of undoing the whole migration; empty if nothing runs or a step is unknown."""
         found = {each.reversibility for each in self.steps}
         if not self.supported or not found or None in found:
             return ""
@@ -109,7 +119,7 @@ class MigrationView:
 
 @dataclass(frozen=True, slots=True)
 class BreakItem:
-    """A type or property that goes or gets another form: its `subject`, the `step`, its `users` and how many `more`."""
+    """A type or property that is removed or changed: its `subject`, the `step`, its `users` and how many `more`."""
 
     subject: str
     step: Any
@@ -119,7 +129,7 @@ class BreakItem:
 
 @dataclass(frozen=True, slots=True)
 class BreaksView:
-    """What the migration of one schema breaks: by property, by result of a query, and the policies bound to its graph."""
+    """The breaks of one schema's migration: by property, by result of a query, and the policies of its graph."""
 
     resource: str
     items: tuple[BreakItem, ...]
@@ -129,10 +139,10 @@ class BreaksView:
 
 @dataclass(frozen=True, slots=True)
 class AffectedView:
-    """Who needs a resource that changes: names, how many `more` there are, and `queries` that are only counted.
+    """The users of a changed resource: names, how many `more` there are, and `queries` that are only counted.
 
-    Counted are the queries of a graph with a known migration; of those, `using` use what it changes, None where that is not
-    known. `policies` bind the graph.
+    Queries of a graph with a known migration are counted; `using` of them use the changed parts, None if that is not known.
+    `policies` are those of the graph.
     """
 
     resource: Address
@@ -144,7 +154,7 @@ class AffectedView:
 
 
 def breaks_views(plan: Plan, migrations: Mapping[str, MigrationView]) -> tuple[BreaksView, ...]:
-    """Per schema whose migration takes something from a stored query, what that is; in plan order."""
+    """The breaks of each schema whose migration affects a stored query, in plan order."""
     views, known = [], _by_schema(plan)
     for resource, migration in migrations.items():
         items = []
@@ -163,7 +173,7 @@ def breaks_views(plan: Plan, migrations: Mapping[str, MigrationView]) -> tuple[B
 
 
 def migration_views(plan: Plan) -> dict[str, MigrationView]:
-    """The migrations by schema address text, in plan order; users are left out where the plan does not know them."""
+    """The migrations by schema address text, in plan order; without users if the plan does not know them."""
     known = _by_schema(plan)
     views: dict[str, MigrationView] = {}
     for change in plan.changes:
@@ -189,9 +199,9 @@ def migration_views(plan: Plan) -> dict[str, MigrationView]:
 
 
 def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
-    """Per change that something needs, who needs it."""
+    """The users of each changed resource that has any."""
     known, views = _by_schema(plan), []
-    # A graph that only follows from its parts does not change for anybody, and what is new has no users yet.
+    # An automatic update of a graph affects no one, and a new resource has no users yet.
     unfelt = {c.address for c in plan.changes if c.disposition is Disposition.DERIVED or c.action is Action.CREATE}
     for item in plan.impact:
         if item.resource in unfelt:
@@ -203,7 +213,7 @@ def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
         if found is not None:
             names = tuple(each for each in names if each.kind is not Kind.QUERY or each.graph != item.resource.graph)
         if found is not None and kind is Kind.SCHEMA:
-            # The queries that stay or come: what is removed uses nothing any more.
+            # Removed queries no longer use anything.
             using = len({t.query for each in found.queries for t in each if t.change is not QueryChange.REMOVED})
             policies = found.policies[:SHOWN]
         if item.affected or found is not None:
@@ -214,8 +224,12 @@ def affected_views(plan: Plan) -> tuple[AffectedView, ...]:
 
 def result_line(view: ResultView) -> str:
     """The change of a result on one plain line."""
-    parts = [f"{word} {', '.join(names)}" for word, names in (("loses", view.loses), ("gains", view.gains)) if names]
-    return f"result of {view.query} " + (" and ".join(parts) or "has its columns in another order")
+    return f"result of {view.query}" + (f": {view.changes}" if view.changes else " has its columns in another order")
+
+
+def _several(verb: str, names: Sequence[str]) -> list[str]:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return [f"{verb} {', '.join(names[:SHOWN])}{more}"] if names else []
 
 
 def _by_schema(plan: Plan) -> dict[str, SchemaImpact]:
@@ -249,7 +263,7 @@ def plain_words(step: Mapping[str, Any]) -> str:
     if step.get("kind") == UnsupportedChange.kind and isinstance(step.get("reason"), str):
         # A reason is free text, which a comment escapes.
         label = f" ({step['code']})" if isinstance(step.get("code"), str) else ""
-        return f"not supported: {step.get('entity')}: {step['reason']}{label}"
+        return f"{_refused(step['reason'])}{step.get('entity')}: {step['reason']}{label}"
     return in_words(step).replace("**", "")
 
 
@@ -280,7 +294,7 @@ def _in_words(step: Mapping[str, Any]) -> str | None:
             return f"**drop** property {_property(step, 'property_name')}{_dropped(step)}"
         case "extend_enum":
             allowed = ", ".join(code(each) for each in _strings(step["added_values"]))
-            return f"allow {allowed} in {_property(step, 'property_name')}"
+            return f"enum {_property(step, 'property_name')} also allows {allowed}"
         case "add_constraint":
             # An index is the only constraint that can be added to an existing type.
             columns = ", ".join(code(each) for each in _strings(step["constraint"]["Index"]))
@@ -291,12 +305,19 @@ def _in_words(step: Mapping[str, Any]) -> str | None:
             return f"change the description of property {_property(step, 'property_name')}"
         case "unsupported_change":
             label = f" ({code(step['code'])})" if isinstance(step.get("code"), str) else ""
-            return f"**not supported:** {_name(step, 'entity')}: {text(_string(step, 'reason'))}{label}"
+            reason = _string(step, "reason")
+            said = f"**{refused.strip()}** " if (refused := _refused(reason)) else ""
+            return f"{said}{_name(step, 'entity')}: {text(reason)}{label}"
     return None
 
 
+def _refused(reason: str) -> str:
+    """The words before a step that is not supported, unless its reason has them."""
+    return "" if "not supported" in reason else "not supported: "
+
+
 def _dropped(step: Mapping[str, Any]) -> str:
-    """What becomes of the data; nothing where others say it."""
+    """The effect on the data, if the step names it."""
     return f", {_DROP_MODES[_string(step, 'mode')]}" if "mode" in step else ""
 
 

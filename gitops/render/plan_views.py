@@ -1,48 +1,114 @@
-"""What people read of a plan beside its changes, made once: printers of text, JSON and comments only lay it out.
+"""The words about a plan, made once: the printers of text, JSON and comments only lay them out.
 
-Who gains what, how it lands, what goes back, and what strategies would do.
+The first line, automatic updates, changes of access, the order of an atomic apply, the effect of a revert, and the statements
+that strategies would run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gitops.cluster.model.access import AccessDiff, Actors, place_of
-from gitops.cluster.model.address import Address
-from gitops.cluster.model.change import Effect
+from gitops.cluster.model.address import Address, Kind, policy_address
+from gitops.cluster.model.change import Action, Change, Disposition, Effect, Reason, Tier
 from gitops.cluster.model.kinds import Classified
 from gitops.cluster.model.plan import ExecutionGraph, Plan, Undo
 from gitops.cluster.plan.classes import atomic_graph, classes_of, pivots
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Severity
+from gitops.render.text import count
 
 if TYPE_CHECKING:
     from gitops.cluster.model.compute import WhatIf, WhatIfAction
+    from gitops.cluster.model.outcome import PlanOutcome
     from gitops.render.change_rows import ChangeRow
     from gitops.render.migrations import MigrationView
 
-LANDS_WHOLE = "whole or not at all; what is not listed here is prepared first, and taken back if something fails"
+ATOMIC = "the apply is atomic: if one change fails, all are rolled back"
 
 MOST_ROWS = 200
 """Rows of access of a comment, and of the text of a plan; the JSON has all."""
 
 _NAMES = 5
 _QUERIES = 3
-# What people read of a class; a staged change is listed only if it is a migration in halves.
-_WHEN = {Effect.STAGE: "in halves", Effect.PIVOT: "last before the commit", Effect.FINISH: "after the commit"}
+# A staged change is listed only if it is a two-phase migration.
+_WHEN = {
+    Effect.STAGE: "additions before the commit, drops after it",
+    Effect.PIVOT: "last before the commit",
+    Effect.FINISH: "after the commit",
+}
 _WORST_FIRST = tuple(reversed(Undo))
+_UNDONE = {
+    Undo.RESTORABLE: "{} can get its data back from an earlier version of the graph",
+    Undo.UNKNOWN: "for {} that is not known here",
+    Undo.LOST: "{} cannot be restored, because no version has the data",
+    Undo.IRREVERSIBLE: "{} cannot be undone",
+}
+_DROPS = {"drop_type": "type", "drop_property": "property"}
+_DROPPED = {"type": "types", "property": "properties"}
 
 
 class PlanView:
     """A plan as people read it. Each part is made when a printer first asks for it, and is the same for all of them."""
 
     def __init__(self, plan: Plan, *, atomic: bool = False) -> None:
-        """`atomic` says that an apply lands the plan whole or not at all."""
+        """An `atomic` plan is applied completely or not at all."""
         self.plan = plan
         self.atomic = atomic
+
+    @cached_property
+    def counts(self) -> str:
+        """The numbers of added, changed and deleted resources, such as `+108 ~3 −1`."""
+        found = Counter(change.action for change in self.plan.edits)
+        adopted = f" · {count(found[Action.ADOPT], 'resource')} adopted" if found[Action.ADOPT] else ""
+        return f"+{found[Action.CREATE]:,} ~{found[Action.UPDATE]:,} −{found[Action.DELETE]:,}{adopted}"
+
+    @cached_property
+    def losses(self) -> tuple[str, ...]:
+        """The data that the plan destroys or drops, in words, the worst first."""
+        graphs: list[Change] = []
+        emptied: list[Change] = []
+        recreated, restored, dropped = 0, 0, Counter[str]()
+        for change in self.plan.edits:
+            kind = change.address.kind
+            if kind is Kind.GRAPH and change.action is Action.DELETE:
+                graphs.append(change)
+            elif kind is Kind.GRAPH and change.action is Action.CREATE and change.tier is Tier.IRREVERSIBLE:
+                recreated += 1
+            elif kind is Kind.RESTORE and change.tier is not None:
+                restored += 1
+            elif change.migration is not None and change.migration.supported:
+                if change.migration.empties and change.tier is Tier.IRREVERSIBLE:
+                    emptied.append(change)
+                elif change.seen is None or change.seen.rows:
+                    dropped.update(
+                        _DROPS[step["kind"]] for step in change.migration.steps if step.get("kind") in _DROPS
+                    )
+        parts = [_graphs(graphs, "destroyed"), _graphs(emptied, "emptied")]
+        parts += [f"{count(recreated, 'lost graph')} created again, empty"] if recreated else []
+        parts += [f"rows of {count(restored, 'graph')} replaced by an earlier version"] if restored else []
+        names = [count(dropped[noun], noun, plural) for noun, plural in _DROPPED.items() if dropped[noun]]
+        parts += [f"{' and '.join(names)} dropped"] if names else []
+        return tuple(filter(None, parts))
+
+    @cached_property
+    def effects(self) -> tuple[str, ...]:
+        """Everything else that a reviewer must know of the changes: wider access and broken callers."""
+        plan, parts = self.plan, []
+        if wider := len(widening_changes(plan)):
+            parts.append(f"{count(wider, 'change')} {'widens' if wider == 1 else 'widen'} access")
+        if broken := len(self.broken) if plan.breaks or plan.schema_impact else 0:
+            parts.append("1 query breaks callers" if broken == 1 else f"{broken:,} queries break callers")
+        return tuple(parts)
+
+    @cached_property
+    def automatic(self) -> tuple[str, ...]:
+        """The updates that only follow from other changes, one line each."""
+        return automatic_updates(self.plan.changes, self.plan.republished)
 
     @cached_property
     def classes(self) -> Mapping[Address, Classified]:
@@ -63,7 +129,9 @@ class PlanView:
             if address in kept and (each.effect in (Effect.PIVOT, Effect.FINISH) or each.expanded is not None):
                 found.setdefault((each.effect, each.reason), []).append(address)
         parts = len(pivots(self.plan.graph))
-        in_parts = f"carried out in {parts} parts, each whole or not at all, one after the other until one fails"
+        in_parts = (
+            f"applied in {parts} parts, one after the other; each part is atomic, and the first failure stops the rest"
+        )
         rows: list[LandingView] = []
         for (effect, reason), names in sorted(found.items(), key=lambda item: (item[0][0].rank, item[0][1])):
             pivot = effect is Effect.PIVOT
@@ -74,14 +142,14 @@ class PlanView:
 
     @cached_property
     def rows(self) -> tuple[ChangeRow, ...]:
-        """The changes that people made, and what follows from them."""
+        """The changes that people made, and those that follow from them."""
         from gitops.render.change_rows import PLANNED, change_rows
 
         return change_rows((*self.plan.edits, *self.plan.derived), PLANNED, self.plan, self.broken)
 
     @cached_property
     def broken(self) -> Mapping[Address, tuple[str, ...]]:
-        """What callers of stored queries cannot rely on any more, as lines by query."""
+        """Broken promises to callers of stored queries, as lines by query."""
         from gitops.render.change_rows import broken_queries
 
         return broken_queries(self.plan)
@@ -95,7 +163,7 @@ class PlanView:
 
     @cached_property
     def undone(self) -> tuple[Undone, ...]:
-        """What does not simply come back by a plan back, the worst first."""
+        """The changes that a revert does not restore as they were, the worst first."""
         worse = [each for each in self.plan.undoings if each.undo is not Undo.COMPLETE]
         found = []
         for each in sorted(worse, key=lambda each: (_WORST_FIRST.index(each.undo), each.resource)):
@@ -113,9 +181,79 @@ class PlanView:
 
     @cached_property
     def undo_counts(self) -> str:
-        """How many changes of a plan back are of which class, the best first; empty for any other plan."""
-        found = Counter(each.undo for each in self.plan.undoings)
-        return ", ".join(f"{found[undo]} {undo.value}" for undo in Undo if found[undo])
+        """The effect of a revert, in a line; empty for any other plan."""
+        found, all_of_them = Counter(each.undo for each in self.plan.undoings), len(self.plan.undoings)
+        if not all_of_them:
+            return ""
+        whole = found[Undo.COMPLETE]
+        first = "all" if whole == all_of_them and whole > 1 else f"{whole} of"
+        parts = [f"this revert restores {first} {count(all_of_them, 'change')}"]
+        parts += [words.format(count(found[undo], "change")) for undo, words in _UNDONE.items() if found[undo]]
+        return "; ".join(parts)
+
+
+def headline(
+    outcome: PlanOutcome, view: PlanView | None, missing: int, more: Sequence[str] = (), *, ready: str = ""
+) -> str:
+    """The first line of a plan, for every printer: counts, losses, obstacles, effects, then `missing` approvals and `more`.
+
+    `ready` ends the line if nothing blocks the apply.
+    """
+    errors = sum(each.severity is Severity.ERROR for each in outcome.diagnostics)
+    if not outcome.ok or view is None:
+        return f"failed with {count(errors, 'error')}"
+    if not view.plan.changes and outcome.lands:
+        return "no changes"
+    obstacles = len({each.path for each in outcome.blockers if each.code != Code.DEBT_OPEN})
+    stuck = [f"{count(obstacles, 'problem')} {'blocks' if obstacles == 1 else 'block'} the apply"] if obstacles else []
+    asked = [f"{count(missing, 'approval')} missing"] if missing else []
+    waits = (*asked, *more) or ("" if stuck else ready,)
+    return " · ".join(filter(None, (view.counts, *view.losses, *stuck, *view.effects, *waits)))
+
+
+def widening_changes(plan: Plan) -> frozenset[Address]:
+    """The changes that permit more than before: of keys and rules, and of policies."""
+    rules = {rule.address for rule in plan.rule_changes if rule.widens}
+    gains = () if plan.access is None else plan.access.widenings
+    return frozenset(rules | {policy_address(row.policy) for row in gains if row.policy is not None})
+
+
+def automatic_updates(changes: Sequence[Change], republished: Collection[Address]) -> tuple[str, ...]:
+    """The updates among changes that only follow from others, one line each, with the reason if a query is not updated."""
+    derived = (each.address for each in changes if each.disposition is Disposition.DERIVED)
+    return automatic_lines(derived, {each.address: each.reason for each in changes if each.address in republished})
+
+
+def automatic_lines(graphs: Iterable[Address], queries: Mapping[Address, Reason | None]) -> tuple[str, ...]:
+    """Updates of graphs with their parts, and of queries with their file."""
+    names = sorted(graph.name for graph in graphs)
+    if not names:
+        lines = []
+    elif len(names) == 1:
+        lines = [f"graph {names[0]} updates automatically"]
+    else:
+        lines = [f"{len(names):,} graphs update automatically: {_listed(names, _NAMES)}"]
+    again = Counter((str(address.graph), reason) for address, reason in queries.items())
+    for (graph, reason), number in sorted(again.items(), key=str):
+        verb, also = ("keeps its", "is") if number == 1 else ("keep their", "are")
+        then = (
+            f"and {also} republished with the file" if reason is None else f"and {also} not republished: {reason.words}"
+        )
+        lines.append(f"{count(number, 'query', 'queries')} of graph {graph} {verb} text {then}")
+    return tuple(lines)
+
+
+def _graphs(changes: Sequence[Change], done: str) -> str:
+    """Graphs with the number of their rows, as far as it is known; empty without a graph."""
+    number, known = len(changes), [change.seen.rows for change in changes if change.seen is not None]
+    if not number:
+        return ""
+    if not known:
+        return f"{count(number, 'graph')} {done}, number of rows unknown"
+    if len(known) == number and not sum(known):
+        return f"{count(number, 'empty graph')} {done}"
+    least = "" if len(known) == number else "at least "
+    return f"{count(number, 'graph')} with {least}{count(sum(known), 'row')} {done}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +277,7 @@ class LandingView:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A change that does not simply come back: its class, what becomes of its parts, and what to declare to restore rows."""
+    """A change that a revert does not restore as it was: its class, lines about its parts, and declarations that restore rows."""
 
     resource: Address
     undo: Undo
@@ -152,7 +290,7 @@ class AccessView:
     """A difference of access in words.
 
     `sign` is + or -, `access_class` in upper case; `action` with the first `queries` that are run and `more_queries`, `place`,
-    `branches` (empty for what is about none), `who`, `rule` (empty where there is no policy), `where` that is, and the `cause`.
+    `branches` (empty if the action has none), `who`, `rule` (empty without a policy), `where` the rule is, and the `cause`.
     """
 
     sign: str
@@ -207,16 +345,16 @@ def access_views(diff: AccessDiff) -> tuple[AccessView, ...]:
 
 
 def access_counts(diff: AccessDiff) -> str:
-    """How much is gained and lost, in a line."""
+    """How many permissions are added and removed, in a line."""
     gains = len(diff.gains)
     losses = len(diff.rows) - gains
-    found = [f"{gains} gain{'' if gains == 1 else 's'}"] if gains else []
-    found += [f"{losses} loss{'' if losses == 1 else 'es'}"] if losses else []
-    return ", ".join(found) or "no gains, no losses"
+    found = [f"{count(gains, 'permission')} added"] if gains else []
+    found += [f"{count(losses, 'permission')} removed"] if losses else []
+    return ", ".join(found) or "no permission changes"
 
 
 def who(actors: Actors) -> str:
-    """The actors of a row in words: by groups with their number, or by name where that takes several groups for a few."""
+    """The actors of a row in words: groups with their number, or names if several groups have only a few members."""
     if actors.union == ("*",) and not actors.minus:
         return "*"
     number = len(actors.members)
@@ -239,10 +377,10 @@ def _counted(names: Sequence[str], more: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfView:
-    """What strategies would do with a compute cluster: `actions`, or `said`, why there are none.
+    """The `actions` that strategies would take on a compute cluster; `said` tells why there are none.
 
-    `refused` are sizes that the target does not have, and the wishes beyond the limits. `played` compares the last days, with the
-    command that says how they were played; it is empty where the target recorded none.
+    `refused` are sizes that the target does not have, and replicas beyond the limits. `played` compares a replay of the last
+    days, with the command that explains it; it is empty if the target recorded none.
     """
 
     place: str
@@ -272,6 +410,6 @@ def what_if_views(found: Iterable[WhatIf]) -> tuple[WhatIfView, ...]:
             if before.unserved_s or after.unserved_s:
                 parts.append(f"minutes unserved from {before.unserved_s // 60} to {after.unserved_s // 60}")
             command = f"gitops strategies simulate --from-audit {each.key}"
-            played = f"the last {each.days} days, played again: {', '.join(parts)}; what that assumes: `{command}`"
+            played = f"replay of the last {each.days} days: {', '.join(parts)}; see its assumptions: `{command}`"
         views.append(WhatIfView(place, each.actions, said, tuple(refused), played))
     return tuple(views)

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import Approval
-from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.change import Change, Disposition
 from gitops.cluster.model.ledger import LedgerEntry
 from gitops.cluster.model.outcome import (
     ApplyOutcome,
@@ -100,8 +99,8 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, verbose: bool = False
 def _body(outcome: VerbOutcome, *, verbose: bool) -> list[str]:
     match outcome:
         case ValidateOutcome(ok=True):
-            found = f"{len(outcome.resources)} resource(s), {len(outcome.dependencies)} dependency edge(s)"
-            return [f"cluster config valid: {found}"]
+            dependencies = count(len(outcome.dependencies), "dependency", "dependencies")
+            return [f"cluster config valid: {count(len(outcome.resources), 'resource')}, {dependencies}"]
         case ValidateOutcome():
             return ["cluster config invalid"]
         case PlanOutcome():
@@ -111,27 +110,27 @@ def _body(outcome: VerbOutcome, *, verbose: bool) -> list[str]:
         case ApplyOutcome():
             counts = apply_counts(outcome).replace(" applied", " would be applied", 1)
             first = counts if outcome.ok else f"would fail{_first(outcome)}"
-            return [f"cluster apply, dry run: {first}", *_dry_run(outcome)]
+            return [f"Dry run: {first}", *_dry_run(outcome)]
         case ApproveOutcome(ok=True, approval=Approval() as given):
             what = f"{given.operation} {given.resource}"
-            first = f"cluster approve: {what} approved by {given.approved_by} (approval {given.approval_id})"
+            first = f"Approved: {what}, by {given.approved_by} (approval {given.approval_id})"
             return [first] if outcome.commit is None else [first, f"  commit: {outcome.commit}"]
         case ApproveOutcome(about=ApprovalSubject() as subject):
             return subject_lines(subject)
         case ApproveOutcome():
-            return ["cluster approve failed"]
+            return ["Approve failed"]
         case DecisionOutcome(commit=None, about=DecisionSubject() as decided):
-            first = f"cluster {outcome.operation}: approval {outcome.approval_id}"
+            first = f"{outcome.operation.capitalize()}: approval {outcome.approval_id}"
             if not decided.resource:
                 return [f"{first}: {decided.reason}", f"  commit of the approval: {decided.commit}"]
             by = f"  given by {decided.principal}: {decided.reason}"
             return [f"{first} of {decided.resource}", by, f"  commit of the approval: {decided.commit}"]
         case DecisionOutcome(commit=None) | RefreshOutcome(ok=False):
-            return [f"cluster {outcome.operation} failed"]
+            return [f"{outcome.operation.capitalize()} failed"]
         case DecisionOutcome():
             what = f"approval {outcome.approval_id}{outcome.resource and f' of {outcome.resource}'}"
-            done = "revoked" if outcome.operation == "revoke" else "countersigned"
-            first = f"cluster {outcome.operation}: {what} {done} by {outcome.decided_by}"
+            done = "Revoked" if outcome.operation == "revoke" else "Countersigned"
+            first = f"{done}: {what}, by {outcome.decided_by}"
             lines = [first, f"  commit: {outcome.commit}"]
             if outcome.recorded is not None:
                 lines.append("  the ledger records it" if outcome.recorded else "  not recorded in the ledger yet")
@@ -139,54 +138,56 @@ def _body(outcome: VerbOutcome, *, verbose: bool) -> list[str]:
             lines += [f"  the branch of the approval stays: {outcome.kept}"] if outcome.kept else []
             return lines
         case StatusOutcome(ok=False):
-            return ["cluster status failed"]
+            return ["Status failed"]
         case StatusOutcome():
             return _status(outcome, verbose=verbose)
         case RefreshOutcome(observations=seen):
-            lines = [f"cluster {outcome.operation}: {_extent(seen)}"]
+            lines = [f"{outcome.operation.capitalize()}: {_extent(seen)}"]
             if seen.state_cas is not None:
                 lines.append(f"  state_cas: {seen.state_cas}")
             return [*lines, _lock(seen)]
         case ReadyOutcome():
             return _ready(outcome)
         case UnlockOutcome(ok=True, observations=seen):
-            return [f"cluster force-unlock: removed lock{_holder(seen)}"]
+            return [f"Lock removed{_holder(seen)}"]
         case UnlockOutcome(observations=seen):
             shows_lock = seen.held.held or seen.held.problem == Code.STATE_LOCK_READ_ERROR
-            return ["cluster force-unlock failed", *([_lock(seen)] if shows_lock else [])]
+            return ["Force-unlock failed", *([_lock(seen)] if shows_lock else [])]
     raise KeyError(type(outcome).__name__)
 
 
 def _plan(outcome: PlanOutcome) -> list[str]:
     plan = outcome.plan
     if not outcome.ok or plan is None:
-        return ["cluster plan failed"]
-    from gitops.render.plan_views import LANDS_WHOLE, PlanView, what_if_views
+        return ["Plan failed"]
+    from gitops.render.plan_views import ATOMIC, PlanView, headline, what_if_views
 
     view = PlanView(plan, atomic=outcome.atomic)
-    missing = [need.resource for need in plan.approvals_required if not need.satisfied]
-    gates = f"; {len(missing)} to approve first" if missing else ""
-    lines = [f"cluster plan: {_counts(plan)}{gates}"]
-    lines += change_lines(plan) if plan.changes else ["  no changes"]
+    missing = {
+        need.resource: need.needed - len(need.approvals) for need in plan.approvals_required if not need.satisfied
+    }
+    debts = [f"{count(len(outcome.debts), 'countersignature')} missing"] if outcome.debts else []
+    lines = [f"Plan: {headline(outcome, view, sum(missing.values()), debts)}"]
+    lines += change_lines(plan)
     lines += [] if plan.access is None else access_lines(plan.access)
     for would in what_if_views(outcome.what_if):
         said = "" if would.actions else f" {would.said}"
-        lines.append(f"  what the strategies of {would.place} would do now:{said}")
+        lines.append(f"  the strategies of {would.place} would run now:{said}")
         for action in would.actions:
             lines += [f"    {action.sql}", *(f"      {reason}" for reason in action.reasons)]
         lines += [f"    {each}" for each in would.refused]
         lines += [f"    {would.played}"] if would.played else []
-    lines += [f"  how it lands: {LANDS_WHOLE}"] if view.landing else []
+    lines += [f"  {ATOMIC}"] if view.landing else []
     for landing in view.landing:
         names = landing.resources
         more = f" and {len(names) - _MOST_LANDING} more" if len(names) > _MOST_LANDING else ""
         lines.append(f"    {landing.when}: {', '.join(names[:_MOST_LANDING])}{more}: {landing.reason}")
         lines += [f"      {landing.note}"] if landing.note else []
-    lines += [f"  going back: {view.undo_counts}"] if plan.undoings else []
+    lines += [f"  {view.undo_counts}"] if plan.undoings else []
     for undone in view.undone:
         lines.append(f"    {undone.resource}: {undone.undo}")
         lines += [f"      {words}" for words in undone.lines]
-        lines += [f"      to have its rows again, add to cluster.yaml: {line}" for line in undone.restore]
+        lines += [f"      to restore its rows, add to cluster.yaml: {line}" for line in undone.restore]
     if outcome.texts:
         from gitops.render.change_rows import text_diff
 
@@ -196,7 +197,7 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     lines += obstacle_lines(outcome)
     lines += [f"  approval of {need.resource}: {need.words}" for need in plan.approvals_required]
     if missing and outcome.selected is not None:
-        lines.append("  to approve, as a person who is not an author:")
+        lines.append("  to approve, if you are not an author of the change:")
         lines += [f"    {approve_command(plan, address, outcome.selected)}" for address in missing]
     return lines
 
@@ -214,39 +215,34 @@ def access_lines(diff: AccessDiff) -> list[str]:
     return [*lines, f"    and {len(rows) - MOST_ROWS} more"] if len(rows) > MOST_ROWS else lines
 
 
-def _counts(plan: Plan) -> str:
-    """How many resources come, change and go by themselves, and how many queries are only published again."""
-    found = Counter(change.action for change in plan.edits)
-    main = f"{found[Action.CREATE]} to add, {found[Action.UPDATE]} to change, {found[Action.DELETE]} to delete"
-    adopted = f", {found[Action.ADOPT]} to adopt" if found[Action.ADOPT] else ""
-    return f"{main}{adopted}{f', {len(plan.republished)} re-published' if plan.republished else ''}"
-
-
 def obstacle_lines(outcome: PlanOutcome) -> list[str]:
-    """What keeps an apply of a plan from landing all of it, one line for each; none for a plan that lands."""
+    """The problems that block an apply of the plan, one line each."""
     if not outcome.obstacles:
         return []
     return [
-        "  an apply would not land all of this:",
+        "  this plan cannot be applied completely:",
         *(f"    {each.path}: {each.message} ({each.code})" for each in outcome.obstacles),
     ]
 
 
 def subject_lines(subject: ApprovalSubject, *, whole: bool = True) -> list[str]:
-    """What an approver has to see: the change and why it is gated, and if `whole` also the plan, with what it is bound to."""
+    """The change that an approver signs and its gate; if `whole`, also the plan, the commit and the folder."""
     plan, target = subject.plan, subject.target
     change = plan.change(subject.address)
     action = "change" if change is None else change.action.value
     place = "" if target is None else f" in {target.environment}/{target.cluster}"
-    lines = [f"cluster approve: {action} {subject.address}{place}"]
+    lines = [f"Approve: {action} {subject.address}{place}"]
     gates = [need for need in plan.approvals_required if need.resource == subject.address]
     lines += [line for need in gates for line in (f"  because: {need.reason}", f"  so far: {need.words}")]
     if whole and target is not None:
         lines.append(f"  commit {subject.head}, folder {target.path} {subject.tree}, onto {target.ref}")
     if not whole:
         return lines
-    access = () if plan.access is None else access_lines(plan.access)
-    return [*lines, *(f"  {line}" for line in (f"plan {plan.digest}: {_counts(plan)}", *change_lines(plan), *access))]
+    from gitops.render.plan_views import PlanView
+
+    view, access = PlanView(plan), () if plan.access is None else access_lines(plan.access)
+    first = " · ".join((view.counts, *view.losses, *view.effects))
+    return [*lines, *(f"  {line}" for line in (f"plan {plan.digest}: {first}", *change_lines(plan), *access))]
 
 
 def change_lines(plan: Plan) -> list[str]:
@@ -270,26 +266,16 @@ def change_lines(plan: Plan) -> list[str]:
             lines.append(f"      {plain_words(each.step)}{f' ({each.back})' if each.back else ''}")
             lines += [f"        {each.used}"] if each.used else []
         lines += [f"      {result_line(result)}" for result in view.results]
-    return [*lines, *following_lines((each.address for each in plan.derived), plan.republished)]
+    if plan.derived or plan.republished:
+        from gitops.render.plan_views import PlanView
+
+        lines += [f"  {line}" for line in PlanView(plan).automatic]
+    return lines
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
     """A number and its noun, whose plural has an s if none is given."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
-
-
-def following_lines(graphs: Iterable[Address], queries: Iterable[Address]) -> list[str]:
-    """What only follows from the changes that people count: graphs with their parts, and queries with their file."""
-    names = sorted(graph.name for graph in graphs)
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    what = "1 graph follows from its parts" if len(names) == 1 else f"{len(names)} graphs follow from their parts"
-    lines = [f"  {what}: {', '.join(names[:_NAMES])}{more}"] if names else []
-    again = Counter(address.graph for address in queries)
-    lines += [
-        f"  {count(number, 'query', 'queries')} of {graph} re-published: another query of the file changes"
-        for graph, number in sorted(again.items(), key=str)
-    ]
-    return lines
 
 
 def rule_line(change: RuleChange) -> str:
@@ -304,19 +290,26 @@ def rule_line(change: RuleChange) -> str:
 
 
 def _apply(outcome: ApplyOutcome) -> list[str]:
-    lines = [f"cluster apply: {apply_counts(outcome)}" if outcome.ok else f"cluster apply failed{_first(outcome)}"]
+    lines = [f"Apply: {apply_counts(outcome)}" if outcome.ok else f"Apply failed{_first(outcome)}"]
     for change in outcome.changes:
         if change.disposition is Disposition.DERIVED or change.address in outcome.republished:
             continue
         reason = f": {change.reason}" if change.reason is not None else ""
         lines.append(f"{_change(change)} [{change.disposition.capitalize()}{reason}]")
     if outcome.ok:
-        derived = (each.address for each in outcome.changes if each.disposition is Disposition.DERIVED)
-        lines += following_lines(derived, outcome.republished)
+        lines += _automatic(outcome)
         converged, written = (str(flag).lower() for flag in (outcome.converged, outcome.state_written))
         revision = outcome.observations.state_revision
         lines.append(f"  state: revision {revision}, converged: {converged}, written: {written}")
     return [*lines, *_serving(outcome.serving)]
+
+
+def _automatic(outcome: ApplyOutcome) -> list[str]:
+    if not outcome.republished and all(each.disposition is not Disposition.DERIVED for each in outcome.changes):
+        return []
+    from gitops.render.plan_views import automatic_updates
+
+    return [f"  {line}" for line in automatic_updates(outcome.changes, outcome.republished)]
 
 
 def _dry_run(outcome: ApplyOutcome) -> list[str]:
@@ -330,7 +323,7 @@ def _dry_run(outcome: ApplyOutcome) -> list[str]:
     started = {node.id for node in nodes}
     for name, result in results.items():
         if name not in started:
-            because = "" if result.blocked_by is None else f", because of {result.blocked_by}"
+            because = "" if result.blocked_by is None else f", blocked by {result.blocked_by}"
             lines.append(f"  not started: {name}{because}")
     for change in outcome.changes:
         if change.disposition in (Disposition.BLOCKED, Disposition.DEFERRED) and change.address not in results:
@@ -363,8 +356,8 @@ def apply_counts(outcome: ApplyOutcome) -> str:
 def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     seen = outcome.observations
     if outcome.state is None:
-        return [f"cluster state: {_extent(seen)}" if seen.state_found else "cluster state missing", _lock(seen)]
-    lines = [f"cluster state: {_extent(seen)}", f"  in sync: {_SYNC[outcome.in_sync]}"]
+        return [f"State: {_extent(seen)}" if seen.state_found else "State: no ledger yet", _lock(seen)]
+    lines = [f"State: {_extent(seen)}", f"  in sync: {_SYNC[outcome.in_sync]}"]
     may = f"; may approve: {', '.join(outcome.approvers)}" if outcome.approvers else ""
     listed = list(outcome.waiting.items())[: None if verbose else _MOST_WAITING]
     lines += [f"  waits: {name}: {record.message}{may}" for name, record in listed]
@@ -434,8 +427,8 @@ def _last(entry: LedgerEntry) -> str:
 
 def _ready(outcome: ReadyOutcome) -> list[str]:
     if not outcome.ok:
-        return ["cluster ready: no; a server would refuse to start"]
-    lines = [f"cluster ready: {_extent(outcome.observations)} can be served"]
+        return ["Ready: no; a server would refuse to start"]
+    lines = [f"Ready: {_extent(outcome.observations)} can be served"]
     for graph in outcome.graphs:
         under = f", policy {graph.policy}" if graph.policy else ""
         lines.append(f"  graph {graph.graph_id}: {count(len(graph.queries), 'query', 'queries')}{under}")
@@ -443,13 +436,13 @@ def _ready(outcome: ReadyOutcome) -> list[str]:
 
 
 def _extent(seen: StateObservations) -> str:
-    return f"revision {seen.state_revision}, {seen.resource_count} resource(s)"
+    return f"revision {seen.state_revision}, {count(seen.resource_count, 'resource')}"
 
 
 def _lock(seen: StateObservations) -> str:
     if seen.held.problem == Code.STATE_LOCK_READ_ERROR:
         # It counts as held, and it is not known whether it is.
-        return "  lock: unknown, it cannot be read"
+        return "  lock: unknown, because it cannot be read"
     return f"  lock: held{_holder(seen)}" if seen.held.held else "  lock: not held"
 
 

@@ -75,7 +75,7 @@ def test_the_template_of_the_page_is_used_as_it_is():
     )
     body = plan_comment(comment)
     assert "template_invalid" not in body
-    assert "\n## `production/knowledge`: 7 changes, 1 approval missing, 1 obstacle to an apply" in body
+    assert "\n## `production/knowledge`: `+1 ~3 −3` · 1 graph destroyed" in body
     assert f"```sh\n{MISSING.command}\n```" in body
     assert "- **`IRREVERSIBLE`** `graph.legacy`" in body
     assert "<summary>Warnings</summary>\n\n- `cluster_recovery_pending`: an apply was interrupted" in body

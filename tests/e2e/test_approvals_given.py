@@ -132,7 +132,7 @@ def test_the_report_of_an_apply_that_waits_has_the_command(loop: Loop) -> None:
     assert loop.graph("legacy").exists()
     assert loop.graph("more").exists()
     comment = loop.comment(1)
-    assert f"1 of these has to approve: `{email('bob')}`, `{email('carol')}`" in comment
+    assert f"**needs 1 approval** from `{email('bob')}` or `{email('carol')}`" in comment
     command = printed_command(comment)
     assert command.split()[-1] != planned.split()[-1]
     assert loop.gitops("bob", *shlex.split(command)[1:]).code == 0
@@ -141,21 +141,21 @@ def test_the_report_of_an_apply_that_waits_has_the_command(loop: Loop) -> None:
 
 def test_the_gate_says_who_may_still_approve_and_why_each_approval_does_not_count(quorum: Loop) -> None:
     quorum.move("refs/heads/retire", quorum.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
-    people = f"2 of these have to approve: `{email('bob')}`, `{email('carol')}`"
+    people = f"**needs 2 approvals** from `{email('bob')}` or `{email('carol')}`"
     assert people in quorum.comment(1)
     quorum.gitops("bob", *shlex.split(printed_command(quorum.comment(1)))[1:])
-    assert f"1 of these has to approve: `{email('carol')}`" in quorum.comment(1)
-    assert f"(1 of 2), signed by `{email('bob')}`" in quorum.comment(1)
+    assert f"**needs 1 more approval** from `{email('carol')}`" in quorum.comment(1)
+    assert f"  - approved by `{email('bob')}`\n" in quorum.comment(1)
     quorum.move(MAIN, quorum.commit("carol", {"cluster/README.md": b"Other words.\n"}))
-    refused = [line for line in quorum.comment(1).splitlines() if "does not count" in line]
-    assert refused == ["  - does not count, `approval_stale`: " + refused[0].partition(": ")[2]]
+    refused = [line for line in quorum.comment(1).splitlines() if "doesn't count" in line]
+    assert refused == ["  - an approval doesn't count (`approval_stale`): " + refused[0].partition(": ")[2]]
     assert "README.md" in refused[0]
 
 
 def test_rows_that_came_after_the_comment_are_not_signed_away(loop: Loop) -> None:
     """Bob reads that the graph is empty, and on a machine with the data the command would read it again."""
     loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
-    assert ": deleted with 0 rows in version 1 of graph `" in loop.comment(1)
+    assert ": deleted with no rows (version 1)\n" in loop.comment(1)
     command = shlex.split(printed_command(loop.comment(1)))[1:]
     rows = loop.folder / "rows.jsonl"
     rows.write_text('{"type": "Contact", "data": {"name": "ada"}}\n')
@@ -260,8 +260,7 @@ def test_a_plan_of_which_two_changes_need_an_approval_is_shown_once(both: Loop) 
     _, typed_at = typed(both, "bob", "no", *two)
     for text in (shown.text, typed_at):
         heads = [
-            text.index(f"cluster approve: {what} in production/brain")
-            for what in ("update trust.brain", "delete graph.legacy")
+            text.index(f"Approve: {what} in production/brain") for what in ("update trust.brain", "delete graph.legacy")
         ]
         assert heads == sorted(heads), text
         assert text.count("  because: ") == text.count("  so far: ") == 2
@@ -519,7 +518,7 @@ def test_a_clone_approves_the_loss_of_rows_that_only_the_server_sees(tmp_path: P
     loop.move(
         "refs/heads/slim", loop.commit("alice", {"cluster/notes.pg": b"node Note {\n    title: String @key\n}\n"})
     )
-    assert "1 to approve first" in loop.gitops("bob", "plan", "--request", "1").text
+    assert "1 approval missing" in loop.gitops("bob", "plan", "--request", "1").text
     loop.gitops("bob", *shlex.split(printed_command(loop.comment(1)))[1:])
     assert "\n    after the commit: schema.notes: it only drops" in loop.gitops("bob", "plan", "--request", "1").text
     loop.merge("carol", 1)

@@ -58,12 +58,12 @@ def test_a_plan_is_kept_then_told_and_says_so_once(stage: Stage) -> None:
 def test_a_report_says_what_moved_since_the_one_before(stage: Stage) -> None:
     first = stage.propose("alice", "retire", dict(DELETE_LEGACY))
     stage.handle(_event(stage))
-    assert "Since the plan before" not in stage.loop.comment(1)
+    assert "Since the last plan" not in stage.loop.comment(1)
     stage.propose("alice", "retire", {"cluster/notes.gq": QUERY}, first)
     stage.handle(_event(stage, action=RequestAction.UPDATED))
     reported = stage.loop.comment(1)
     assert (
-        "Since the plan before:\n\n- it also changes `graph.notes`, `query.notes.titles`\n- the head moved from"
+        "Since the last plan:\n\n- the plan also changes `graph.notes`, `query.notes.titles`\n- the head moved from"
         in reported
     )
     # Delivered again it is the same report.
@@ -111,7 +111,7 @@ def test_a_plan_is_green_only_if_its_merge_would_land(stage: Stage) -> None:
         stage.loop.status(head, "plan")
         == "failure: 1 change; would not land: schema.notes (graph_migration_unsupported)"
     )
-    assert "graph_migration_unsupported" in stage.loop.comment(1)
+    assert "- **`CANNOT LAND`** `schema.notes`: " in stage.loop.comment(1)
     assert stage.loop.request(1).labels == ("gitops/failed",)
     assert verdict(stage.pushed(stage.loop.tip(), stage.land(1))) is RunResult.PROBLEMS
 
@@ -152,7 +152,7 @@ def test_a_request_that_leaves_the_cluster_alone_again_loses_its_plan(stage: Sta
     notes = stage.handle(_event(stage, action=RequestAction.UPDATED))
     assert stage.loop.status(back, "plan") == "success: 0 changes"
     assert "no changes**" in stage.loop.comment(1)
-    assert "- it no longer changes `graph.legacy`, `schema.legacy`" in stage.loop.comment(1)
+    assert "- the plan no longer changes `graph.legacy`, `schema.legacy`" in stage.loop.comment(1)
     assert "IRREVERSIBLE" not in stage.loop.comment(1)
     assert verdict(notes) is RunResult.DONE
     assert stage.loop.request(1).labels == ()
@@ -172,7 +172,9 @@ def test_a_request_that_changes_nothing_gets_a_comment_only_where_it_has_one(sta
     assert stage.loop.book.comments(1) == ()
     stage.propose("alice", "readme", {"cluster/notes.gq": QUERY}, head)
     stage.handle(_event(stage))
-    assert "**Plan for `production/brain`: 1 change, 1 query breaks callers**" in stage.loop.comment(1)
+    assert (
+        "**Plan for `production/brain`: `+0 ~1 −0` · 1 query breaks callers · ready to merge**" in stage.loop.comment(1)
+    )
     stage.propose("alice", "readme", {"cluster/README.md": b"Others.\n"})
     stage.handle(_event(stage))
     assert "**Plan for `production/brain`: no changes**" in stage.loop.comment(1)
@@ -234,7 +236,7 @@ def test_queries_that_are_only_published_again_are_in_nobodys_way(stage: Stage) 
         stage.propose("alice", name, {"cluster/notes.gq": text, "cluster/cluster.yaml": listed.encode()}, message=name)
     stage.handle(_event(stage))
     assert "- request 2, two: `graph.notes`\n" in stage.loop.comment(1)
-    assert "1 query of notes, published again with unchanged text" in stage.loop.comment(1)
+    assert "1 query of graph notes keeps its text and is republished with the file" in stage.loop.comment(1)
 
 
 def test_templates_of_the_target_branch_are_used_and_those_of_a_request_are_not(tmp_path: Path, loop: Loop) -> None:

@@ -308,7 +308,7 @@ def test_several_clusters_have_a_line_each_and_details_by_name(loop: Loop) -> No
         ("production/brain", True),
         ("staging/other", True),
     ]
-    assert loop.gitops("carol", "status", "--cluster", "brain").text.startswith("cluster state: revision ")
+    assert loop.gitops("carol", "status", "--cluster", "brain").text.startswith("State: revision ")
 
 
 def test_a_request_hears_only_of_the_clusters_that_it_touches(loop: Loop) -> None:

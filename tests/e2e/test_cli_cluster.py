@@ -140,22 +140,22 @@ def codes(form: dict) -> list[str]:
 
 def test_a_life_in_text(gitops, cluster, folder):
     at = ("--config", folder)
-    assert first(gitops("validate", *at)) == "cluster config valid: 4 resource(s), 4 dependency edge(s)"
+    assert first(gitops("validate", *at)) == "cluster config valid: 4 resources, 4 dependencies"
     assert gitops("plan", *at).splitlines()[:2] == [
-        "cluster plan: 4 to add, 0 to change, 0 to delete",
+        "Plan: +4 ~0 −0",
         "  Create graph.knowledge",
     ]
-    assert first(gitops("status", *at)) == "cluster state missing"
-    assert first(gitops("apply", *at, code=1)) == "cluster apply failed"
-    assert first(gitops("import", *at)) == "cluster import: revision 1, 0 resource(s)"
+    assert first(gitops("status", *at)) == "State: no ledger yet"
+    assert first(gitops("apply", *at, code=1)) == "Apply failed"
+    assert first(gitops("import", *at)) == "Import: revision 1, 0 resources"
     applied = gitops("apply", *at, "--as", "sam").splitlines()
-    assert applied[0] == "cluster apply: 4 applied"
+    assert applied[0] == "Apply: 4 applied"
     assert applied[1] == "  Create graph.knowledge [Applied]"
     assert applied[5] == "  state: revision 2, converged: true, written: true"
-    assert gitops("plan", *at).splitlines() == ["cluster plan: 0 to add, 0 to change, 0 to delete", "  no changes"]
-    assert first(gitops("status", *at)) == "cluster state: revision 2, 4 resource(s)"
+    assert gitops("plan", *at).splitlines() == ["Plan: no changes"]
+    assert first(gitops("status", *at)) == "State: revision 2, 4 resources"
     assert "  lock: not held" in gitops("status", *at).splitlines()
-    assert first(gitops("refresh", *at)) == "cluster refresh: revision 3, 4 resource(s)"
+    assert first(gitops("refresh", *at)) == "Refresh: revision 3, 4 resources"
     cluster.write("knowledge.pg", WIDER)
     cluster.policies["base"] = ["cluster", "knowledge"]
     cluster.save()
@@ -169,8 +169,8 @@ def test_a_life_in_text(gitops, cluster, folder):
     assert "  Delete graph.knowledge [Blocked: approval_required]" in blocked
     assert any(line.startswith("WARN  apply_dependency_blocked graph.knowledge: ") for line in blocked)
     approved = first(gitops("--as", "sam", "approve", "graph.knowledge", *at, *gitops.seen(*at)))
-    assert approved.startswith("cluster approve: delete graph.knowledge approved by sam (approval ")
-    assert first(gitops("apply", *at)) == "cluster apply: 4 applied"
+    assert approved.startswith("Approved: delete graph.knowledge, by sam (approval ")
+    assert first(gitops("apply", *at)) == "Apply: 4 applied"
     assert first(gitops("status", *at)).endswith(", 0 resource(s)")
 
 
@@ -360,7 +360,7 @@ def test_approve_without_a_terminal_signs_only_what_is_named(gitops, cluster, fo
     cluster.graphs, cluster.policies = {}, {}
     cluster.save()
     shown = gitops("--as", "sam", "approve", "graph.knowledge", "--config", folder, code=2)
-    assert first(shown) == "cluster approve: delete graph.knowledge"
+    assert first(shown) == "Approve: delete graph.knowledge"
     assert "approval_not_confirmed" in shown
     named = gitops.seen("--config", folder)[1]
     assert f"gitops approve graph.knowledge --config {folder} --plan {named}" in shown
@@ -382,7 +382,7 @@ def test_a_held_lock_and_the_way_out(gitops, cluster, folder):
     assert f"  lock: held (id={LOCK_ID}, operation=apply, pid=4711" in gitops("status", "--config", folder)
     wrong = gitops.json("force-unlock", LOCK_ID[:-1] + "X", "--config", folder, code=1)
     assert (codes(wrong), wrong["lock_removed"]) == (["state_lock_id_mismatch"], False)
-    assert first(gitops("force-unlock", "X", "--config", folder, code=1)) == "cluster force-unlock failed"
+    assert first(gitops("force-unlock", "X", "--config", folder, code=1)) == "Force-unlock failed"
     right = gitops.json("force-unlock", LOCK_ID, "--config", folder)
     assert (right["lock_removed"], right["state_observations"]["lock_id"]) == (True, LOCK_ID)
     assert codes(gitops.json("force-unlock", LOCK_ID, "--config", folder, code=1)) == ["state_lock_missing"]
@@ -391,7 +391,7 @@ def test_a_held_lock_and_the_way_out(gitops, cluster, folder):
 
 def test_force_unlock_in_text(gitops, cluster, folder):
     cluster.hold_lock(LOCK_ID)
-    assert first(gitops("force-unlock", LOCK_ID, "--config", folder)).startswith("cluster force-unlock: removed lock (")
+    assert first(gitops("force-unlock", LOCK_ID, "--config", folder)).startswith("Lock removed (")
 
 
 def test_a_checkout_of_a_ci_job_is_no_place_for_data(gitops, cluster, folder):

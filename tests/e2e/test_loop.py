@@ -43,7 +43,7 @@ def _life(loop: Loop, method: str) -> None:
     assert not loop.graph("legacy").exists()
     assert loop.graph("notes").exists()
     assert loop.status(tip, "apply") == "success: 2 applied"
-    assert f"signed by `{email('bob')}`" in loop.comment(1)
+    assert f"approved by `{email('bob')}`" in loop.comment(1)
 
     entry = loop.applied()
     assert entry.parents[1:] == (commit,)

@@ -81,7 +81,7 @@ def test_a_revert_is_a_request_whose_comment_says_what_comes_back(dropped: Loop)
     message = dropped.program("alice", "git", "log", "-1", "--format=%B", "revert-brain-7").text
     assert "\nReverts-Entry: 7\nReverts-Changeset: chs-" in message
     comment = dropped.comment(1)
-    assert "### Going back\n\nChanges: 1 complete, 1 restorable.\n" in comment
+    assert "### What the revert restores\n\nThis revert restores 1 of 2 changes; 1 change can get" in comment
     assert "- type `Topic` comes back empty: version 4 has 5 rows of it\n" in comment
 
     dropped.merge("carol", 1)
@@ -107,7 +107,10 @@ def test_the_revert_of_git_is_explained_too(dropped: Loop) -> None:
     dropped.program("alice", "git", "switch", "-q", "-c", "back", "origin/main")
     dropped.program("alice", "git", "revert", "--no-edit", "HEAD")
     dropped.program("alice", "git", "push", "-q", "origin", "back")
-    assert "Changes: 1 complete, 1 restorable." in dropped.comment(1)
+    assert (
+        "This revert restores 1 of 2 changes; 1 change can get its data back from an earlier version of the graph."
+        in dropped.comment(1)
+    )
 
 
 def test_what_cannot_be_taken_back_is_refused_with_the_next_step(dropped: Loop) -> None:
@@ -240,7 +243,7 @@ def test_what_was_renamed_keeps_its_data_on_the_way_back(applied: Loop, tmp_path
         (b"mark: String?", b'label: String? @rename_from("mark")  // seen'),
         (b"since: I32?", b'from_year: I32? @rename_from("since")'),
     )
-    assert "Changes: 2 complete.\n" in loop.comment(1)
+    assert "This revert restores all 2 changes.\n" in loop.comment(1)
     loop.merge("carol", 1)
     loop.program("alice", "git", "fetch", "-q", "origin", "+refs/heads/*:refs/remotes/origin/*")
     assert contents(loop, "Note", "Topic", "About") == [

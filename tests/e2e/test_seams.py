@@ -161,7 +161,7 @@ def test_a_command_says_of_a_moved_cluster_what_the_bot_says(loop: Loop, tmp_pat
 
 def test_the_bot_says_that_a_move_was_written(loop: Loop) -> None:
     loop.arrived(moved(loop))
-    assert re.findall(r"Ledger revision 4, (\w+), entry", loop.comment(1)) == ["written"]
+    assert re.findall(r"Recorded in ledger entry `\w+` \(revision (\d+)\)", loop.comment(1)) == ["4"]
 
 
 # The steps of a verification are those that are shown.

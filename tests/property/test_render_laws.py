@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Action, Change, Seen, Tier
 from gitops.cluster.model.outcome import (
     PlanOutcome,
     StateObservations,
@@ -39,6 +40,7 @@ from tests.support.random_outcomes import (
     GRAPHS,
     HOSTILE,
     LAYOUT,
+    NAMES,
     OUTCOMES,
     OWN,
     PLAN_COMMENTS,
@@ -164,7 +166,7 @@ def test_no_value_escapes_from_a_template_of_the_repository(comment, own):
     assert body.split("\n")[1].endswith(f"plan={digest or 'none'} -->")
     last = max(i for i, token in enumerate(tokens) if token.type == "hr")
     assert [t.type for t in tokens[last + 1 : last + 3]] == ["paragraph_open", "inline"]
-    assert tokens[last + 2].content.startswith(f"Change request {comment.subject.request}, head")
+    assert tokens[last + 2].content.startswith(f"Request {comment.subject.request}, head")
 
 
 @given(SIGNED, st.lists(st.one_of(LAYOUT, TEMPLATE_VALUE), max_size=12).map("".join))
@@ -217,6 +219,50 @@ def test_any_comment_fits_and_closes_its_fences(problems, changes, many_problems
     assert_tame(body, notes=2)
 
 
+_ROWS = st.one_of(st.none(), st.integers(0, 5_000))
+_EDITS = st.dictionaries(
+    NAMES, st.tuples(st.sampled_from(["graph", "query.g"]), st.sampled_from(Action), _ROWS), max_size=9
+)
+
+
+@given(_EDITS, st.integers(1, 3))
+def test_the_first_line_of_a_plan_has_its_numbers(edits, needed):
+    """For every printer; what is not known is never a number."""
+    changes, gates, left = [], [], []
+    for name, (kind, action, rows) in sorted(edits.items()):
+        address, seen = Address(f"{kind}.{name}"), None if rows is None else Seen("01", rows, 1)
+        lost = kind == "graph" and action is Action.DELETE
+        changes.append(Change(address, action, None, None, seen=seen, tier=Tier.IRREVERSIBLE if lost else None))
+        gates += [ApprovalRequirement(address, "why", "d", needed=needed)] if lost else []
+        left += [rows] if lost else []
+    plan = Plan("b" * 64, "e" * 64, tuple(changes), (), tuple(gates), ExecutionGraph())
+    outcome = PlanOutcome(config_dir=".", observations=StateObservations(), plan=plan)
+    subject = CommentSubject(cluster="c", environment="e", request=1, head="1a" * 20, base="2b" * 20)
+    commented = plan_comment(PlanComment(subject=subject, outcome=outcome)).split("\n")[3].replace("`", "").strip("*")
+    printed = render_text.to_text(outcome).split("\n")[0]
+    assert commented.removeprefix("Plan for e/c: ").removesuffix(" · ready to merge") == printed.removeprefix("Plan: ")
+    if not changes:
+        assert printed == "Plan: no changes"
+        return
+    found = [sum(each.action is action for each in changes) for action in (Action.CREATE, Action.UPDATE, Action.DELETE)]
+    assert "+{:,} ~{:,} −{:,}".format(*found) in printed
+    known = [rows for rows in left if rows is not None]
+    destroyed = re.search(
+        r"([\d,]+) (empty )?graphs? (?:with (at least )?([\d,]+) rows? )?destroyed(, number of rows unknown)?", printed
+    )
+    missing = re.search(r"([\d,]+) approvals? missing", printed)
+    if not left:
+        assert destroyed is missing is None
+        return
+    number, empty, least, rows, unknown = destroyed.groups()
+    assert int(number) == len(left)
+    assert ((rows is not None and int(rows.replace(",", ""))) or 0) == sum(known)
+    assert bool(unknown) == (not known)
+    assert bool(least) == (0 < len(known) < len(left))
+    assert bool(empty) == (known == [0] * len(left))
+    assert int(missing[1]) == needed * len(left)
+
+
 @given(OUTCOMES)
 def test_a_terminal_sees_lines_of_ours_and_no_control_characters(outcome):
     printed = render_text.to_text(outcome)
@@ -225,11 +271,12 @@ def test_a_terminal_sees_lines_of_ours_and_no_control_characters(outcome):
     assert printed.endswith("\n")
     assert "##[" not in printed
     first_words = (
-        r"cluster |  (Create|Update|Delete|Adopt|diff of|approval of|\d+ quer(y|ies) of) |  \w[\w ]*: "
-        r"|      |    [-+@ ]|ERROR |WARN  "
+        r"cluster |(Plan|Apply|Dry run|Approved?|Revoked?|Countersign|Countersigned|Status|State|Refresh|Import|Ready)"
+        r"(:| failed)|(Force-unlock failed|Lock removed)|  (Create|Update|Delete|Adopt|diff of|approval of|graph) "
+        r"|  [\d,]+ (graphs|query|queries) |  \w[\w ]*: |      |    [-+@ ]|ERROR |WARN  "
     )
     for line in printed.split("\n")[:-1]:
-        assert re.match(rf"{first_words}|  no changes\Z", line)
+        assert re.match(first_words, line)
 
 
 @given(OUTCOMES)

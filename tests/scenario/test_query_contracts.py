@@ -52,10 +52,10 @@ def test_an_added_query_is_one_change_among_twenty_that_are_published_again(file
     assert [change.address for change in plan.derived] == ["graph.knowledge"]
     assert len(plan.republished) == 20
     assert to_text(planned).splitlines() == [
-        "cluster plan: 1 to add, 0 to change, 0 to delete, 20 re-published",
+        "Plan: +1 ~0 −0",
         "  Create query.knowledge.q20",
-        "  1 graph follows from its parts: knowledge",
-        "  20 queries of knowledge re-published: another query of the file changes",
+        "  graph knowledge updates automatically",
+        "  20 queries of graph knowledge keep their text and are republished with the file",
     ]
     form = envelope(planned)
     assert sum(change.get("republished", False) for change in form["changes"]) == 20
@@ -64,10 +64,10 @@ def test_an_added_query_is_one_change_among_twenty_that_are_published_again(file
     assert "q7" not in picture
     applied = filed.apply()
     assert to_text(applied).splitlines()[:4] == [
-        "cluster apply: 1 applied",
+        "Apply: 1 applied",
         "  Create query.knowledge.q20 [Applied]",
-        "  1 graph follows from its parts: knowledge",
-        "  20 queries of knowledge re-published: another query of the file changes",
+        "  graph knowledge updates automatically",
+        "  20 queries of graph knowledge keep their text and are republished with the file",
     ]
     assert envelope(applied)["applied_count"] == 21
 

@@ -194,6 +194,7 @@ SUBJECTS = st.builds(
     request=st.integers(1, 9),
     head=st.just("1a" * 20),
     base=st.just("2b" * 20),
+    page=URLS,
 )
 APPROVALS = several(
     st.builds(
@@ -240,6 +241,7 @@ PLAN_COMMENTS = st.builds(
     forge_verdict_missing=st.booleans(),
     run=URLS,
     ref=HOSTILE,
+    kept=st.just("3c" * 20),
     forge_commands=st.booleans(),
     several=st.booleans(),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from datetime import datetime
@@ -430,11 +431,26 @@ class ContractBreak:
             case BreakKind.PARAMETER_ADDED:
                 return f"callers have to give the new parameter {self.subject} of type `{self.after}`"
             case BreakKind.PARAMETER_CHANGED | BreakKind.COLUMN_CHANGED:
-                return f"{self.kind.partition('_')[0]} {self.subject} changes from `{self.before}` to `{self.after}`"
+                return f"{self.kind.partition('_')[0]} {type_change(self.subject, self.before, self.after)}"
             case BreakKind.PARAMETER_DROPPED:
                 return f"parameter {self.subject} of type `{self.before}` is ignored from now on"
             case BreakKind.COLUMN_DROPPED:
                 return f"column {self.subject} of type `{self.before}` leaves the result"
+
+
+_ENUM = re.compile(r"enum\((.*)\)(\]?\??)\Z")
+
+
+def type_change(name: str, before: str, after: str) -> str:
+    """A parameter or column with its old and new type, in a line; of an enum, only the values that differ."""
+    old, new = _ENUM.match(before), _ENUM.match(after)
+    if old is None or new is None or old[2] != new[2]:
+        return f"`{name}` changes from `{before}` to `{after}`"
+    was, now = (each[1].split(", ") for each in (old, new))
+    lost, gained = ([each for each in one if each not in other] for one, other in ((was, now), (now, was)))
+    parts = [("no longer allows", lost), ("also allows", gained)]
+    found = [f"{verb} {', '.join(f'`{each}`' for each in values)}" for verb, values in parts if values]
+    return f"`{name}` {' and '.join(found) or 'lists its values in another order'}"
 
 
 # What going back to an earlier folder does to each resource and its data; it explains a plan and decides nothing.

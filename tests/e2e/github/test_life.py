@@ -166,7 +166,7 @@ def test_an_approval_is_asked_for_where_the_change_was_proposed(planned: Runner)
     assert "; an earlier merge needs approval: graph.legacy" in found
     assert "; needs approval" not in found
     assert "gitops approve" not in hub.comment(other.number)
-    assert "nothing has to be approved here" in hub.comment(other.number)
+    assert "you don't need to approve it here" in hub.comment(other.number)
     assert hub.world.issue(other.number).labels == []
 
     # What it changes itself is asked for here.
@@ -183,7 +183,7 @@ def test_an_approval_is_asked_for_where_the_change_was_proposed(planned: Runner)
     assert hub.world.issue(other.number).labels == ["gitops/applied"]
     assert hub.world.issue(1).labels == ["gitops/waiting"]
     assert "To approve" not in hub.comment(other.number)
-    assert "nothing has to be approved here" in hub.comment(other.number)
+    assert "you don't need to approve it here" in hub.comment(other.number)
     assert "gitops approve graph.legacy" in hub.comment(1)
 
 

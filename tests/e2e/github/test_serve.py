@@ -389,6 +389,6 @@ def test_10_a_server_that_dies_while_it_prepares_goes_on_with_the_same_changeset
     assert hub.loop.graph("extra").exists()
     assert schema(hub.loop, "notes") == WITH_BODY["cluster/notes.pg"]
     assert hub.status(merge, "changeset").startswith(f"success: {record.key} ")
-    assert ", converged**" in hub.comment(1)
+    assert " · converged**" in hub.comment(1)
     assert "- **`ADDS`** `graph.extra`\n" in hub.comment(1)
     assert audit(hub.loop).startswith("audit good")

@@ -200,7 +200,7 @@ def test_a_watch_prints_a_line_for_each_item_as_text_and_as_json(folder, capsys)
     story = landed(ONE)
     assert watched(folder, ONE.key, between=(recorded(*story[:3]), recorded(*story[3:5]))) == 0
     assert [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()] == [
-        "revision 1, 0 resource(s) applied",
+        "revision 1, 0 resources applied",
         f"{ONE.key} created for merge 111111111111: 1 to change",
         f"{ONE.key} query.brain.find staged",
         f"{ONE.key} query.brain.find ready",
@@ -316,7 +316,7 @@ def test_what_failed_is_tried_again_as_its_next_attempt_and_keeps_its_record(fol
     folder.record(ONE, *failed(ONE))
     before = folder.ledger.changeset(ONE.key)
     assert folder.run("retry", ONE.key) == 0
-    assert capsys.readouterr().out.startswith("cluster apply: 2 applied")
+    assert capsys.readouterr().out.startswith("Apply: 2 applied")
     newest, old = (folder.ledger.changeset(key) for key in folder.ledger.changeset_keys())
     assert old == before
     assert (newest.retry_of, newest.attempt, newest.kind, newest.atomic) == (ONE.key, 2, "retry", True)
@@ -399,7 +399,7 @@ def on_terminal(folder: Path, *options: str, term: str = "xterm") -> tuple[str, 
 
 def test_a_terminal_shows_a_view_that_goes_away(folder_of_progress):
     output, shown = on_terminal(folder_of_progress)
-    assert output.startswith("cluster apply: 20 applied")
+    assert output.startswith("Apply: 20 applied")
     assert re.search(r"apply \d+:\d\d 20 of 20 done, 0 running", shown)
     # The cursor is given back, and the lines of the view are erased.
     assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
@@ -471,7 +471,7 @@ def test_a_log_gets_plain_lines_and_the_report_stays_as_it_is(folder_of_progress
     assert all(ENDED.fullmatch(line) for line in lines[:-1])
     assert len(lines) == CHANGES + 1
     assert [line.split()[2] for line in lines[:-1]] == [f"{n}/20" for n in range(1, 21)]
-    assert printed.out.startswith("cluster apply: 20 applied")
+    assert printed.out.startswith("Apply: 20 applied")
 
 
 def test_events_are_kept_in_a_file_as_they_happen(folder_of_progress, tmp_path, capsys):
@@ -542,7 +542,7 @@ def test_a_full_disk_ends_the_file_and_not_the_apply(folder_of_progress, capsys)
         pytest.skip("needs the device /dev/full")
     assert main(["apply", "--config", str(folder_of_progress), "--events", "/dev/full", "--run", "/dev/full"]) == 0
     printed = capsys.readouterr()
-    assert printed.out.startswith("cluster apply: 20 applied")
+    assert printed.out.startswith("Apply: 20 applied")
     assert printed.err.count("events are no longer written") == 1
     assert printed.err.count("the record of the run is not written") == 1
 
@@ -559,7 +559,7 @@ def test_a_reader_that_goes_away_does_not_end_the_apply(folder_of_progress):
     )
     os.close(writer)
     assert run.returncode == 0
-    assert run.stdout.startswith(b"cluster apply: 20 applied")
+    assert run.stdout.startswith(b"Apply: 20 applied")
 
 
 def test_a_dry_run_writes_its_events_and_nothing_else(folder_of_progress, tmp_path, capsys):
@@ -573,7 +573,7 @@ def test_a_dry_run_writes_its_events_and_nothing_else(folder_of_progress, tmp_pa
     assert [e["data"]["node"] for e in events if e["type"] == "node_started"] == [node["id"] for node in form["nodes"]]
     assert main([*command, "-v"]) == 0
     printed = capsys.readouterr()
-    assert printed.out.startswith("cluster apply, dry run: 20 would be applied\n   1. create graph.g0")
+    assert printed.out.startswith("Dry run: 20 would be applied\n   1. create graph.g0")
     assert re.match(r"apply 0:00  1/20 create graph\.g0, dry run\n", printed.err)
     assert sorted(folder_of_progress.rglob("*")) == before
 
@@ -665,7 +665,7 @@ def test_what_an_approver_is_about_to_sign_is_shown_all_the_same(folder_of_loudn
     cluster.write_text(text[: text.index("  legacy:")] + text[text.index("policies:") :])
     assert main(["--as", "ada", "approve", "graph.legacy", "--config", str(folder_of_loudness), "-q"]) == 2
     shown = capsys.readouterr().out
-    assert "cluster approve: delete graph.legacy" in shown
+    assert "Approve: delete graph.legacy" in shown
     assert "to sign what is shown above, run: gitops approve graph.legacy" in shown
 
 

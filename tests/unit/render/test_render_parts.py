@@ -292,7 +292,7 @@ def test_fixed_parts_that_do_not_fit_are_a_defect():
                 "property_name": "p",
                 "added_values": ["x", "y"],
             },
-            "allow `x`, `y` in `A.p`",
+            "enum `A.p` also allows `x`, `y`",
         ),
         (
             {"kind": "update_type_metadata", "type_kind": "interface", "name": "A", "annotations": []},
@@ -345,16 +345,14 @@ def test_a_gate_is_open_only_if_plan_and_evidence_agree():
         (missing, (yes,), "1 approval missing"),
         (missing, (), "1 approval missing"),
         (given, (no,), "1 approval missing"),
-        (given, (yes,), "good to merge"),
-        (given, (), "good to merge"),
+        (given, (yes,), "ready to merge"),
+        (given, (), "ready to merge"),
         (two, (), "1 approval missing"),
     ):
         body = plan_comment(PlanComment(subject=SUBJECT, outcome=_plan_with(need), approvals=states))
-        assert body.split("\n")[3] == f"**Plan for `production/knowledge`: 1 change, {verdict}**"
-    assert "(1 of 2), signed by `bob`" in body
-    assert (
-        "| approval of `graph.legacy` | **missing** | 1 of 2 approvals, gate irreversible; not by its authors |" in body
-    )
+        begin = "**Plan for `production/knowledge`: `+0 ~0 −1` · 1 graph destroyed, number of rows unknown"
+        assert body.split("\n")[3] == f"{begin} · {verdict}**"
+    assert "  - **needs 1 more approval**: why\n  - approved by `bob`\n" in body
 
 
 def test_the_first_lines_of_a_comment_find_it_again():
@@ -483,8 +481,8 @@ def test_where_several_changes_failed_the_report_says_which_was_first_in_time():
         NodeResult("graph.b", NodeOutcome.INDETERMINATE, finished_at=early),
     ]
     outcome = VERBS["apply_not_ok"]
-    assert report(replace(outcome, results=tuple(failed))).splitlines()[0] == "cluster apply failed, first at graph.b"
-    assert report(replace(outcome, results=tuple(failed[:1]))).splitlines()[0] == "cluster apply failed"
+    assert report(replace(outcome, results=tuple(failed))).splitlines()[0] == "Apply failed, first at graph.b"
+    assert report(replace(outcome, results=tuple(failed[:1]))).splitlines()[0] == "Apply failed"
 
 
 SCHEMA = """\
@@ -710,7 +708,7 @@ NEVER = StepView({"kind": "unsupported_change", "entity": "node:A", "reason": "n
     ("view", "words"),
     [
         (ADD, "reversible"),
-        (DROP, "lossy: it can only come back empty"),
+        (DROP, "lossy: a later plan can add it back only without its data"),
         (LAST, "irreversible: removing every type destroys the data of the graph"),
         (PURGE, "irreversible: no later plan undoes it"),
         (INDEX, "irreversible: no later plan undoes it"),
@@ -727,10 +725,10 @@ def test_a_step_says_what_it_costs_to_undo_it(view, words):
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        ((ADD, ADD), "all of it can be taken back"),
-        ((ADD, DROP), "what it drops can only come back empty"),
-        ((ADD, LAST), "not all of it can be taken back"),
-        ((DROP, INDEX, ADD), "not all of it can be taken back"),
+        ((ADD, ADD), "a later plan can undo it"),
+        ((ADD, DROP), "a later plan can undo it, but without the dropped data"),
+        ((ADD, LAST), "a later plan cannot undo all of it"),
+        ((DROP, INDEX, ADD), "a later plan cannot undo all of it"),
         ((ADD, UNKNOWN), ""),
         ((), ""),
     ],

@@ -142,8 +142,8 @@ def test_the_trail_folds_queries_that_are_only_published_again(tmp_path: Path) -
     assert len(record.entry.changes) == 5
     assert [line.strip() for line in log_text([record]).splitlines()[1:]] == [
         "create query.notes.more",
-        "1 graph follows from its parts: notes",
-        "3 queries of notes re-published: another query of the file changes",
+        "graph notes updates automatically",
+        "3 queries of graph notes keep their text and are republished with the file",
     ]
     flagged = [each["resource"] for each in log_form([record])["entries"][0]["changes"] if each.get("republished")]
     assert flagged == [f"query.notes.{name}" for name in sorted(names)]
