@@ -193,8 +193,7 @@ def apply_comment(comment: ApplyComment) -> str:
         f"Recorded in {entry} ({revision})." if outcome.state_written else f"The ledger is unchanged ({revision})."
     )
     about = f"commit {_commit(comment.subject, comment.subject.head)}{_plan_words(outcome.plan_digest)}. {written}"
-    # The comment on the plan has the warnings about files.
-    found = [each for each in without_refused(outcome.diagnostics, missing) if _is_error(each) or each.source is None]
+    found = _without_files(without_refused(outcome.diagnostics, missing))
     sections = _sections("apply", comment, values, found, about, digest=outcome.plan_digest)
     return assemble(sections, fold_limit=FOLD_LIMIT)
 
@@ -266,7 +265,8 @@ def drift_body(report: DriftReport) -> str:
     updates = "Each drift check updates this report and closes it when nothing differs."
     seen = f"Observed {code(report.at)} against ledger revision {report.outcome.observations.state_revision}."
     foot = Section("Reference", MUST_KEEP, f"---\n\n{seen} {updates}")
-    return assemble((head, *render_template("drift.md.j2", values, report.outcome.diagnostics, report.templates), foot))
+    found = _without_files(report.outcome.diagnostics)
+    return assemble((head, *render_template("drift.md.j2", values, found, report.templates), foot))
 
 
 def drift_gone(report: DriftReport) -> str:
@@ -449,6 +449,11 @@ def _plan_words(digest: str | None) -> str:
 
 def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
+
+
+def _without_files(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Problems without the warnings about files, which the plan of the request reported."""
+    return [each for each in found if _is_error(each) or each.source is None]
 
 
 def _is_error(found: Diagnostic) -> bool:

@@ -237,7 +237,7 @@ def test_one_command_approves_the_rules_of_both_clusters(rules: Loop) -> None:
     done, listed = _with_lists(rules, "bob", *command)
     # The branches once; what is decided on the present, such as requests and the log of pushes, each time.
     assert [each for each in listed if each.startswith("refs/heads/")] == ["refs/heads/gitops refs/heads/main"]
-    assert [f"update trust.{name} approved by bob@people.example" in done.text for name in ("brain", "lab")] == [
+    assert [f"Approved: update trust.{name}, by bob@people.example" in done.text for name in ("brain", "lab")] == [
         True
     ] * 2
     assert _approvals(rules) == ["brain", "lab"]

@@ -142,7 +142,7 @@ def test_a_life_in_text(gitops, cluster, folder):
     at = ("--config", folder)
     assert first(gitops("validate", *at)) == "cluster config valid: 4 resources, 4 dependencies"
     assert gitops("plan", *at).splitlines()[:2] == [
-        "Plan: +4 ~0 −0",
+        "Plan: +4 ~0 −0 · 1 problem blocks the apply",
         "  Create graph.knowledge",
     ]
     assert first(gitops("status", *at)) == "State: no ledger yet"
@@ -171,7 +171,7 @@ def test_a_life_in_text(gitops, cluster, folder):
     approved = first(gitops("--as", "sam", "approve", "graph.knowledge", *at, *gitops.seen(*at)))
     assert approved.startswith("Approved: delete graph.knowledge, by sam (approval ")
     assert first(gitops("apply", *at)) == "Apply: 4 applied"
-    assert first(gitops("status", *at)).endswith(", 0 resource(s)")
+    assert first(gitops("status", *at)).endswith(", 0 resources")
 
 
 def test_a_plan_has_its_diff_and_its_graph_below_it(gitops, cluster, folder):
@@ -303,7 +303,7 @@ def test_every_verb_prints_one_document_on_failure_too(gitops, tmp_path, verb):
     form = gitops.json(verb, "--config", str(tmp_path / "nowhere"), code=1)
     assert codes(form) == ["config_dir_not_found"]
     text = gitops(verb, "--config", str(tmp_path / "nowhere"), code=1)
-    assert first(text) == ("cluster config invalid" if verb == "validate" else f"cluster {verb} failed")
+    assert first(text) == ("cluster config invalid" if verb == "validate" else f"{verb.capitalize()} failed")
     assert text.splitlines()[1].startswith("ERROR config_dir_not_found ")
 
 

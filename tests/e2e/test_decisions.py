@@ -158,13 +158,13 @@ def test_a_ledger_folder_knows_no_emergencies(held: Loop, tmp_path: Path) -> Non
 def test_an_approval_is_taken_back_before_it_is_used(held: Loop) -> None:
     first = _id(held.confirmed("bob", "approve", "graph.legacy", "--rows", "0").text)
     told = held.confirmed("bob", "revoke", first, "--reason", "not yet").text
-    assert f"approval {first} of graph.legacy revoked by {email('bob')}" in told
+    assert f"Revoked: approval {first} of graph.legacy, by {email('bob')}" in told
     held.confirmed("carol", "approve", "graph.legacy", "--rows", "0")
     assert held.graph("legacy").exists()
     _id(held.confirmed("bob", "approve", "graph.legacy", "--rows", "0").text)
     assert not held.graph("legacy").exists()
     used = held.confirmed("bob", "revoke", first)
-    assert "revoked by" in used.text
+    assert "Revoked: " in used.text
     spent = held.approvals()[-1].removeprefix(APPROVALS)
     late = held.confirmed("bob", "revoke", spent)
     assert (late.code, "approval_spent" in late.text) == (1, True)
@@ -280,7 +280,7 @@ def test_a_revocation_is_recorded_when_it_is_pushed_and_deleting_its_branch_undo
     identity = waiting.approvals()[0].removeprefix(APPROVALS)
     given = waiting.tip(waiting.approvals()[0])
     told = waiting.gitops("bob", "revoke", identity, "--reason", "not yet", "--commit", given).text
-    assert f"approval {identity} of graph.legacy revoked" in told
+    assert f"Revoked: approval {identity} of graph.legacy" in told
     newest = waiting.program("bob", "git", "log", "-1", "--format=%s", waiting.tip(LEDGER), at=waiting.server).text
     assert "revoke(brain): records 1 revocation(s)" in newest
 

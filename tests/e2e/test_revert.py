@@ -59,7 +59,7 @@ def test_the_plan_back_says_what_comes_back_and_undoes_what_depends_on_a_change_
     assert (part["name"], part["version"], part["rows"]) == ("Topic", 4, 5)
     assert form["undo_order"] == ["query.notes.titles", "schema.notes"]
     said = dropped.gitops("alice", "down", "--to", "5", "--show-graph").text
-    assert "  going back: 1 complete, 1 unknown\n" in said
+    assert "  this revert restores 1 of 2 changes; for 1 change that is not known here\n" in said
     assert "query.notes.titles -> schema.notes [schema_query: notes]" in said
     # The commit that an entry applied is the same place, and the newest entry is where the cluster is.
     entries = json.loads(dropped.gitops("alice", "log", "--json").text)["entries"]
@@ -291,7 +291,7 @@ def files(tmp_path, monkeypatch):
 def test_two_files(files, capsys):
     assert main(["down", "--from", "old.pg", "--to", "new.pg"]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("schema down: old.pg -> new.pg, all of it can be taken back\n")
+    assert told.startswith("schema down: old.pg -> new.pg, a later plan can undo it\n")
     assert "    rename property `A.m` to `A.n`\n" in told
     assert main(["down", "--json", "--from", "old.pg", "--to", "new.pg"]) == 0
     form = json.loads(capsys.readouterr().out)
@@ -377,7 +377,7 @@ def test_a_folder_goes_back_to_a_commit_of_its_repository(tmp_path, capsys):
     assert main(["down", "--to", commit, "--config", str(folder)]) == 0
     told = capsys.readouterr().out
     assert "drop property `Person.city`" in told
-    assert "  going back: 1 complete\n" in told
+    assert "  this revert restores 1 of 1 change\n" in told
     assert main(["down", "--to", "3", "--config", str(folder)]) == 2
     assert "a ledger in a folder keeps no entries" in capsys.readouterr().err
 
@@ -424,7 +424,7 @@ def test_what_staging_has_applied_comes_to_production(loop: Loop) -> None:
     assert loop.program("alice", "git", "branch", "--list", "promote*").text == ""
 
     said = loop.gitops("alice", "promote", "staging", "brain").text
-    assert "to add, 1 to change, 2 to delete" in said
+    assert " ~1 −2 · 1 graph destroyed, number of rows unknown · 1 query" in said
     assert "graph.legacy" in said
     assert "request 1: open for promote-staging-to-brain" in said
     assert "failure  gitops/plan/brain" in said

@@ -445,12 +445,12 @@ def type_change(name: str, before: str, after: str) -> str:
     """A parameter or column with its old and new type, in a line; of an enum, only the values that differ."""
     old, new = _ENUM.match(before), _ENUM.match(after)
     if old is None or new is None or old[2] != new[2]:
-        return f"`{name}` changes from `{before}` to `{after}`"
+        return f"{name} changes from `{before}` to `{after}`"
     was, now = (each[1].split(", ") for each in (old, new))
     lost, gained = ([each for each in one if each not in other] for one, other in ((was, now), (now, was)))
     parts = [("no longer allows", lost), ("also allows", gained)]
     found = [f"{verb} {', '.join(f'`{each}`' for each in values)}" for verb, values in parts if values]
-    return f"`{name}` {' and '.join(found) or 'lists its values in another order'}"
+    return f"{name} {' and '.join(found) or 'lists its values in another order'}"
 
 
 # What going back to an earlier folder does to each resource and its data; it explains a plan and decides nothing.
