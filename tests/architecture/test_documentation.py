@@ -19,6 +19,7 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from markdown_it.tree import SyntaxTreeNode
 
 from gitops import __version__
 from gitops.cli.main import build_parser
@@ -165,6 +166,30 @@ class _SiteLoader(yaml.SafeLoader):
 
 
 _SiteLoader.add_multi_constructor("", lambda _loader, _tag, _node: None)
+
+
+def test_forges_and_the_site_read_the_same_lists():
+    """The site needs four blanks before further blocks of an item, and an empty line before an item after such blocks."""
+    wrong = []
+    for page in sorted(DOCS.rglob("*.md")):
+        lines = page.read_text(encoding="utf-8").splitlines()
+        for item in SyntaxTreeNode(_page(page)[0]).walk():
+            if item.type.endswith("_list") and not _depth(item) and item.map and lines[max(item.map[0] - 1, 0)].strip():
+                wrong.append(f"{page.name}:{item.map[0] + 1}: put an empty line before this list")
+            if item.type == "list_item" and item.map is not None:
+                start, depth = item.map[0], _depth(item)
+                wrong += [
+                    f"{page.name}:{block.map[0] + 1}: indent this by {4 * depth}"
+                    for block in item.children[1:]
+                    if block.map is not None and not lines[block.map[0]].startswith(" " * 4 * depth)
+                ]
+                if start and item.children and not item.children[0].hidden and lines[start - 1].strip():
+                    wrong.append(f"{page.name}:{start + 1}: put an empty line before this item")
+    assert wrong == []
+
+
+def _depth(node: SyntaxTreeNode | None) -> int:
+    return 0 if node is None or node.is_root else (node.type == "list_item") + _depth(node.parent)
 
 
 def test_links_out_of_the_pages_lead_to_the_repository():
