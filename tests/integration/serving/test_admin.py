@@ -282,7 +282,7 @@ def test_names_types_and_labels_of_numbers_are_a_contract(tmp_path):
         found.append("\t".join((family.name + suffix, family.type, ",".join(labels))).rstrip())
         assert "ada" not in {value for each in family.samples for value in each.labels.values()}
     assert sorted(found) == CONTRACT.read_text("utf-8").splitlines()
-    page = (ROOT / "docs/query-server.md").read_text("utf-8")
+    page = (ROOT / "docs/serving-metrics.md").read_text("utf-8")
     assert [each for each in found if f"`{each.partition(TAB)[0]}`" not in page] == []
 
 
