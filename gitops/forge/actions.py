@@ -3,8 +3,8 @@
 Rules:
 
 1. The signature is checked on the raw bytes, before anything in them is read.
-2. An event is a hint. What is read of it is checked for its form, and the rest is not looked at.
-3. A comment is an event only when it is written: a command is not given again by editing a comment.
+2. An event is a hint. The form of each field that is used is checked, and the rest is ignored.
+3. A comment is an event only when it is created, so editing a comment does not give a command again.
 4. A comment belongs to a change request only if the event says so.
 
 https://docs.github.com/en/webhooks/webhook-events-and-payloads

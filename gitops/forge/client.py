@@ -2,16 +2,16 @@
 
 Rules of this module:
 
-1. The address is fixed when the client is made: HTTPS, or plain HTTP, on this host alone unless the service is `plain`. Redirects
-   are not followed, no path leads out of it, and no credentials are taken from files of the user. A proxy is the operator's to
-   set in the environment.
-2. Every answer is bounded in bytes, every answer and every pause in seconds.
-3. A request that may be repeated is sent again when the service is busy or does not answer, a few times, with growing pauses.
-   Any other request is sent once; if its answer is lost, the caller looks for what it created.
-4. A service that refuses because of its rate limit did nothing, so every request may be sent again: at the time that the
-   service names, and not at all if that is too late.
-5. Writes are paced (`gitops.forge.client`): within what the service takes they are sent at once, beyond it they wait.
-6. An error contains no secret and no control character of an answer.
+1. The address is fixed when the client is created: HTTPS, or plain HTTP only on this host unless the service is `plain`.
+   Redirects are not followed, no path leads out of it, and no credentials are read from the user's files. The operator can
+   set a proxy in the environment.
+2. The size of every response is limited, and so is the time of every response and every pause.
+3. A repeatable request is sent again a few times, with growing pauses, if the service is busy or does not respond.
+   Any other request is sent once; if its response is lost, the caller looks for the created object.
+4. A service that refuses because of its rate limit did nothing, so every request can be sent again at the time that the
+   service specifies, unless that is too late.
+5. Writes are paced (`gitops.forge.client`): within the service's limit they are sent immediately, beyond it they wait.
+6. An error contains no secret and no control character from a response.
 """
 
 from __future__ import annotations

@@ -2,26 +2,27 @@
 
 Rules of reading:
 
-1. No hidden requests. What does not change during a run, the account of the bot, is asked for once.
-2. Lists are read to their end, within bounds that raise `forge_limit`, and never from another host.
-3. A number that no change request can have, or that the forge answers with 404, is `request_not_found`.
-4. A comment has its marker only if the account of the bot wrote it. An issue is that of the account which the forge names as its
-   author: a marker alone says nothing, and who reads it does not matter.
-5. What a forge does not say is unknown: no list of pushes, no review decision, no branch rules, no permission.
-6. A request that the forge cannot show hides no other one: see `merged_by`.
+1. There are no hidden requests. The bot's account, which does not change during a run, is requested only once.
+2. Lists are read to their end, within limits that raise `forge_limit`, and never from another host.
+3. A number that no change request can have, or for which the forge returns 404, is `request_not_found`.
+4. A comment has its marker only if the bot's account wrote it. An issue belongs to the account that the forge reports as its
+   author: a marker alone proves nothing, and the reader does not matter.
+5. Facts that a forge does not report are unknown: no list of pushes, no review decision, no branch rules, no permission.
+6. A request that the forge cannot show does not hide others: see `merged_by`.
 
 Rules of writing:
 
 1. A text that is too long for some forge is refused before anything is sent.
-2. A comment or an issue is the bot's own if the account of the bot wrote it and its first line is the marker. Nothing else is
+2. A comment or an issue is the bot's own if the bot's account wrote it and its first line is the marker. Nothing else is
    ever changed or removed.
-3. Of several own ones, which a race left behind, the oldest stays and gets the text; the others are removed.
-4. What has the text already is not written again.
-5. A request that creates something is sent once. If its answer is lost, or the forge says that it exists, the bot looks for
-   it; only what is not there is created a second time.
-6. What ends is closed first and commented on afterwards. If anything is lost and this is done again, it is closed already and
-   gets no second comment.
-7. What a forge lacks is not written: its features say so, and the status and the comment hold all that matters.
+3. If a race left several of them, the oldest is kept and gets the text; the others are removed.
+4. A text that is already there is not written again.
+5. A request that creates something is sent once. If its response is lost, or the forge says that the object exists, the bot looks
+   for it and creates it again only if it does not exist.
+6. An ended issue or request is closed first and commented on afterwards. If anything is lost and this is repeated, it is already
+   closed and gets no second comment.
+7. Features that a forge lacks are not written. Its `Features` do not list them, and the status and the comment have everything
+   that matters.
 """
 
 from __future__ import annotations

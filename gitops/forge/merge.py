@@ -2,11 +2,11 @@
 
 Steps:
 
-1. The request is open, and its head is the one that was looked at and the one that its branch still has.
-2. The head of the target is read from the remote. It shares history with the head of the request and does not contain it.
-3. The new commits are written; a conflict names its paths and writes nothing.
+1. The request is open, and its head is the one that was reviewed and is still the head of its branch.
+2. The head of the target is read from the remote. It shares history with the head of the request but does not contain it.
+3. The new commits are written; a conflict lists its paths and writes nothing.
 4. The target moves to the new commit by compare-and-swap. If it has moved since step 2, that is a conflict and not a reason for
-   a retry, because the plan is stale then.
+   a retry, because the plan is then stale.
 
 The caller checks whether the merge is allowed, after `check_head`, and records it on the request.
 """

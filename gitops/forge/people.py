@@ -1,9 +1,9 @@
 """Actions of people on change requests of a bare repository. Each action is a push, so that the server's hooks see it.
 
-1. To push a branch opens its request, and to delete the branch closes it: the hooks do that, under their rules.
+1. Pushing a branch opens its request, and deleting the branch closes it. The hooks do that, under their rules.
 2. A comment is pushed as `refs/gitops/comments/<request>/<commit>`: a commit without files and parents, whose message is the
-   text. The bot writes it to the request, in the name of who pushed, and deletes the ref.
-3. Where no hook answers, the act is written to the request at once. A server whose hooks refuse that says why.
+   text. The bot adds it to the request under the pusher's name, and deletes the ref.
+3. If no hook responds, the action is written to the request directly. If a server's hooks refuse that, they say why.
 """
 
 from __future__ import annotations

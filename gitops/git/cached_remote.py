@@ -2,14 +2,14 @@
 
 Most questions of a run are about the same few refs.
 
-1. Branches of people and of the bot are listed when they are first asked for, those of the bot together, so that what a run
-   knows of ledgers and approvals is of one moment.
-2. A push empties the cache, whether it succeeds or not: it may have taken long. So what is read under a lock is newer than the
-   lock, which is taken by a push. Pushes of refs that decide nothing, such as kept plans, leave the cache as it is.
-3. Locks, heads of change requests and all other refs are listed each time: decisions about them must use their current values.
-   The same answer fills a cache that is empty: after a lock is taken, its other place and the ledger are listed together.
-4. `forget` empties the cache for a reader who needs the present. What is listed then is everything that was asked for before.
-5. The first fetch also brings the branches of the bot that were listed and are missing here.
+1. Branches of people and of the bot are listed when they are first needed. The bot's branches are listed together, so that a run
+   sees ledgers and approvals of the same moment.
+2. A push empties the cache, whether it succeeds or not, because it may have taken long. So anything read under a lock is newer
+   than the lock, which is taken with a push. Pushes of refs that decide nothing, such as kept plans, do not empty the cache.
+3. Locks, heads of change requests and all other refs are listed each time, because decisions about them must use current values.
+   The same response also fills an empty cache: after a lock is taken, its other place and the ledger are listed together.
+4. `forget` empties the cache for a reader that needs current values. The next listing covers everything that was listed before.
+5. The first fetch also gets the listed branches of the bot that are missing here.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
 """Running the git program and ssh-keygen. No other module of this package starts them.
 
-Rules that hold for every run:
+Rules for every run:
 
-1. An argument vector, never a shell; the repository is named explicitly, never found from the working directory.
-2. Of the inherited variables only those of a list are passed on, so that no hook, helper or filter that git starts sees a
-   token, a signing key or the credentials of a bucket. `GITOPS_GIT_ENVIRONMENT` names more (a credential helper that reads
-   a token); only runs `as_user` heed it. `GIT_*` is dropped but for how the user logs in: inside a server hook they point at
-   the repository of the pusher. Only a `Quarantine` that is passed in restores the three that let a hook see the objects
-   of a push not yet accepted.
+1. Programs get an argument vector, never a shell command. The repository is passed explicitly, never found from the working
+   folder.
+2. Only inherited variables on a list are passed on, so that no hook, helper or filter that git starts sees a
+   token, a signing key or the credentials of a bucket. `GITOPS_GIT_ENVIRONMENT` lists more (for a credential helper that reads
+   a token); only runs `as_user` use it. `GIT_*` is dropped except for the user's login settings, because inside a server hook
+   these variables point at the pusher's repository. Only an explicit `Quarantine` restores the three that let a hook see the
+   objects of a push that is not accepted yet.
 3. Replacement refs, grafts, hooks, the system configuration and prompts are off; messages are in English, unlocalized.
-4. Output and time are bounded. On time-out the program gets SIGTERM first, so that git removes its lock files.
+4. Output and time are limited. After a timeout, the program first gets SIGTERM, so that git removes its lock files.
 
-The user's own configuration is read only for runs `as_user`: talking to a remote needs the credential helper, the ssh
-command, proxies and certificates that the user set up. All other runs do not read it, so nothing in it (aliases of
-objects, signing, hooks) can change what they do. Hooks of a *remote* repository still run: git does not pass our
+The user's own configuration is read only for runs `as_user`, because talking to a remote needs the user's credential helper,
+ssh command, proxies and certificates. All other runs do not read it, so nothing in it (aliases of
+objects, signing, hooks) can change their behaviour. Hooks of a *remote* repository still run, because git does not pass our
 settings to the receiving side.
 
 Sources: git(1) environment variables, githooks(5), git-config(1), ssh(1), ssh-add(1), gpg-agent(1), curl(1).

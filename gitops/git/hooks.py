@@ -3,14 +3,14 @@
 Rules:
 
 1. A hook that this program did not write is never overwritten or removed; ours are recognised by a special line.
-2. A hook names the program by an absolute path, quoted for the shell. It searches no PATH and expands nothing.
-3. All is checked before anything is written; each hook appears whole and executable, or not at all.
-4. Only the repository's own folder of hooks is written, or one that is named. Where git looks elsewhere (`core.hooksPath`), or
+2. A hook contains the absolute path of the program, quoted for the shell. It searches no PATH and expands nothing.
+3. Everything is checked before anything is written. Each hook is written completely and executable, or not at all.
+4. Only the repository's own hooks folder, or an explicitly given one, is written. If git looks elsewhere (`core.hooksPath`), or
    another program has a hook, the message has the line that makes that hook start this program. Such a hook counts as installed,
    and so does a link to one of ours: gitolite makes such links to its `hooks/common`.
-5. A server is configured to check the objects that it receives (`receive.fsckObjects`) and to take signed pushes
+5. A server is configured to check received objects (`receive.fsckObjects`) and to accept signed pushes
    (`receive.certNonceSeed`, `receive.certNonceSlop`), unless its operator has set that. Git's own verdict on them is not used: an
-   empty `gpg.ssh.allowedSignersFile` keeps git from printing an error about it to everybody who pushes.
+   empty `gpg.ssh.allowedSignersFile` prevents git from printing an error about it to everyone who pushes.
 
 Source: githooks(5), git-config(1) `core.hooksPath`, `receive.fsckObjects`, `receive.certNonceSeed`, `gpg.ssh.allowedSignersFile`,
 https://gitolite.com/gitolite/cookbook#adding-other-non-update-hooks

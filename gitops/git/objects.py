@@ -1,7 +1,7 @@
 """Strict reading and canonical writing of git commits and trees as bytes, and checks of ref names. Pure.
 
-libgit2 is lenient where a signature check must be strict: it takes the first of two `tree` headers and lets grafts change
-parents. This module reads exactly the bytes.
+libgit2 is lenient, but a signature check must be strict: libgit2 uses the first of two `tree` headers and lets grafts change
+parents. This module reads exactly the stored bytes.
 
 Sources: git-check-ref-format(1); git's commit.c and fsck.c for the order of headers.
 """

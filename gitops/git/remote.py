@@ -1,15 +1,15 @@
 """Remote repositories, accessed with the git program, and a repository as its own remote.
 
-Why the git program: a push by libgit2 to a path is not a compare-and-swap (two racing creators can both win), runs no hook,
-and returns normally when a hook refuses.
+We use the git program because a push by libgit2 to a path is not a compare-and-swap (two racing creators can both win), runs no
+hook, and returns normally when a hook refuses.
 
 Rules of a push:
 
 1. Every ref moves from exactly its `old`: `--force-with-lease=REF:OLD`, with an empty OLD for a ref that must not exist.
-   Never `+` or `--force`, which defeat the lease. Several refs go with `--atomic`.
-2. Only the porcelain flag of each ref says that it moved; an exit status of 0 does not: a ref that is already at the
-   new id is reported as up to date although another push put it there.
-3. A refusal is final, a lost race is a conflict, and after anything else the refs are read back, because a lost answer
+   Never `+` or `--force`, which defeat the lease. Several refs are pushed with `--atomic`.
+2. Only the porcelain flag of each ref proves that it moved. An exit status of 0 does not, because a ref that is already at the
+   new id is reported as up to date even if another push put it there.
+3. A refusal is final, and a lost race is a conflict. After any other error the refs are read back, because a lost response
    may hide a success.
 
 Sources: git-push(1) OUTPUT; git-fetch(1); git's send-pack.c and receive-pack.c for the texts.

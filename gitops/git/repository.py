@@ -2,11 +2,11 @@
 
 Rules:
 
-1. Objects are read as raw bytes and parsed here; ids are checked against content by libgit2.
-2. Grafts are refused when the repository is opened, because libgit2 follows them; replacement refs it ignores.
-3. Questions about history are answered from full history only.
-4. Each thread has its own libgit2 repository: the library's objects may not be shared.
-5. Refs move through `git update-ref` transactions: libgit2's own reference creation lets two racing creators both win.
+1. Objects are read as raw bytes and parsed here; libgit2 checks ids against the content.
+2. Grafts are refused when the repository is opened, because libgit2 follows them; it ignores replacement refs.
+3. Questions about history are answered only from full history.
+4. Each thread has its own libgit2 repository, because the library's objects must not be shared.
+5. Refs move through `git update-ref` transactions, because libgit2's own reference creation lets two racing creators both win.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """SSH signatures: armor, keys, and whether a signature is valid. Other modules decide who is allowed to sign.
 
-Steps of `verify_detached`, in this order; the first that fails names the problem:
+Steps of `verify_detached`, in this order; the first failure is the reported problem:
 
-1. The armor is one block of strict base64 of bounded size.
-2. The blob is version 1, for the namespace asked for, with nothing after it and nothing in the reserved field.
+1. The armor is one block of strict base64 of limited size.
+2. The blob is version 1, for the requested namespace, with nothing after it and nothing in the reserved field.
 3. The hash is SHA-256 or SHA-512.
 4. Key and signature are of one supported kind: Ed25519, ECDSA on P-256/384/521, RSA of 2048 to 16384 bits with SHA-2, or a
    security key (Ed25519 or P-256). SHA-1, DSA, certificates and WebAuthn are refused.
-5. A security key was touched: `ssh-keygen -Y verify` does not ask for that, an approval does.
-6. The signature holds over magic, namespace, reserved field, hash name and hash of the payload.
+5. A security key was touched. `ssh-keygen -Y verify` does not require that, but an approval does.
+6. The signature is valid over magic, namespace, reserved field, hash name and hash of the payload.
 
-The caller still owes: is the key trusted for this namespace at this point of the ledger.
+The caller still has to check that the key is trusted for this namespace at this point of the ledger.
 Sources: OpenSSH PROTOCOL.sshsig, PROTOCOL.u2f; RFC 4253 6.6, RFC 5656 3.1, RFC 8332, RFC 8709.
 """
 

@@ -1,8 +1,8 @@
 """Reading, comparing and writing trees level by level, without an index or a work tree.
 
-The comparison skips subtrees of equal id: one changed file among 100,000 costs as many reads as its path is deep, where
-libgit2's own diff walks the whole tree. Nothing here recurses, so a hostile tree of any depth costs time at most, and
-that is bounded by the number of entries visited.
+The comparison skips subtrees with equal ids: one changed file among 100,000 costs as many reads as the depth of its path,
+while libgit2's own diff walks the whole tree. Nothing here recurses, so a hostile tree of any depth costs only time, which
+is limited by the number of entries visited.
 """
 
 from __future__ import annotations

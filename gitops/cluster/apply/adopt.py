@@ -1,12 +1,13 @@
 """Imports over an earlier ledger. They discard its records, so people have to approve them.
 
-1. An anchor beside the graphs names a ledger: its first and its newest entry, and the rules in force.
-2. Else this clone saw an entry, or a signed approval or decision names one.
-3. Else graphs that the folder declares exist: what changed them was recorded elsewhere, or not at all.
+1. An anchor next to the graphs identifies a ledger: its first and its newest entry, and the rules in force.
+2. Otherwise, this clone saw an entry, or a signed approval or decision refers to one.
+3. Otherwise, declared graphs exist whose changes were recorded elsewhere, or not at all.
 
-An import that finds none of these starts a ledger. Over one of them, `gitops import --adopt` makes the first entry, which says
-what was found; nothing follows it but an entry of kind `adopt`, for which a quorum has approved `cluster.<name>`, under the keys
-and rules that the earlier ledger had. Until then the anchor beside the graphs still names the earlier ledger.
+An import that finds none of these starts a ledger. Over one of them, `gitops import --adopt` creates the first entry, which
+records the traces that were found. Only an entry of kind `adopt` can follow it, for which a quorum has approved
+`cluster.<name>` under the keys and rules of the earlier ledger. Until then, the anchor next to the graphs still refers to the
+earlier ledger.
 """
 
 from __future__ import annotations

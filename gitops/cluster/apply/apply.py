@@ -1,10 +1,10 @@
 """`apply`: plans again under the lock, runs the execution graph, settles and publishes.
 
-1. Load; any error ends here. 2. Lock. 3. Read the ledger, and record countersignatures that settle debts. 4. Settle or go on with
-what an interrupted run left. 5. Plan with the approvals that count; an open debt ends here. 6. Create the changeset, and announce
-intents. 7. Carry out the graph. 8. Settle, and write: in an atomic run that is a barrier of the graph, in another one its end.
-9. An atomic run that failed takes back what it staged. 10. Report. 11. Bring the
-rows of strategies on their targets in line with the ledger.
+1. Load the folder; stop if there is any error. 2. Take the lock. 3. Read the ledger, and record countersignatures that settle
+debts. 4. Settle or resume the work of an interrupted run. 5. Plan with the approvals that count; stop if there is an open debt.
+6. Create the changeset, and announce intents. 7. Run the graph. 8. Settle and write; in an atomic run this is a barrier of the
+graph, otherwise its end. 9. Roll back the staged changes of a failed atomic run. 10. Report. 11. Bring the rows of strategies on
+their targets in line with the ledger.
 
 A plan with several changes that cannot be rolled back is applied in parts, each as a separate changeset, until one fails.
 """

@@ -1,13 +1,14 @@
 """`apply --dry-run`: shows what an apply would do now, in its order and with its events, without any effect.
 
-1. Load, and look whether the lock is free: it is not taken. 2. Read the ledger. 3. Foresee what becomes of what an interrupted
-run left. 4. Plan as an apply does; an open debt ends here. 5. Run the execution graph under the scheduler of an apply. A node
-asks its graph what it refuses, and does nothing; a barrier is passed. 6. Settle the results as an apply does, and report.
+1. Load the folder, and check that the lock is free, without taking it. 2. Read the ledger. 3. Predict the settlement of an
+interrupted run. 4. Plan as an apply does; stop if there is an open debt. 5. Run the execution graph with the scheduler of an
+apply. A node asks its graph for refusals and does nothing; a barrier is passed. 6. Settle the results as an apply does, and
+report.
 
-A plan that is carried out in parts is planned again after each, from the state that the part before it would write.
+A plan that is applied in parts is planned again after each part, from the state that the part would write.
 
-What is only known while it happens is left out: a faster writer, a storage that fails, a source that moves during the run, an
-approval that is revoked between the plan and the change.
+Conditions that only show during an apply are left out: a faster writer, a storage failure, a source that changes during the
+run, an approval that is revoked between the plan and the change.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Keeps the strategy rows on targets in sync with the ledger, after the commit of an apply and at each tick.
 
-1. What is ours on a target is recorded in the state, with the commit that applies or removes a strategy.
-2. Under the lock of the target the rows are compared with what is applied, written and deleted. All of it can be repeated. A
-   compute cluster that belongs to another cluster folder is left alone.
-3. What is on the target then is recorded. A run that dies before that does step 2 again, and so does one whose target was down.
+1. The state records which rows on a target are ours, with the commit that applies or removes a strategy.
+2. Under the target's lock, the rows are compared with the applied strategies, written and deleted. All of this can be
+   repeated. A compute cluster that belongs to another cluster folder is not touched.
+3. The resulting rows are recorded. If a run crashes before that, the next one does step 2 again, as it does if the target
+   was down.
 
-Nothing of this takes back or delays an apply: what is not on a target yet is a warning until it is.
+None of this rolls back or delays an apply: rows that are not on a target yet are only a warning.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Settles the leftovers of interrupted runs: operations at the start of every writing verb, open changesets in an apply.
 
-The intents are read, their graphs looked at, and they are settled by `recovery_rules`:
+The intents are read, their graphs are checked, and `recovery_rules` settles them:
 
-1. Every graph with an intent gets a version with the fence of this run. The run that wrote the intent may be alive, only slow,
-   and its lock broken: from then on it can neither delete nor migrate the graph. A graph that cannot be fenced stays pending.
-2. The graphs are looked at, and the intents are settled.
-3. Where a permitted delete is past the point of no return, the rest of its data is removed; until that is done the intent stays.
+1. Every graph with an intent gets a version with the fence of this run. The run that wrote the intent may only be slow, with its
+   lock broken. After this it can neither delete nor migrate the graph. A graph that cannot be fenced remains pending.
+2. The graphs are checked, and the intents are settled.
+3. If a permitted delete is past the point of no return, the rest of its data is removed. The intent is kept until that is done.
 """
 
 from __future__ import annotations

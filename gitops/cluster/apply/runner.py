@@ -1,23 +1,23 @@
 """Runs an execution graph on worker threads.
 
-One thread, the caller's, coordinates: it alone asks the schedule, reads the clock, carries out barriers and emits events. Workers
-get a node and put one answer on a queue; they share nothing else. The time of the machine is read once, at the start. All times
-of a run are that one and what has passed since, so to set the clock gives nothing up and makes no duration negative.
+Only the caller's thread coordinates: it asks the schedule, reads the clock, carries out barriers and emits events. Workers
+get a node and put one result on a queue; they share nothing else. The system time is read once, at the start. All times
+of a run are that time plus the elapsed time, so changing the system clock causes no timeouts and no negative durations.
 
-1. While a worker is free and no stop is requested, start what the schedule names.
-2. Wait for one answer, record it, and begin again, until every node has its result.
-3. A request to stop (`Cancellation`) starts nothing more, but for what leads from a pivot that has begun to the commit. Work that
-   can stop by itself does; what may be interrupted is given up after a grace period, everything else is waited for. At a second
-   request all that still runs is given up.
-4. A node that may be interrupted is given up at its time limit. A thread cannot be ended: the effect of what is given up is not
-   known, its locks stay taken, and an answer that it still gives is not looked at. Recovery finds out what has happened.
-5. An exception from the work is a failure of that node. Anything worse (an interrupt, an exit, a crash put in by a test),
-   and anything that is raised in the coordinator itself, ends the scheduling: running nodes finish, then it is raised to
-   the caller. There are no results then; recovery finds out what has happened.
+1. While a worker is free and no stop is requested, start the node that the schedule returns.
+2. Wait for one result, record it, and repeat until every node has its result.
+3. After a stop request (`Cancellation`), nothing more starts, except for the nodes from a begun pivot to the commit. Work that
+   can stop by itself does. Interruptible work is given up after a grace period, and other work is waited for. After a second
+   request, all running work is given up.
+4. An interruptible node is given up at its time limit. A thread cannot be killed: the effect of abandoned work is
+   unknown, it keeps its locks, and a late result is ignored. Recovery finds out what happened.
+5. An exception from the work is a failure of that node. Anything worse (an interrupt, an exit, a crash injected by a test),
+   and any exception in the coordinator itself, ends the scheduling: running nodes finish, then it is raised to
+   the caller. There are no results then; recovery finds out what happened.
 
 Events: per node `node_ready`, maybe `node_lock_wait`, `node_started`, then exactly one of `node_finished`, `node_failed`,
-`node_cancelled`, `node_indeterminate` and `node_skipped`; a skipped node may have been ready but never started. Nothing follows
-`apply_finished`.
+`node_cancelled`, `node_indeterminate` and `node_skipped`. A skipped node may have been ready but never started.
+`apply_finished` is the last event.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Records an approved change of a cluster's location in a separate entry, before anything else is applied.
 
-1. The change of the cluster is approved, under the keys and rules in force and for the place that it leaves.
-2. No operation is interrupted, and no debt is open. Countersignatures are recorded first: the new place would not find them.
-3. Where its storage changes, every graph that the ledger records is at the new place: the same one, with its recorded schema, and
-   as new as at the old one. Nothing is copied, and nothing is created there instead.
-4. One entry records the new scope. It changes nothing else. Under a new name the ledger goes on as another branch, which begins
-   with this entry; the old branch ends with it.
+1. The change of the cluster is approved, under the keys and rules in force and for its old place.
+2. No operation is interrupted, and no debt is open. Countersignatures are recorded first, because the new place would not
+   find them.
+3. If the storage changes, every graph that the ledger records is at the new place: the same one, with its recorded schema, and
+   as new as at the old place. Nothing is copied, and nothing is created there instead.
+4. One entry records the new scope and changes nothing else. Under a new name, the ledger continues as another branch, which
+   starts with this entry; the old branch ends with it.
 """
 
 from __future__ import annotations

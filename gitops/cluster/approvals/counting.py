@@ -1,12 +1,12 @@
 """Decides which commits count for a change: rule 1 of `gitops.cluster.approvals.origins`.
 
-A commit is compared with each of its parents. It counts for an address that both declare differently, for keys and rules if
-their files differ, and for everything if the two cannot be compared. A merge of two commits counts only where it is not what
-merging gives: its parents are compared with the commit at which they parted, and where both sides changed an address, the
-merge is compared with the merged tree. Where the parents parted at several commits, what merging gives depends on which of them
-is taken, so the merge counts for everything. Work is bounded: commits beyond the limit count for everything.
+A commit is compared with each of its parents. It counts for an address if both declare it differently, for keys and rules if
+their files differ, and for everything if the two cannot be compared. A merge of two commits counts only if it differs from a
+clean merge: its parents are compared with their merge base, and if both sides changed an address, the
+merge is compared with the merged tree. If the parents have several merge bases, the clean merge depends on the base
+that is used, so the merge counts for everything. Work is bounded: commits beyond the limit count for everything.
 
-Commits explain a change if, applied one after the other to what was applied last, they give what is applied next.
+Commits explain a change if applying them one after the other to the last applied state gives the next applied state.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Decisions about earlier approvals: which revocations and countersignatures count, and which debts are open.
 
-`verify_decision` works by numbered steps, like those of approvals; a step that cannot be decided refuses:
+`verify_decision` uses numbered steps, like those for approvals; a step that cannot be decided refuses:
 
-1. The commit has the form of a decision: one parent, which is an entry of this ledger and the head it names, no file
-   changed, and a message that holds the decision.
-2. It is signed, and the signature is good over the raw commit in the namespace `git`. The same key signed the decision itself in
-   the namespace `gitops-approval`; decisions of the first release, which lack that, count for its own entries alone.
+1. The commit has the form of a decision: one parent, which is an entry of this ledger and the head in the decision, no changed
+   file, and a message that contains the decision.
+2. It is signed, and the signature is valid over the raw commit in the namespace `git`. The same key signed the decision itself in
+   the namespace `gitops-approval`. Decisions of the first release lack that and count only for that release's entries.
 3. The key is trusted at this ledger position.
-4. The signer may decide this. Revoke: the person who gave the approval, every approver, and the bot, which revokes what it
-   attested for a forge. Countersign: an approver who is, under no name or account, the person who acted alone.
+4. The signer is allowed to decide this. Revoke: the person who gave the approval, every approver, and the bot, which revokes its
+   attestations for a forge. Countersign: an approver who is not, under any name or account, the person who acted alone.
 5. It is for this repository, cluster, environment, branch and folder.
-6. It names the commit of the approval.
+6. It refers to the commit of the approval.
 
-A debt is kept in the state's record of the approval that left it, and settled by a record of the countersignature beside it:
-records are never edited, so the debt stays readable.
+A debt is stored in the state's record of the approval that left it, and settled by a record of the countersignature next to it.
+Records are never edited, so the debt remains readable.
 """
 
 from __future__ import annotations

@@ -1,22 +1,23 @@
 """Determines the authors of a change, who cannot approve it. A change with an unknown author cannot be approved at all.
 
-1. The commits that count for a change are those reachable from what is applied next and not from what was applied last which
-   declare its address differently from a parent (`approvals.counting`). A merge counts where it is not what merging gives,
-   and on the line of first parents wherever it brings a change of the address. Those that count have to explain the change:
-   applied one after the other to what was applied last, they give what is applied next. If they do not, all commits count.
-2. Each of them needs an origin, the first that there is of: (a) a good signature by a key that is trusted now and is not the
+1. The commits that count for a change are reachable from the next applied commit but not from the last one, and declare its
+   address differently from a parent (`approvals.counting`). A merge counts if it differs from a clean merge,
+   and on the line of first parents wherever it changes the address. The commits that count have to explain the change:
+   applying them one after the other to the last applied state gives the next one. Otherwise, all commits count.
+2. Each of them needs an origin, the first that exists of: (a) a valid signature by a key that is trusted now and is not the
    bot's; (b) a push certificate by such a key; (c) a push that the server recorded, or (d) one that the forge lists or
    announced, by an account that the rules map to a person. The oldest push that brought a commit counts. (e) A commit on the
-   target that merging a known request gives, to the byte, stands for the commits of the request, and its own lines do not count.
-3. Everything else only adds people: author, committer and co-authors, the accounts that addresses of a forge name, all names of a
-   key that signed, trusted or not, who pushed, and who opened the request.
-4. A commit without an origin leaves the author of its changes unknown. So does a history too long to be read.
+   target that is, byte for byte, the merge of a known request represents the commits of the request, and its own lines do
+   not count.
+3. Everything else only adds people: author, committer and co-authors, the accounts in forge e-mail addresses, all names of a
+   signing key, trusted or not, the pusher, and the person who opened the request.
+4. If a commit has no origin, the author of its changes is unknown. The same holds for a history that is too long to read.
 5. (On a hosted forge, an approver needs an account there: `gitops.cluster.approvals.verify`.)
-6. While a forge does not answer, or does not say yet which request a commit merged, the authors of a change are pending: they
-   are unknown, and a run that would record that for a gated change ends instead.
-7. A change that no commit made, because what was found is not what was recorded, has no author: the adoption of an earlier
-   ledger, and the creation of a graph that the ledger records as vanished, where the declaration is what was applied. If it was
-   edited since, rules 1 to 6 hold.
+6. While a forge does not respond, or does not report yet which request a commit merged, the authors of a change are pending:
+   they are unknown, and a run that would record that for a gated change ends instead.
+7. A change that no commit made, because the observation differs from the record, has no author: the adoption of an earlier
+   ledger, and the creation of a graph that the ledger records as vanished, if the declaration is the applied one. If it was
+   edited since, rules 1 to 6 apply.
 
 The same rules are in docs/trust.md.
 """

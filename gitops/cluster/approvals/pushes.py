@@ -1,15 +1,15 @@
 """Recorded pushes: a server's knowledge about who pushed, written down before any ref moves.
 
-The hook of a bare repository appends to the one chain `refs/gitops/pushes/log`. Its tree has, for each commit that was new to the
-repository, the record of the push that brought it: `<2 hex>/<38 hex>-<16 hex of the record>.json`. A commit that was pushed, lost
-and pushed again has several. Rules:
+The hook of a bare repository appends to the single chain `refs/gitops/pushes/log`. Its tree has, for each commit that was new to
+the repository, the record of the push that brought it: `<2 hex>/<38 hex>-<16 hex of the record>.json`. A commit that was pushed,
+lost and pushed again has several. Rules:
 
-1. A record counts only if a key of the ledger signed the commit of the chain that wrote it. A hook that cannot read that key
+1. A record counts only if a ledger key signed the chain commit that wrote it. A hook that cannot read that key
    writes records as well, and later ones do not make them valid. A certificate counts without that.
-2. A certificate counts if its signature is good, it states all moves of the record, and the commit is in one of them. Its key
+2. A certificate counts if its signature is valid, it states all moves of the record, and the commit is in one of them. Its key
    must have been trusted at the time of the nonce.
-3. Else the key of the ssh login counts, if it was trusted at the time of the record.
-4. Else the name that the server checked, if the rules map `local:<name>` to a person.
+3. Otherwise the key of the ssh login counts, if it was trusted at the time of the record.
+4. Otherwise the name that the server checked counts, if the rules map `local:<name>` to a person.
 """
 
 from __future__ import annotations

@@ -4,9 +4,7 @@ An approval of such a change can give away the cluster, so no difference is left
 sees a difference, the digests themselves are one. It is for explanation only.
 
 1. People are those who count: without a list of approvers, everyone with a valid key is one, except ledger signers.
-
 2. A key is shown by its fingerprint, as `ssh-keygen -l` prints it, with its people, purposes and validity.
-
 3. A difference `widens` if something is permitted after it that was not permitted before.
 """
 

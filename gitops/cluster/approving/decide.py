@@ -1,15 +1,16 @@
 """`revoke` and `countersign`: signed decisions about an approval, each on a separate create-only branch.
 
-Neither loads the cluster folder: an approval can be revoked, and an emergency countersigned, while the folder is broken.
+Neither loads the cluster folder, so you can revoke an approval or countersign an emergency while the folder is broken.
 
-A revocation is a branch until an entry of the ledger records it, and on a host without rules for refs others can delete it. So
-`revoke` removes what it revokes, too:
+A revocation is a branch until a ledger entry records it, and on a host without rules for refs, others can delete it. So
+`revoke` also removes the approval:
 
-1. The branch of the approval is deleted in the push that creates the revocation. A remote that refuses to delete it, such as one
-   with our hooks, gets the revocation alone.
+1. The approval branch is deleted in the push that creates the revocation. A remote that refuses to delete it, such as one
+   with our hooks, gets only the revocation.
 2. It is kept if the revocation counts only next to the approval, because its signer is no longer an approver. So is that of an
    attestation, which prevents the bot from attesting the same review again.
-3. Afterwards the ledger is looked at: hooks record a revocation with its push. If no entry records it yet, the outcome says so.
+3. Afterwards the ledger is checked, because hooks record a revocation with its push. If no entry records it yet, the outcome
+   says so.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Checks the approvals and revocations of an entry (step 4 of the audit) and the gates of its changes (step 9).
 
-Whether its approvals, emergencies and countersignatures hold, in order; the first part that fails is the finding:
+Checks approvals, emergencies and countersignatures in order; the first failure is the finding:
 
 1. Every approval that the entry uses passes the verification steps of a plan at that position, and was given as recorded.
-2. None of them had been revoked. A revocation names the newest entry of its time, and does not undo what that entry did.
-3. Gated changes that were applied have a quorum, or one emergency: as many people as the gates that the entry records ask for,
-   by the rules in force before it, in the environment where the cluster was.
-4. Every countersignature that the entry records passes its steps, for a debt that was open.
+2. None of them had been revoked. A revocation refers to the newest entry of its time, and does not undo that entry.
+3. Applied gated changes have a quorum, or one emergency: as many people as the recorded gates require under the rules in force
+   before the entry, in the cluster's environment at that time.
+4. Every recorded countersignature passes its steps, for a debt that was open.
 5. While a debt is open, only emergencies are applied.
-6. The state records exactly the debts that consumed approvals left: one for each emergency, and no others.
+6. The state records exactly the debts of consumed approvals: one for each emergency, and no others.
 """
 
 from __future__ import annotations

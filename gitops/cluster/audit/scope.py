@@ -1,12 +1,12 @@
 """Checks the location of a ledger's cluster: part of step 1 and step 5 of the audit.
 
-1. Every entry is for the place that the entry before records. No later entry is of an older version than one before it.
-2. Only an entry of kind `scope` records another place. It changes nothing else: its one change is that of the cluster, from the
-   place before to the place after, and is approved.
-3. A ledger that is closed takes no entry that applies, announces or observes anything.
-4. The storage that a first entry or a `scope` entry records is what its source commit declares.
+1. Every entry is for the place that the previous entry records. No entry has an older version than the one before it.
+2. Only an entry of kind `scope` records another place. It changes nothing else: its only change is that of the cluster, from the
+   old place to the new one, and is approved.
+3. A closed ledger accepts no entry that applies, announces or observes anything.
+4. The storage in a first entry or a `scope` entry is the one that its source commit declares.
 
-The first release did not guard where a cluster is. What it moved is a note.
+The first release did not guard the location of a cluster. Its moves are only notes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Checks that a ledger entry explains the change from the state before it to the state after it.
 
-1. An intent entry changes nothing. One of kind `changeset` may record what was observed of graphs, but not whether one vanished,
-   and changes nothing else. Every entry that changes the state raises its revision by one.
-2. Records of approvals, countersignatures and recoveries only grow, and only by what the entry names.
-3. First come the interrupted operations that the entry records as completed: each announced before, deletes and restores with
+1. An intent entry changes nothing. One of kind `changeset` may record observations of graphs, but not whether one vanished,
+   and changes nothing else. Every entry that changes the state increments its revision.
+2. Records of approvals, countersignatures and recoveries only grow, and only by those in the entry.
+3. First come the interrupted operations that the entry records as completed. Each was announced before, deletes and restores with
    approval.
-4. Then the changes that it lists: each from the digest before to the digest after, and nothing changed that is not listed.
-   A refresh or an import lists none: it may record what it observed of graphs, and nothing else.
+4. Then come the changes in its list, each from the old digest to the new one. Nothing else changes.
+   A refresh or an import lists none: it may only record observations of graphs.
 5. A graph's digest is that of its parts.
 """
 

@@ -1,22 +1,22 @@
 """The offline audit: every entry from the first on must be valid under the keys and rules of its position.
 
-Per entry, in order; the first step that fails is the finding, and nothing after it is checked:
+For each entry, in order; the first failing step is the finding, and nothing after it is checked:
 
-1. The entry follows the one before: parents, number, time, target.
+1. The entry follows the previous one: parents, number, time, target.
 2. It is signed by a ledger key in force before it, at its own time.
-3. Its records of changesets are what their events give, and its message is the one of its document and its events.
-4. Its approvals, emergencies and countersignatures hold, and the revocations that it takes in (`gitops.cluster.audit.approvals`).
-5. Keys and rules after it are those that it names, and moved only by an approved change.
-6. Its state is readable, and moved only as `gitops.cluster.audit.state` allows.
-7. Every catalog blob that its state names exists with its digest.
-8. Its source commit continues the one before and has the folder, the configuration, the keys and the authors that the entry
-   names (where the repository has the commit), and a converged state is what that commit declares.
-9. Its changes have the gates that they need, as far as their texts are at hand (`gitops.cluster.audit.approvals`).
+3. Its changeset records match their events, and its message matches its document and its events.
+4. Its approvals, emergencies, countersignatures and recorded revocations are valid (`gitops.cluster.audit.approvals`).
+5. The keys and rules after it match the digests in it, and changed only through an approved change.
+6. Its state is readable, and changed only as `gitops.cluster.audit.state` allows.
+7. Every catalog blob in its state exists with its digest.
+8. Its source commit continues the previous one and has the folder, configuration, keys and authors of the entry
+   (if the repository has the commit), and a converged state matches the commit's declarations.
+9. Its changes have the gates that they need, as far as their texts are available (`gitops.cluster.audit.approvals`).
 
-Then the ledger as a whole is compared with what witnesses know of it.
+Then the ledger as a whole is compared with the witnesses.
 
-A source commit that the repository does not have is a note, since a ledger can be kept apart from its sources; anything else
-that is missing is a finding. Each entry is read once, and the work per entry does not grow with their number.
+A source commit that the repository does not have is only a note, because a ledger can be kept separately from its sources.
+Anything else that is missing is a finding. Each entry is read once, and the work per entry does not grow with their number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """State machine of a changeset: a record and one event give the next record, or a refusal.
 
-A record is nothing but its events, one after the other. A reader that replays them gets the same record, so the rules below hold
-for the program that runs a changeset, for one that continues it after a crash, and for everyone who verifies it later.
+A record is only the sequence of its events. A reader that replays them gets the same record, so these rules apply to
+the program that runs a changeset, to one that continues it after a crash, and to everyone who verifies it later.
 
 | from | event | to | only if |
 | --- | --- | --- | --- |
@@ -13,9 +13,9 @@ for the program that runs a changeset, for one that continues it after a crash, 
 | preparing, prepared | rolling back | rolling back | no pivot is done |
 | rolling back | failed | failed | no pivot is done |
 
-A boundary is passed once, also by a changeset without members. What has ended does not change. In a changeset that is not atomic,
-members may have failed or been skipped where the table says ready or canonical: it lands what it can.
-Source: the state tables of the design note on schema changesets, and what reading its first implementation taught.
+A changeset passes each boundary once, even without members. An ended changeset does not change. In a best-effort changeset,
+members may have failed or been skipped where the table requires ready or canonical.
+Source: the state tables of the design note on schema changesets, and lessons from its first implementation.
 """
 
 from __future__ import annotations

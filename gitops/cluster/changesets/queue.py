@@ -1,16 +1,16 @@
 """The merges that wait to be applied, and the selection of the next one.
 
-The queue is not stored: it is the branch. What waits are its commits along first parents that are not applied; what was tried is
-known from the changesets. From both follows the next step, whatever became of events and runs.
+The queue is not stored; it is the branch. The waiting commits are the unapplied ones along first parents, and the changesets show
+which were tried. Together they determine the next step, no matter which events or runs were lost.
 
 1. A merge that does not touch the cluster is left out.
-2. A step ends where a merge ends: with the commit that merged a request, or with the newest one of a push. The commits of a
-   rebase belong to one merge, and what is between them was never reviewed as a whole.
-3. The oldest merge comes first. One that failed is not repeated: the plan of the next one is the difference to what is applied,
-   so it brings in both.
+2. A step ends where a merge ends: with the commit that merged a request, or with the newest commit of a push. The commits of a
+   rebase belong to one merge, and the states between them were never reviewed.
+3. The oldest merge comes first. A failed one is not repeated, because the plan of the next one is the difference from the applied
+   state and so includes both.
 4. A merge whose folder cannot be loaded, or whose changes the newest commit no longer declares, is applied with the next
    one. Changes that the branch has reverted are not made in between.
-5. With `coalesce` everything that waits is one step.
+5. With `coalesce`, all waiting merges are one step.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The stream of a cluster's changesets for a reader that polls for news.
 
-1. A reader without a position gets `full_state` first: the applied state, and the changesets that are not ended.
+1. A reader without a position first gets `full_state`: the applied state, and the changesets that have not ended.
 2. Afterwards it gets each event once, in the order in which they were recorded, however many were recorded between two readings.
-3. A position that cannot be continued, because events after it were pruned or because it belongs to another ledger, gives
-   `full_state` again: the reader has to forget what it knew.
-4. `more` is true for all of a first answer but its last item. What comes later is live, and `more` is false.
+3. If a position cannot be continued, because later events were pruned or it belongs to another ledger, the reader gets
+   `full_state` again and has to discard its state.
+4. `more` is true for all items of a first response but the last. Later items are live, and `more` is false.
 
-The position of a reader is the `seq` of the newest reading that it got.
+The position of a reader is the `seq` of its newest reading.
 Source: the design note on schema changesets, its pull call.
 """
 

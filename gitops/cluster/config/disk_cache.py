@@ -2,14 +2,14 @@
 
 Rules of this module:
 
-1. The folder belongs to the user and no other user may write to it: a link, a foreign owner or a wider mode makes it no cache.
-2. An entry is one file, named by a digest of the edition of the program and the name of the entry, and it begins with that
-   digest and the digest of its content: whatever is cut off, mixed up or of another edition is not there.
-3. A file appears whole or not at all. It is not synced: what a crash takes is compiled again.
-4. All files together are bounded; the oldest go first.
-5. No trouble with the cache is ever reported or raised: the run is slower without, and says the same.
+1. The folder belongs to the user and no other user can write to it. A link, a foreign owner or a wider mode disables the cache.
+2. An entry is one file, named by a digest of the program's edition and the entry's name. It begins with that
+   digest and the digest of its content, so an entry that is truncated, mixed up or of another edition counts as missing.
+3. A file is written atomically. It is not synced; if a crash loses it, its content is compiled again.
+4. The total size is limited; the oldest files are removed first.
+5. Problems with the cache are never reported or raised: the run is only slower, with the same result.
 
-The digests find accidents, not forgery: who can write to the folder can write any entry.
+The digests detect accidents, not forgery, because anyone who can write to the folder can write any entry.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 """Loading of a cluster folder from its files to its desired state, with every problem found in one run.
 
-Steps, in this order; each of 1 to 4 ends the load when it fails, 5 to 8 report everything they find:
+Steps, in this order. If one of 1 to 4 fails, the load ends; 5 to 8 report everything they find:
 
 1. the folder exists                              `config_dir_not_found`
 2. `cluster.yaml` can be read                     `cluster_config_read_error`
-3. no key is repeated and none is reserved        `duplicate_yaml_key`, `future_phase_field`
-4. the document has its form                      `invalid_cluster_yaml`
+3. no key is repeated or reserved                 `duplicate_yaml_key`, `future_phase_field`
+4. the document has the right structure           `invalid_cluster_yaml`
 5. header: version, name, backend, storage
 6. graphs by id: id, schema file, schema, queries by name
 7. policies by name: name, file, bindings
 8. policies that can be enforced, graphs that can be served
 
-A load with a cache takes the same steps and has the same result, but skips what an earlier load found without problems:
+A load with a cache has the same steps and the same result, but skips everything that an earlier load found without problems:
 
-a. `cluster.yaml` is not parsed if it is the file that the index records.
-b. A graph stays as recorded if its declaration and all its files and folders are as recorded.
-c. In other graphs, a file is not read if it is as recorded, and a text is not compiled if it is known to be sound.
-d. A folder near a limit of a load, where the order of reading matters, or one that is not as recorded, is loaded from its
-   files alone.
+a. `cluster.yaml` is not parsed if it matches the index.
+b. A graph is kept if its declaration and all its files and folders match the record.
+c. In other graphs, a file is not read if it matches the record, and a text is not compiled if it is known to be valid.
+d. A folder near a limit of a load, where the order of reading matters, or one that does not match the record, is loaded only from
+   its files.
 
 Nothing that permits or applies a change uses a cache: see docs/decisions/0011-compile-cache.md. Graphs that the ledger lists as
 checked are not read by any load: see `gitops.cluster.config.sound`.

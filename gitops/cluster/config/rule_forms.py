@@ -5,10 +5,10 @@
 
     mapping(LedgerRule)({"store": "branch"})    # a LedgerRule, or Refused with `("store",), "expected 'branch' or 'directory'"`
 
-A rule is stated once, by the field of its dataclass: its key, type, default and form, its words for people, and whether it is one
-of the rules of trust. The parser, the editor, the pages, the digest of the rules and the words of a change of them read that row.
+A rule is defined once, by the field of its dataclass: its key, type, default and form, its description, and whether it is
+a trust rule. The parser, the editor, the pages, the digest of the rules and the descriptions of changes read that row.
 
-Unknown keys are refused and values never coerced: a misspelt rule must not be a missing rule.
+Unknown keys are refused and values are never coerced, because a misspelled rule must not become a missing rule.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Checked graphs of a cluster folder: those that, according to a ledger, an apply read and compiled without any problem.
 
-A graph that is as it was is neither read nor compiled. It is as it was if these are the same:
+An unchanged graph is neither read nor compiled. It is unchanged if these are the same:
 
-1. its declaration in `cluster.yaml`, and what git has at each path that the declaration names, by kind and object id. The id of a
-   folder covers everything below it, so that no file of the graph has to be named;
+1. its declaration in `cluster.yaml`, and the git object at each path in the declaration, by kind and id. The id of a
+   folder covers everything below it, so the files of the graph do not have to be listed;
 2. the digests of its resources, which the state of the ledger records;
-3. the compiler: the sources of the languages and of the loader, and the Python that runs them.
+3. the compiler: the sources of the languages and of the loader, and the Python version that runs them.
 
 One digest covers 1 and 2; the compiler is recorded once for all graphs. A record for other files, another declaration or another
 state has a different digest, so it is ignored. Records are taken only from a verified ledger entry.
 
-Where the state still has the resources of the record, and the folder was compared with the one that the record is about, no
-digest is made: a graph is as it was if neither `cluster.yaml` nor a path that its declaration names differs.
+If the state still has the resources of the record, and the folder was compared with the recorded one, no
+digest is computed: a graph is unchanged if neither `cluster.yaml` nor a path in its declaration differs.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Interface for reading a cluster folder from a commit, a folder on disk, or memory.
 
-Rules of every tree, proven by one contract suite:
+Rules for every tree, proven by one contract suite:
 
-1. Paths are POSIX paths relative to the cluster folder. `.` and `..` are resolved by spelling, never by the disk.
+1. Paths are POSIX paths relative to the cluster folder. `.` and `..` are resolved as text, never on disk.
 2. A confined tree refuses absolute paths and paths that lead out of it.
 3. No symbolic link and no submodule is read or passed through.
-4. A name is refused that a checkout on some system would take for another one: see `_require_safe`.
-5. A file, the number of files and all bytes together are bounded.
+4. A name is refused if a checkout on some system would mistake it for another one: see `_require_safe`.
+5. The size of a file, the number of files and the total size are limited.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The ledger as a branch: the tree of a ledger folder in a signed, linear chain of commits that everyone can verify.
 
-`gitops.cluster.ledger.chain` describes the files of an entry and the rules by which entries are verified.
+`gitops.cluster.ledger.chain` describes the files of an entry and the rules for verifying entries.
 
 Rules of this module:
 
-1. The branch changes only by compare-and-swap on the remote, so that a conflict writes nothing.
+1. The branch changes only by compare-and-swap on the remote, so a conflict writes nothing.
 2. Only a head that `gitops.cluster.ledger.heads` accepts is read.
-3. The program's own entry is verified like every other before it is pushed: one that fails verification would end the ledger.
-4. Blobs and changed sidecars wait in memory for the next entry: objects that no ref names are not durable.
+3. The program's own entry is verified like every other before it is pushed, because an invalid one would end the ledger.
+4. Blobs and changed sidecars wait in memory for the next entry, because objects without a ref are not durable.
 """
 
 from __future__ import annotations

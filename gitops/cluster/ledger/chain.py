@@ -1,24 +1,24 @@
 """Names and files of a ledger branch, and the rules for verifying its entries.
 
     entry.json                     the entry
-    sound.json                     the graphs that need not be read again: a release without it reads everything
+    sound.json                     the graphs that do not have to be read again; a release without it reads everything
     trust/<path>                   the keys and rules in force after it
     __cluster/...                  state, catalog blobs, recovery sidecars, consumed approvals
 
-The first parent of an entry is the entry before; further parents are the approval commits that it consumed, and the
+The first parent of an entry is the previous entry; further parents are the approval commits that it consumed, and the
 countersignatures that it recorded.
 
 Rules:
 
-1. The parents of an entry are exactly the entry before and the commits that it names; the first entry has no parent.
+1. The parents of an entry are exactly the previous entry and the commits listed in it; the first entry has no parent.
 2. It is signed by a ledger signer of the keys in force before it (of its own keys, for the first entry), at the entry's
    own time.
-3. Numbers count up by one and times never decrease, so an entry cannot be dated back to when its key was still good.
-4. A head is accepted when all of this holds for every entry back to one that was accepted before. Otherwise one forged entry
-   could bring the keys that make the next one look good. A chain without an accepted entry brings all of its keys itself, so
+3. Numbers increase by one and times never decrease, so an entry cannot be backdated to when its key was still valid.
+4. A head is accepted if all of this holds for every entry back to one that was accepted before. Otherwise one forged entry
+   could add the keys that make the next one look valid. A chain without an accepted entry provides all of its keys itself, so
    its first entry must also be anchored: in a source commit of the target branch with the same keys.
 
-Whether an entry agrees with state, source and approvals is not checked here, but by the audit.
+The audit, not this module, checks whether an entry matches state, source and approvals.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Stored documents of a ledger: the state, its entries, intents and the lock.
 
-`state.json` holds what is applied. Unknown members are refused in the envelope, in `applied_revision`, in each resource and in
-each status; the values of the three record maps have any content. Maps are written by code point, so that two documents of
-one state are the same bytes and their differences read well.
+`state.json` contains the applied state. Unknown members are refused in the envelope, in `applied_revision`, in each resource
+and in each status; the values of the three record maps can have any content. Maps are written by code point, so that two
+documents of one state have the same bytes and their diffs are readable.
 
 `entry.json` is one ledger entry. This release writes version 5. Version 1 knows only approvals that people signed; version 2 is
-for entries that use another, open a debt or settle one; version 3 records the origins of commits; those of version 4 explain
-each change; version 5 records the gates of each change. Every text is one plain line, every digest and id is checked for its
-form, and the writer reads back what it wrote before anyone signs it.
+for entries that use another kind, open a debt or settle one; version 3 records the origins of commits; version 4 explains
+each change; version 5 records the gates of each change. Every text is one plain line, the form of every digest and id is
+checked, and the writer reads back its bytes before anyone signs them.
 
 `sound.json` lists the graphs that an apply read and compiled without a problem.
 
-`recoveries/<operation_id>.json` is an intent: an operation on a graph root that has begun.
+`recoveries/<operation_id>.json` is an intent: a started operation on a graph root.
 
-`lock.json` names who holds the ledger's lock; it has no final newline.
+`lock.json` identifies the holder of the ledger's lock; it has no final newline.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 Rules of this module:
 
-1. `state.json` is the publish point. Blobs and sidecars are written before it; then consumed approvals are marked, and when
-   all of them are, sidecars are removed: as long as a sidecar is there, recovery marks the approvals of its delete.
-2. The state is replaced only if its bytes still are those that the caller's view saw.
-3. The lock is one object that is created exclusively; removing it takes its id, and it never expires.
-4. Steps after the publish point may fail without an error: recovery finds the sidecar and settles it. An approval is consumed if
-   its document is marked or the state records its id: after the loss of the state, the documents remain.
+1. `state.json` is the publish point. Blobs and sidecars are written before it. Then consumed approvals are marked, and once
+   all of them are, sidecars are removed: as long as a sidecar exists, recovery marks the approvals of its delete.
+2. The state is replaced only if its bytes are still those of the caller's view.
+3. The lock is one object that is created exclusively. Removing it requires its id, and it never expires.
+4. Steps after the publish point may fail without an error, because recovery finds the sidecar and settles it. An approval is
+   consumed if its document is marked or the state records its id: after the loss of the state, the documents remain.
 5. The events of changesets are recorded by separate rules: see the section on changesets.
 """
 

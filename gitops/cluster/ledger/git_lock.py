@@ -1,13 +1,13 @@
 """A lock as a git ref, taken by creating it with a unique commit that has no parent.
 
-The commit has no parent, because a descendant could be pushed over its holder; it carries a fresh id, because pushing the
-very same object again would look like success. Hosts that refuse refs outside of `refs/heads/` get a branch.
+The commit has no parent, because a descendant could be pushed over its holder. It has a new id each time, because pushing the
+same object again would look like success. Hosts that refuse refs outside of `refs/heads/` get a branch.
 
-So the lock can be at two refs, and a host may refuse one of them to some writers or for some time only. After creating one
-ref a writer therefore looks for the other: of two holders at two refs at least one sees the other.
+So the lock can be at two refs, and a host may refuse one of them only for some writers or for some time. After creating one
+ref, a writer therefore checks the other: if two writers hold the two refs, at least one of them notices.
 
-Hosts can permit an account to create refs and not to delete them. Its lock would lock out everybody else, so the first one from a
-clone is created in one step with the deletion of another ref, which was made for this purpose: both are done, or none.
+Hosts can permit an account to create refs but not to delete them. Its lock would lock out everyone else, so a clone creates its
+first lock atomically together with the deletion of another ref, which was created for this purpose.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """Protection against rollback: which heads of a ledger branch a clone accepts.
 
-1. The known heads are read before the remote is asked, so that another process's newer note never looks like a rewound branch.
-2. A head is accepted if its chain verifies back to the last head seen here; where nothing was seen yet, to its first entry,
+1. The known heads are read before the remote is queried, so that another process's newer note never looks like a rewound
+   branch.
+2. A head is accepted if its chain verifies back to the last head seen here, or, if none was seen yet, to its first entry,
    which must pass the anchor.
-3. It must continue every head that this clone knows: the ref `refs/gitops/seen/<cluster>`, the note beside the refs, which no
-   fetch can change, and the clone's own branch of that name.
-4. A head that is new here, or missing, is also compared with witnesses: an approval names the entry that its signer saw. A
-   named entry that passes rule 2 and is not part of the ledger proves that the ledger was rewound or forked, or that an old
+3. It must continue every head that this clone knows: the ref `refs/gitops/seen/<cluster>`, the note next to the refs, which no
+   fetch can change, and the clone's own branch with that name.
+4. A head that is new here, or missing, is also compared with witnesses: an approval refers to the entry that its signer saw. If
+   such an entry passes rule 2 and is not part of the ledger, it proves that the ledger was rewound or forked, or that an old
    state of it is served. A made-up entry has no effect, and neither has an entry of another copy of the repository.
-5. In a clone the branch of the same name follows what was verified, by fast-forward and through git itself, which does not
-   move a branch under a checkout.
-6. What this clone has pushed is in it, as after `git push`: otherwise an audit here would know newer entries than it reads.
+5. In a clone, the branch with the same name follows the verified head, by fast-forward and through git itself, which does not
+   move a checked-out branch.
+6. After a push, this clone contains the pushed entry, as after `git push`. Otherwise an audit here would know newer entries
+   than it can read.
 """
 
 from __future__ import annotations

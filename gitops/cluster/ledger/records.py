@@ -2,15 +2,15 @@
 
 Rules:
 
-1. Events are numbered without gaps in the order in which they are recorded. Who drafts one does not know its number.
-2. A record is what its events give. It is written with them, and both with the index.
-3. At most one changeset is active. Another one is created when that one is committed or has failed, and only if it touches
-   nothing of those that still clean up.
-4. To create a changeset again with the same plan is to join the one that exists; that records nothing.
-5. A record that has ended stays as it is. Its line in `ended.jsonl` says which commits it is about, and when it ended.
-6. When there are many of them, the oldest leave: what is left is their line in `archive.jsonl`, without what they listed.
-7. How its run went is written beside a record once, with the last event of the run. It only explains: a store that writes file by
-   file may lose it, and one that does not fit the record is not written.
+1. Events are numbered without gaps in the order in which they are recorded. The author of a draft does not know its number.
+2. A record is the result of its events. It is written with them, and both with the index.
+3. At most one changeset is active. Another one can be created once that one is committed or has failed, and only if it touches
+   none of the resources of those that are still cleaning up.
+4. Creating a changeset again with the same plan joins the existing one and records nothing.
+5. An ended record does not change. Its line in `ended.jsonl` has its commits and the time when it ended.
+6. If there are too many of them, the oldest are archived: only their line in `archive.jsonl` remains, without their lists.
+7. The record of its run is written next to it once, with the last event of the run. It is informational: a store that writes file
+   by file may lose it, and one that does not fit the record is not written.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Repair of a ledger branch: back to the newest good entry, whatever was pushed to or removed from the branch.
 
-1. What counts is the longest chain of entries that verifies, of all that is known: what the branch has up to its first bad
-   commit, what this clone saw, the anchor beside the graphs, and what signed documents prove. All of them must be one chain:
-   which of two ledgers with good entries is the right one, people decide.
-2. What the branch has beyond it is kept at `refs/heads/gitops/quarantine/<cluster>/<commit>` and named in the entry.
-3. An entry of kind `repair` follows the newest good one. It changes nothing, so the audit of the ledger stays good.
-4. The branch moves by compare-and-swap from exactly the head that was shown to the operator.
+1. The longest known chain of entries that verifies counts. Its sources are the branch up to its first bad
+   commit, the entries that this clone saw, the anchor next to the graphs, and signed documents. All of them must be one chain:
+   if there are two ledgers with good entries, people decide which one is right.
+2. Commits of the branch beyond it are kept at `refs/heads/gitops/quarantine/<cluster>/<commit>` and listed in the entry.
+3. An entry of kind `repair` follows the newest good one. It changes nothing, so the audit of the ledger succeeds.
+4. The branch moves by compare-and-swap from exactly the head that the operator was shown.
 """
 
 from __future__ import annotations

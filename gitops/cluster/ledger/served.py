@@ -2,8 +2,8 @@
 
     <storage root>/__cluster/serving/<replica>.json
 
-Each account that may write to the storage root can write a report, so one is read strictly, and decides only how long a command
-waits. What cannot be read is left out, and named. A server may also be asked for a past revision of its ledger.
+Every account with write access to the storage root can write a report. So a report is read strictly, and decides only how long a
+command waits. Unreadable reports are left out and listed. A server can also be asked for a past revision of its ledger.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
 """Rules for each kind of resource, in one table. `docs/extending.md` shows how to add a kind.
 
-What the rest of the program has to know of a kind is an attribute or a method of its rules, so no other table lists kinds.
+Everything that the rest of the program has to know about a kind is an attribute or a method of its rules, so no other table lists
+kinds.
 
-A change has its effect at one of four times (`Effect`):
+A change takes effect at one of four times (`Effect`):
 
 | change | class |
 | --- | --- |
 | a graph is created, with its schema | stage: nothing refers to it, and an empty graph can be removed again |
 | a text is published | stage: it is found by its digest, and the commit binds it |
-| a migration only adds what a later one can take out | stage: the recorded schema is a part of the new one |
-| a migration only drops | finish: readers let go of what it drops with the commit |
-| a migration adds what a later one can take out, and drops | stage what it adds, finish what it drops |
-| any other migration, a restore | pivot: it changes what is in use, and cannot be taken back |
-| a text, a schema or keys and rules leave or change in the ledger alone | commit |
+| a migration only makes additions that a later one can remove | stage: the recorded schema is a part of the new one |
+| a migration only drops | finish: readers release the dropped data with the commit |
+| a migration makes such additions and drops | stage for the additions, finish for the drops |
+| any other migration, a restore | pivot: it changes data in use, and cannot be rolled back |
+| a text, a schema or keys and rules leave or change only in the ledger | commit |
 | a graph is deleted | finish: it destroys data |
 """
 

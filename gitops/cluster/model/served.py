@@ -1,8 +1,8 @@
 """Reports of query servers about the revision that they serve, compared with the applied revision.
 
-1. A report is a hint for those who wait: it never decides what is applied.
-2. A report counts for the time that it states. A server that dies takes nothing back, and is gone when that time is over.
-3. A server serves a revision that it accepted; one that it was offered and did not accept is refused, if it says why.
+1. A report is a hint for those who wait. It never decides what is applied.
+2. A report is valid for the time that it states. A server that crashes removes nothing; its report expires.
+3. A server serves a revision that it accepted. A revision that it saw but did not accept is refused, if the report has a reason.
 """
 
 from __future__ import annotations

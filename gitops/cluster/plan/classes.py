@@ -1,19 +1,19 @@
 """Execution graph of an atomic run. The rules of each kind define the class of a change.
 
-An atomic run passes four barriers: everything staged is done before `prepared`, the pivot before `committed`, and what finishes
-comes after `drained`, when nothing reads what was taken out of the applied state:
+An atomic run passes four barriers: everything staged is done before `prepared`, the pivot before `committed`, and the remaining
+steps come after `drained`, when nothing reads the resources that were removed from the applied state:
 
     stage > prepared > pivot > committed > drained > finish > finalized
 
-A barrier would close a cycle if a change came before something that it needs. So a change that needs one of a later class moves
-behind that barrier, too: what is staged is then `lifted` behind `prepared`. A text is not: it needs nothing but the ledger to
-be published, and what could keep it from that is to be known before anything that cannot be taken back.
+A barrier would close a cycle if a change came before something that it needs. So a change that needs one of a later class also
+moves after that barrier: staged changes are then `lifted` after `prepared`. A text is not: publishing it needs only the ledger,
+and a failure to publish should be known before anything that cannot be rolled back.
 
-A migration that adds and drops is two nodes: the first one is staged and leads to a schema that has both what is added and
-what goes, the second one finishes. Rows that are restored at the same time need the types as they will be, so such a migration
-is a pivot then; so is one without a schema between.
+A migration that adds and drops is two nodes: the first one is staged and leads to a schema with both the additions and
+the data to drop, the second one finishes. Rows that are restored at the same time need the final types, so such a migration
+is a pivot; so is one without an intermediate schema.
 
-Two changes that cannot be taken back cannot be all or nothing, so an atomic run has one pivot at most: `pivots` has them all.
+Two changes that cannot be rolled back cannot be atomic together, so an atomic run has at most one pivot: `pivots` has them all.
 """
 
 from __future__ import annotations

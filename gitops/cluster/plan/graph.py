@@ -1,7 +1,7 @@
 """Builds the execution graph from classified changes: nodes, edges with reasons, locks.
 
-Let D refer to R, directly or through resources that do not change. Desired references order building, recorded ones
-order tearing down:
+Let D refer to R, directly or through resources that do not change. Desired references determine the order of building, recorded
+ones that of tearing down:
 
 | D             | R             | reference            | order                                       |
 | ---           | ---           | ---                  | ---                                         |
@@ -12,37 +12,37 @@ order tearing down:
 | delete        | create/update | recorded             | R before D: see below                       |
 | delete        | delete        | recorded             | D before R                                  |
 
-A policy guards the graphs that it is recorded to be bound to. If R is such a graph and is deleted, it is R before D, whatever D
-does: until R is gone, its policy stays as it is.
+A policy guards the graphs in its recorded bindings. If R is such a graph and is deleted, R comes before D, whatever D
+does: until R is deleted, its policy does not change.
 
-A scope, which is a graph or the cluster, is under one policy. Who lets go of a scope comes before who takes it, except in two
-cases, in which the bindings change together when the state is written. Policies that give scopes to each other cannot wait for
-each other. And a policy for a new graph does not wait for one that still guards a graph that goes: if that delete fails, the new
-graph must not be without its policy.
+A scope, which is a graph or the cluster, has one policy. The policy that releases a scope comes before the one that takes
+it, except in two cases, in which the bindings change together when the state is written. Policies that give scopes to each
+other cannot wait for each other. And a policy for a new graph does not wait for one that still guards a graph that is being
+deleted: if that delete fails, the new graph must not be without its policy.
 
-Removing a query or a policy is an entry of the catalog that becomes visible only when the whole run is settled. It waits
-for a migration of its graph, so that after a failed one the catalog of that graph is still what it was.
+Removing a query or a policy is a catalog entry that becomes visible only when the whole run is settled. It waits
+for a migration of its graph, so that after a failed one the catalog of that graph is unchanged.
 
-Graph deletes destroy data. They, and the removals that ride on them, stand behind one barrier that everything else must
+Graph deletes destroy data. They, and the removals that depend on them, come after one barrier that everything else must
 have passed: they run last, and not at all after any failure. Policies of deleted graphs come after them.
 
-The locks that the nodes of an execution graph hold while they run; a node takes all of its locks at once, when it starts.
+The nodes of an execution graph hold these locks while they run; a node takes all of its locks together, when it starts.
 
 | key                  | mode      | who                                                                              |
 | ---                  | ---       | ---                                                                              |
 | `graph:<graph>`      | exclusive | creation and delete of the graph, migration of its schema, restore of its rows   |
-| `graph:<graph>`      | shared    | queries of the graph; policies that are to be bound to it                        |
+| `graph:<graph>`      | shared    | queries of the graph; policies that will be bound to it                          |
 | `policy-scope:<ref>` | exclusive | policies that are bound to the graph or the cluster, or were                     |
 | `blob:<digest>`      | exclusive | texts of equal content, if several files declare them                            |
 | `approval:<id>`      | exclusive | the change that uses the approval                                                |
-| `compute:<target>`   | exclusive | looks of an apply at the target (`targets`), decisions and actions of a tick     |
+| `compute:<target>`   | exclusive | checks of the target by an apply (`targets`), decisions and actions of a tick    |
 | `replicas:<t>/<cc>`  | exclusive | actions of a tick on one compute cluster of the target (`tick`)                  |
 | `ledger`             | exclusive | barriers                                                                         |
 
-A run is of one cluster, so no key names it.
+A run belongs to one cluster, so the keys do not contain it.
 
-The queries of one file are one text, which is published under the address of each. They need no lock among themselves: one
-after the other, a file of forty queries would take forty requests to a bucket in turn.
+The queries of one file are one text, which is published under the address of each. They need no lock between them: otherwise
+a file of forty queries would take forty sequential requests to a bucket.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Structure of an execution graph: neighbours, layers, cycles, transpose, subgraphs, and whether it can be run.
 
-Every collection is sorted, so the same graph always gives the same answer. Nothing here recurses: a chain may be as long
-as a plan is.
+Every collection is sorted, so the same graph always gives the same result. Nothing here recurses, because a chain may be as long
+as a plan.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Decides what the next apply does with a changeset that an interrupted run left open; `gitops.cluster.apply` does it.
 
-| the changeset | what becomes of it |
+| the changeset | result |
 | --- | --- |
-| lands what it can | closed: it recorded nothing, so it failed, and recovery settles the graphs that it touched |
-| prepares or is prepared, the same is declared and applied still | resumed: what is done is not done again |
-| prepares or is prepared, and something has changed | taken back, unless its pivot is done: then nothing is applied until it is |
-| rolls back | taken back, as far as it is not yet |
-| committed, drained | finished: what left the cluster is deleted, and what finishes after the commit is carried out |
+| is best-effort | closed: it recorded nothing, so it failed, and recovery settles the graphs that it touched |
+| prepares or is prepared, and declaration and applied state are unchanged | resumed: completed work is not repeated |
+| prepares or is prepared, and something has changed | rolled back; if its pivot is done, nothing is applied until it is settled |
+| rolls back | rolled back as far as it is not yet |
+| committed, drained | finished: removed resources are deleted, and the steps after the commit are carried out |
 
-What is left to do to a graph is decided once, by `step_of`: an apply carries it out, a plan and a dry run show it. Graphs are
+`step_of` decides once what remains to be done to a graph: an apply carries it out, a plan and a dry run show it. Graphs are
 checked, never guessed. The effects of a changeset on a graph are gone with the graph: if it no longer exists,
 or its delete has passed the point of no return, nothing is done, and nothing is left to roll back or to drop. The intents of an
-atomic changeset are those of the graphs that it names: while it is open, no other one touches these.
+atomic changeset are those of the graphs in it: while it is open, no other changeset touches these.
 """
 
 from __future__ import annotations

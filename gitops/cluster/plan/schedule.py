@@ -3,22 +3,22 @@
 It is a function of the graph, the number of workers, the failure policy and the sequence of results, so the same results
 in the same order always give the same starts.
 
-1. A node is ready when everything before it is done. Ready nodes are looked at by position.
-2. A node starts when a worker is free and all its locks are; it takes them together, holding none while it waits, so a
-   deadlock cannot happen. What an earlier node waits for counts as taken for later ones, so there is no starvation.
-3. With one worker, the ready node of the lowest position starts: the serial run. `build_graph` numbers nodes in an order
+1. A node is ready when everything before it is done. Ready nodes are considered by position.
+2. A node starts when a worker and all its locks are free. It takes the locks together and holds none while it waits, so
+   there are no deadlocks. A lock that an earlier node waits for counts as taken for later ones, so there is no starvation.
+3. With one worker, the ready node with the lowest position starts: the serial run. `build_graph` numbers nodes in an order
    that no edge contradicts, so for its graphs that is the plan order.
 4. Every node ends with exactly one result. After a failure (a started node that did not succeed):
-   a. of its failure group, nothing more starts: SKIPPED;
-   b. whatever depends on it or on (a): BLOCKED;
+   a. no other node of its failure group starts: SKIPPED;
+   b. nodes that depend on it or on (a): BLOCKED;
    c. with `fail_fast`, everything else that has not started: SKIPPED.
-   `blocked_by` names the failed node in all three. Running nodes finish.
-5. A running node that is given up fails in this way, and keeps its locks, since it may still be at work. What can never get its
-   locks for that is SKIPPED like (a).
-6. After `stop`, everything that has not started is SKIPPED, without a blocker. If a pivot has begun, the run may go on to the
-   commit first: what cannot be taken back is to be recorded as applied.
+   `blocked_by` is the failed node in all three cases. Running nodes finish.
+5. A running node that is given up fails in this way, and keeps its locks, because it may still be running. Nodes that can
+   never get their locks because of that are SKIPPED like (a).
+6. After `stop`, everything that has not started is SKIPPED, without a blocker. If a pivot has begun, the run may first
+   continue to the commit, because changes that cannot be rolled back should be recorded as applied.
 
-A node that was found waiting for a lock is parked on it, and looked at again only when that lock may have become free for it:
+A node that waits for a lock is parked on it, and considered again only when that lock may have become free for it. So
 a thousand nodes that want one lock cost as little per start as nodes that want none.
 """
 

@@ -1,12 +1,13 @@
 """The inputs that determine access in a cluster, and the classes of permissions.
 
-Who gains and loses what between two such states is exact, and equal to deciding every request before and after
-(`cluster.policy.decide`): the conditions of rules are constant on a few classes of branches, queries and actors, so that one
+The gains and losses between two such states are exact, and equal to deciding every request before and after
+(`cluster.policy.decide`): the conditions of rules are constant on a few classes of branches, queries and actors, so one
 decision for each class is enough.
 
-1. A graph without a policy may be read with any token, and nothing else; a recorded policy that cannot be read permits nothing.
-2. A cluster without graphs is not served, so that its policy permits nothing.
-3. To run a stored query is to invoke it, and to read or to change on the branch, as the query does.
+1. A graph without a policy can be read with any token, but nothing else is allowed; an unreadable recorded policy permits
+   nothing.
+2. A cluster without graphs is not served, so its policy permits nothing.
+3. Running a stored query means invoking it, and reading or changing the branch, as the query does.
 """
 
 from __future__ import annotations

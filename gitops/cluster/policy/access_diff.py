@@ -1,10 +1,10 @@
 """The access diff: each actor's gains and losses between two states, with cause and rule.
 
 1. The groups of all bundles that matter on a scope have one bit each; actors with equal bits are one combination.
-2. A combination may do what the masks of its groups permit, before and after; the differences are what it gains and loses.
+2. The masks of its groups determine a combination's permissions before and after; the differences are its gains and losses.
 3. The cause of a difference is the first part of the change whose reversal alone undoes it (`access_parts`).
 4. Copying a protected branch is a separate difference only if an actor can read the copy but not the branch.
-5. What has the same cause, rule, action and class becomes one row for equal actors, over branches and then over queries.
+5. Differences with the same cause, rule, action and class become one row for equal actors, over branches and then over queries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decisions by Cedar, equal to those of `gitops.cluster.policy.decide`.
 
-A bundle is compiled for one scope, once: each action of each rule becomes one policy with the id `<rule id>:<action>`. Everything
-is handed over as JSON values, so that no text of a bundle or a request is ever read as Cedar.
+A bundle is compiled once for each scope: each action of each rule becomes one policy with the id `<rule id>:<action>`. Everything
+is passed as JSON values, so no text of a bundle or a request is ever parsed as Cedar.
 """
 
 from __future__ import annotations

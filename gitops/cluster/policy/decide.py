@@ -1,6 +1,6 @@
 """Decides whether a bundle permits a request. Pure, and equal to Cedar's decision for the same bundle: a law of the tests.
 
-A request may need several permissions, each of which is decided by itself: `decide_all` is what enforces, explains and lists.
+A request may need several permissions, each of which is decided separately: `decide_all` is used to enforce, explain and list.
 
 1. An actor in no group is denied.
 2. A rule permits the request if it lists the action, the actor is in its group, the branch of the action is in its scope,

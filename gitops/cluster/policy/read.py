@@ -1,10 +1,10 @@
 """Strict reading of policy files: ignoring a misspelled key would permit more than intended.
 
-Every problem of the file is reported at its line. What does not have the expected shape is reported alone (`policy_parse`); only
-a file of the expected shape is checked further, in this order:
+Every problem of the file is reported at its line. A wrong structure is reported without further checks (`policy_parse`);
+a file with the right structure is checked further, in this order:
 
 1. the version, the groups, the protected branches;
-2. each rule: its id, its group, its actions, and whether all of them have what it limits them by.
+2. each rule: its id, its group, its actions, and whether its restrictions apply to all of its actions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`down`: the reverse of a schema change before it is applied, or between two schema files. Writes nothing.
 
 Steps: 1 read the applied and the desired schema; 2 plan the migration from one to the other; 3 plan the reverse migration, and
-print the schema text whose plan that is; 4 report what makes either of them unsupported.
+print the schema text with that plan; 4 report the reasons if either of them is unsupported.
 """
 
 from __future__ import annotations

@@ -100,8 +100,7 @@ def accept_approvals(
 ) -> AcceptedApprovals:
     """Collect the approvals that count for the gated changes. Refused ones become warnings in `problems`.
 
-    Nothing is reported for an open gate. `state` is that of the view, or the recovered one; `replaced` is called if
-    everything else counts.
+    Nothing is reported for an open gate. `state` is that of the view, or recovered; `replaced` is called if all else counts.
     """
     listing = ledger.approvals()
     _report_unreadable(listing, problems)

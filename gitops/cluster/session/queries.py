@@ -1,9 +1,8 @@
 """`graph queries`: lists a cluster's declared or applied stored queries with their contracts. Writes nothing.
 
 1. Declared queries are those of the folder; applied queries are recorded in the ledger, with their texts in its catalog.
-
 2. Both are checked against the schema of their graph. An applied query with a problem is left out, and for a folder with an
-error nothing is listed; every problem is reported.
+   error nothing is listed; every problem is reported.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 | a row | is |
 | --- | --- |
 | is declared, and missing, different, or not known to be written | written |
-| is ours, and declared no longer, or its compute cluster has another id now | deleted, with its state |
-| was never declared here | reported; deleted only where the target has `prune` |
-| is of a compute cluster that belongs to another cluster folder | left alone, and so are all of that compute cluster (`claims`) |
+| is ours, and no longer declared, or its compute cluster now has another id | deleted, with its state |
+| was never declared here | reported; deleted only if the target has `prune` |
+| is of a compute cluster that belongs to another cluster folder | not touched, like all rows of that compute cluster (`claims`) |
 
-A row is ours if the ledger records that it was written, or was about to be. What is written again is the same row: readers take
-the newest one.
+A row is ours if the ledger records that it was written, or was about to be. Writing it again produces the same row, because
+readers use the newest one.
 """
 
 from __future__ import annotations

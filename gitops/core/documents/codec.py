@@ -4,18 +4,19 @@
         versions={1: record(AuditPin, {"cluster": LINE, "number": integer(1), "commit": OBJECT_ID})},
         code=Code.PIN_INVALID,
     )
-    PIN.read(data)      # an AuditPin, or IntegrityError `pin_invalid` with the path of the value that is wrong
+    PIN.read(data)      # an AuditPin, or IntegrityError `pin_invalid` with the path of the wrong value
     PIN.write(pin)      # its bytes: `version` first, then the members in the order of the declaration
 
-What every declared document promises:
+Every declared document guarantees:
 
 1. Types are exact: `true` is not 1, `1.0` is not 1, null is not absent.
 2. An object has exactly the declared members; a member is required unless it is declared `optional`.
-3. The version is looked at first. Another version than the declared ones is refused by naming both.
-4. A problem carries the path of the value that it is about: `applied_revision.resources[graph.brain].digest`.
-5. Writing what was read gives the same bytes, for every document that this program wrote.
+3. The version is checked first. An undeclared version is refused with a message that contains it and the declared ones.
+4. A problem has the path of the wrong value: `applied_revision.resources[graph.brain].digest`.
+5. For every document that this program wrote, reading and writing it again produces the same bytes.
 
-A later version of a record is declared as the members of the earlier one and what it adds: `MEMBERS | {"labels": list_of(LINE)}`.
+A later version of a record is declared as the members of the earlier one plus the new ones: `MEMBERS | {"labels":
+list_of(LINE)}`.
 """
 
 from __future__ import annotations

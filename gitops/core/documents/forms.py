@@ -2,7 +2,7 @@
 
 1. Types are exact: `true` is not 1, `1.0` is not 1, null is not absent.
 2. An object has exactly the declared members; a member is required unless it is declared `optional`.
-3. A refusal carries the path of the value that it is about: `applied_revision.resources[graph.brain].digest`.
+3. A refusal has the path of the wrong value: `applied_revision.resources[graph.brain].digest`.
 """
 
 from __future__ import annotations

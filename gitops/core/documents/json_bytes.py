@@ -1,9 +1,9 @@
 """Conversion between bytes and plain values for JSON documents that another program may have written.
 
-1. The size is capped before anything is parsed, the depth before anything recurses.
-2. The bytes are UTF-8 without a byte order mark; a key appears once; numbers are finite and text is whole Unicode.
+1. The size is limited before anything is parsed, the depth before anything recurses.
+2. The bytes are UTF-8 without a byte order mark; a key appears once; numbers are finite and text is valid Unicode.
 
-What the values have to be is declared with the forms of `gitops.core.documents.codec`.
+The forms of `gitops.core.documents.codec` define which values are valid.
 """
 
 from __future__ import annotations

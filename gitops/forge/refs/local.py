@@ -1,16 +1,16 @@
 """A forge that is only a git repository, with change requests, comments and statuses as commits at separate refs.
 
-    refs/gitops/requests/<n>/head      the head commit of request n, which so stays alive when its branch is deleted
-    refs/gitops/requests/<n>/meta      a chain of commits whose trees hold the request's documents
-    refs/gitops/statuses/<2 hex>       a chain of commits whose trees hold the statuses of commits that start so
-    refs/gitops/{checks,deployments,issues}/…   chains alike, see `reports`
+    refs/gitops/requests/<n>/head      the head commit of request n, protected from garbage collection if its branch is deleted
+    refs/gitops/requests/<n>/meta      a chain of commits whose trees contain the request's documents
+    refs/gitops/statuses/<2 hex>       a chain of commits whose trees contain the statuses of commits with this prefix
+    refs/gitops/{checks,deployments,issues}/…   similar chains, see `reports`
 
 Rules:
 
-1. Every change is a commit on top of what was read, pushed by compare-and-swap. On a conflict the forge reads again and
-   changes again, so no update is lost; a number belongs to the writer that created its refs.
-2. The remote's refs count; objects that are missing here are fetched into refs of the same name, never into a branch.
-3. Who may write these refs is decided by the repository's pre-receive hook, not here.
+1. Every change is a commit on top of the state that was read, pushed by compare-and-swap. After a conflict, the forge reads and
+   changes again, so no update is lost. A number belongs to the writer that created its refs.
+2. The remote's refs are authoritative. Objects that are missing here are fetched into refs of the same name, never into a branch.
+3. The repository's pre-receive hook, not this module, decides who can write these refs.
 """
 
 from __future__ import annotations
