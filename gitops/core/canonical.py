@@ -41,9 +41,9 @@ def document(value: Any) -> bytes:
 
 
 def _indented(value: Any, line: str) -> str:
-    """What `json.dumps` gives with an indent, for which it has an encoder in Python that takes twice as long.
+    """Return the same as `json.dumps` with an indent, in half of the time of its Python encoder.
 
-    `line` is what a line of the value's own depth starts with.
+    `line` is the start of a line at the value's own depth.
     """
     if isinstance(value, str):
         return encode_basestring(value)

@@ -148,7 +148,7 @@ def _with_slots(options: dict[str, bool], plain: type) -> type:
 
 
 def _are_all(fields: Sequence[str], plain: type, body: dict[str, Any]) -> bool:
-    """Whether these fields are all that `__init__` depends on; a mistake in them is for the standard decorator to report."""
+    """Return True if `__init__` depends only on these fields. The standard decorator reports mistakes in them."""
     return (
         not any({"__dataclass_fields__", "__setattr__"} & vars(base).keys() for base in plain.__mro__[:-1])
         and not any(word in str(kind) for kind in get_annotations(plain).values() for word in ("InitVar", "KW_ONLY"))

@@ -60,7 +60,7 @@ class RemoteError(GitopsError):
         status: int | None = None,
         fix: str | None = None,
     ) -> None:
-        """As `GitopsError`, with whether a retry may help, and the status."""
+        """Create the error like `GitopsError`, with whether a retry may help, and the status."""
         super().__init__(code, detail, path=path, fix=fix)
         self.retryable = retryable
         self.status = status

@@ -476,7 +476,7 @@ def branch_rules(by_type: Mapping[str, Sequence[JsonObject]], protection: WebAns
 
 
 def _older_rules(answer: WebAnswer) -> port.BranchRules:
-    """What the older protection enforces."""
+    """Return the rules that the older protection enforces."""
     data = answer_object(answer.body, "the protection") if isinstance(answer.body, dict) else None
     if data is not None and answer.status == _NOT_FOUND and data.text_or("message") == _NOT_PROTECTED:
         return port.UNPROTECTED

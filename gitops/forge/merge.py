@@ -26,7 +26,7 @@ from gitops.git.port import GitRemote, GitStore, MergeResult, NewCommit, Person,
 
 
 class MergeMethod(StrEnum):
-    """How to merge: with a merge commit, as one squashed commit, or by rebasing each commit onto the target."""
+    """Merge method: a merge commit, one squashed commit, or a rebase of each commit onto the target."""
 
     MERGE = "merge"
     SQUASH = "squash"

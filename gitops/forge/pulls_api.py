@@ -243,7 +243,7 @@ class PullsDialect(Dialect):
 
 
 def _repository(data: JsonObject) -> tuple[int, str]:
-    """What distinguishes a repository. Some servers that speak the API of GitHub give all of them the number 0."""
+    """Return the identity of a repository. Some servers with GitHub's API give all of them the number 0."""
     return data.number("id", least=0), data.text_or("full_name")
 
 

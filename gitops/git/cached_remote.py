@@ -82,11 +82,11 @@ class CachedRemote:
         return self._known[prefix]
 
     def _is_own(self, prefix: str) -> bool:
-        """Whether a prefix is one of branches of the bot that are listed together."""
+        """Return True if a prefix belongs to the bot's branches, which are listed together."""
         return is_below(prefix, OWN_BRANCHES) and not is_below(prefix, _LOCKS)
 
     def _is_kept(self, prefix: str) -> bool:
-        """Whether the refs under a prefix are listed once, and one by one."""
+        """Return True if the refs under a prefix are listed once, and one by one."""
         people = prefix.startswith(_BRANCHES) and not is_below(prefix, OWN_BRANCHES)
         return people or prefix.startswith(_PLANS)
 
@@ -172,7 +172,7 @@ class TrackingRemote:
         return all(repository.resolve(each) is not None and repository.is_ancestor(each, head) for each in were)
 
     def _fetches(self, prefix: str) -> bool:
-        """Whether a configured refspec of the remote covers a branch, or the folder of it."""
+        """Return True if a configured refspec of the remote covers a branch, or its folder."""
         output = GitProgram(self._repository.git_dir, as_user=True).run(
             "config", "--get-all", f"remote.{self._name}.fetch"
         )

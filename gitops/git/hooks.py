@@ -188,7 +188,7 @@ def _content(name: str, command: Sequence[str]) -> bytes:
 
 
 def _starts(path: Path, name: str, command: Sequence[str]) -> bool:
-    """Whether a hook, or what it links to, starts exactly this program."""
+    """Return True if a hook, or its link target, starts exactly this program."""
     text = _hook_text(path)
     return os.access(path, os.X_OK) and (text == _content(name, command) or os.fsencode(_line(name, command)) in text)
 
@@ -202,7 +202,7 @@ def _line(name: str, command: Sequence[str]) -> str:
 
 
 def _advice(folder: Path, names: Sequence[str], command: Sequence[str]) -> str:
-    """What the owner of these hooks can add to them."""
+    """Describe what the owner of these hooks can add to them."""
     lines = "; ".join(f"to {folder / name} add: {_line(name, command)}" for name in names)
     return f"In shell scripts one line is enough, as the first command: {lines}"
 
@@ -238,7 +238,7 @@ def _configure_server(git_dir: str) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a regular file carries our line."""
+    """Return True if a regular file has our line."""
     return not path.is_symlink() and _MARK in _hook_text(path).splitlines()
 
 

@@ -128,7 +128,7 @@ def _folder(entry: RawEntry | None) -> str | None:
 
 
 def _is_leaf(entry: RawEntry | None) -> bool:
-    """Whether there is an entry, and it is not a folder."""
+    """Return True if there is an entry that is not a folder."""
     return entry is not None and entry.type is not EntryType.TREE
 
 

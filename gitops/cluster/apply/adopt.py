@@ -29,7 +29,7 @@ from gitops.database.graph.port import Existence
 
 
 def _find_former(current: Session) -> FormerLedger | None:
-    """What is left of an earlier ledger of the cluster; None for a fresh start. Raises GitopsError if that is not known."""
+    """Return the traces of the cluster's earlier ledger; None for a fresh start. Raises GitopsError if unknown."""
     stores = current.opened
     former = stores.ledger.former()
     if former is not None:

@@ -387,7 +387,7 @@ def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
 
 
 def _pivot_may_be_done(run: Run, results: Sequence[NodeResult]) -> bool:
-    """Whether a pivot was carried out, or that is not known. Raises GitopsError where its graph cannot be read."""
+    """Return True if a pivot was or may have been carried out. Raises GitopsError if its graph cannot be read."""
     members = {m.address: m for m in run.journal.record.members if m.effect is Effect.PIVOT}
     for result in results:
         member = members.get(Address(result.node_id))

@@ -121,7 +121,7 @@ def _carry_out(run: Run, foreseen: Foreseen, started: list[ExecNode]) -> Ended:
 
 
 def _look(node: ExecNode, change: Change, refusal: GitopsError | None) -> NodeResult:
-    """How a node would end: it fails if its graph refuses what it would do, and has no effect in any case."""
+    """Return the predicted result of a node, without any effect. It fails if its graph would refuse it."""
     if refusal is None:
         return NodeResult(node.id, NodeOutcome.DRY_RUN)
     problems = Diagnostics()
@@ -133,7 +133,7 @@ def _look(node: ExecNode, change: Change, refusal: GitopsError | None) -> NodeRe
 
 
 def _settle(run: Run, results: tuple[NodeResult, ...]) -> Ended:
-    """How the apply would end with these results: what lands, as `best_effort` or `atomic` decide it."""
+    """Return how the apply would end with these results, by the rules of `best_effort` or `atomic`."""
     current = run.session
     whole = run.atomic and any(change.disposition is Disposition.APPLIED for change in run.plan.changes)
     by_node, counted = {result.node_id: result for result in results}, results

@@ -237,7 +237,7 @@ def keep(current: Session, found: Interrupted, begun: Collection[str]) -> tuple[
 
 
 def _is_there(current: Session, found: Interrupted, address: Address) -> bool:
-    """Whether a node that failed has done something to its graph, or that is not known."""
+    """Return True if a failed node has or may have changed its graph."""
     try:
         match step_of(current, found, address):
             case DeleteGraph(there=there):

@@ -63,9 +63,9 @@ _NOTHING, _EVERYTHING = Touched(), Touched(everything=True)
 
 @dataclass(frozen=True, slots=True)
 class _MergeTouched:
-    """What a merge changed: `ours` and `theirs` compare it with its parents, `before` these with the commit where they parted.
+    """Changes of a merge: `ours` and `theirs` compare it with its parents, `before` these with their merge base.
 
-    `merged` compares it with what merging gives; it matters where the merge differs from both.
+    `merged` compares it with a clean merge; it matters only if the merge differs from both parents.
     """
 
     ours: Touched
@@ -74,7 +74,7 @@ class _MergeTouched:
     merged: Touched
 
     def counts(self, address: Address) -> bool:
-        """Whether the merge is not what merging gives at an address."""
+        """Return True if the merge differs from a clean merge at an address."""
         one, other = self.ours.counts(address), self.theirs.counts(address)
         if one and other:
             return self.merged.counts(address)
@@ -197,7 +197,7 @@ class CountedCommits:
         return _MergeTouched(ours, theirs, (one, other), merged)
 
     def _between(self, old: str, new: str) -> Touched:
-        """What differs between two root trees."""
+        """Return the differences between two root trees."""
         if old == new:
             return _NOTHING
         before, after = self._rules_at(old), self._rules_at(new)
@@ -206,7 +206,7 @@ class CountedCommits:
         return _union([rules, *(self._folder_between(old, new, path) for path in self._paths)])
 
     def _folder_between(self, old: str, new: str, path: str) -> Touched:
-        """What differs in one folder of two root trees."""
+        """Return the differences in one folder of two root trees."""
         before, after = (self.reader.subtree(tree, path) for tree in (old, new))
         if before == after:
             return _NOTHING
@@ -217,7 +217,7 @@ class CountedCommits:
         return self._folders[before, after]
 
     def _trees_between(self, before: str, after: str, path: str) -> Touched:
-        """What differs between two trees of a cluster folder."""
+        """Return the differences between two trees of a cluster folder."""
         if self._differences.effort > _MOST_EFFORT:
             return _EVERYTHING
         try:
@@ -249,7 +249,7 @@ class CountedCommits:
 
 
 def _union(sides: list[Touched]) -> Touched:
-    """What differs on any side."""
+    """Combine the differences of all sides."""
     return Touched(
         frozenset[Address]().union(*(side.addresses for side in sides)),
         any(side.rules for side in sides),

@@ -69,7 +69,7 @@ def _differences(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
 
 
 def _who(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
-    """Who may approve, whether or not a rule lists them."""
+    """Yield the differences in who can approve, whether or not a rule lists them."""
     if bool(before.approvers) != bool(after.approvers):
         said = [_EVERYONE if not root.approvers else "those listed" for root in (before, after)]
         yield "who may approve", said[0], said[1], not after.approvers

@@ -220,10 +220,10 @@ def _signer(case: _Case) -> _Refusal | None:
 
 
 def _permission(case: _Case) -> _Refusal | None:
-    """What `person_refusal` asks, and whether the way in which it was given counts for the change.
+    """Apply `person_refusal`, and check that this kind of approval counts for the change.
 
-    Attestations count only for the kinds of change that the rules list. In an emergency it is sufficient to be listed for
-    emergencies. Keys and rules themselves, and where a cluster is, are approved by signature alone.
+    Attestations count only for the kinds of change that the rules list. In an emergency, it is sufficient to be listed for
+    emergencies. Keys and rules themselves, and the location of a cluster, can be approved only by signature.
     """
     principal, trust, change = case.approval.approved_by, case.trust, case.need.change
     via = case.statement.via
@@ -300,7 +300,7 @@ def _coverage(case: _Case) -> _Refusal | None:
 
 
 def _data(case: _Case) -> _Refusal | None:
-    """What `data_refusal` says; the first release knew nothing of data."""
+    """Apply `data_refusal`. Entries of the first release have no data."""
     if case.need.version < WITH_ORIGINS:
         return None
     return data_refusal(case.need.change, case.statement.seen, case.trust.data_growth, case.need.replaced)
@@ -321,7 +321,7 @@ def _time_problem(case: _Case) -> str | None:
 
 
 def _difference(case: _Case) -> str | None:
-    """What changed since the approval, the most helpful fact first; None when nothing did."""
+    """Describe what changed since the approval, the most helpful fact first. None if nothing did."""
     approval, statement, need, change = case.approval, case.statement, case.need, case.need.change
     if statement.cluster_tree != need.cluster_tree:
         moved = case.evidence.moved

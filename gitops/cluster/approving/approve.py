@@ -261,7 +261,7 @@ def find_gated_change(current: Session, plan: Plan, address: Address) -> GatedCh
 
 
 def _recorded_subject(current: Session, address: Address) -> ApprovalSubject:
-    """What an approval in a ledger folder is about. Raises GitopsError `approval_not_required`."""
+    """Return the subject of an approval in a ledger folder. Raises GitopsError `approval_not_required`."""
     plan, _ = plan_session(current, current.state, explain=True)
     _find_gated_change(plan, address)
     return ApprovalSubject(address=address, plan=plan)

@@ -219,7 +219,7 @@ def _outcome(context: DecisionContext, kind: DecisionKind, approval_id: str) -> 
 
 
 def _decided(outcome: DecisionOutcome, decide: Callable[[Diagnostics], DecisionOutcome]) -> DecisionOutcome:
-    """What `decide` makes of an outcome, with its problems."""
+    """Return the outcome after `decide`, with its problems."""
     problems = Diagnostics()
     try:
         outcome = decide(problems)
@@ -246,7 +246,7 @@ def _lone_revocation(
 
 
 def _is_recorded(view: LedgerView, need: DecisionNeed) -> bool:
-    """Whether the ledger records a revocation of the approval."""
+    """Return True if the ledger records a revocation of the approval."""
     recorded = frozenset() if view.state is None else recorded_revocations(view.state)
     return not recorded.isdisjoint({(need.approval_id, need.principal), (need.approval_id, None)})
 

@@ -119,7 +119,7 @@ def asked(found: VerifiedEntry, met: Collection[GateName]) -> str:
 
 
 def _situation(found: VerifiedEntry) -> Situation:
-    """What the entry lists of the plan, under the rules in force before it."""
+    """Return the situation from the changes in the entry, under the rules in force before it."""
     quorum = found.before.quorum(found.entry.target.environment)
     situation = survey([change_of(each) for each in found.entry.changes], (), ())
     return replace(situation, gates=frozenset(quorum.numbers), limits=quorum.limits)
@@ -413,7 +413,7 @@ def _gapped(walk: Walk, found: VerifiedEntry, changes: Iterable[Change]) -> froz
 
 
 def _source(reader: GitReader, tree: str, state: LedgerState) -> AccessSource:
-    """What a ledger records, with the texts of its catalog."""
+    """Return the access source of a ledger's records, with the texts of its catalog."""
 
     def text(address: Address, digest: str) -> bytes | None:
         key = blob_key(address, digest)

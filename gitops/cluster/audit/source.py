@@ -70,7 +70,7 @@ def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState, recorded:
 
 
 def _declared(walk: Walk, tree: str) -> DesiredState | None:
-    """What a cluster folder declares; consecutive entries mostly share one folder."""
+    """Return the declarations of a cluster folder. Consecutive entries mostly share one folder."""
     if walk.declared[0] != tree:
         desired = load_desired(walk.open_tree(walk.reader, tree), applied=True).desired
         walk.declared = (tree, desired)

@@ -192,7 +192,7 @@ def _check_resource(
 
 
 def _observed(after: LedgerState, address: Address, new: AppliedResource | None) -> bool:
-    """Whether a refresh or an import may have recorded this of a graph, by its own observation of it."""
+    """Return True if a refresh or an import may have recorded this from its own observation of a graph."""
     graph = address.graph_address
     if graph is None or address.kind is Kind.QUERY:
         return False

@@ -227,7 +227,7 @@ def _reach(record: Changeset, state: ChangesetState, at: str) -> Changeset:
 
 
 def _commit(record: Changeset) -> Changeset:
-    """What is ready becomes canonical with the commit; what comes after it stays as it is."""
+    """Make everything ready canonical with the commit. Later steps are unchanged."""
     members = []
     for member in record.members:
         landed = not member.finishes and member.runtime.state not in _LEFT

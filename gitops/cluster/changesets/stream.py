@@ -78,7 +78,7 @@ def pull(
 
 
 def _continues(reading: StreamReading, after: int) -> bool:
-    """Whether the reading has every event after a position: they are numbered without gaps."""
+    """Return True if the reading has every event after a position. Events are numbered without gaps."""
     return [each.seq for each in reading.events if each.seq > after] == list(range(after + 1, reading.seq + 1)) and (
         after <= reading.seq
     )
@@ -104,7 +104,7 @@ class ChangesetAnswer(StrEnum):
 
 
 class Until(StrEnum):
-    """What a person waits for: that the applied state has changed, or that nothing is left to do."""
+    """State that ends a wait: the applied state has changed, or nothing is left to do."""
 
     COMMITTED = "committed"
     FINALIZED = "finalized"

@@ -237,7 +237,7 @@ def read_index(data: bytes | None) -> Index | None:
 
 
 def _is_consistent(index: Index) -> bool:
-    """Whether every part is of its type, every column of one length, and every reference leads somewhere."""
+    """Return True if all parts have the right types, all columns equal length, and all references a target."""
     name, storage, lock = index.header
     files, folders = index.files, index.folders
     return (
@@ -270,7 +270,7 @@ def _is_consistent(index: Index) -> bool:
 
 
 def _is_graph(index: Index, graph: str, record: GraphRecord) -> bool:
-    """Whether a graph is declared, all its addresses have a digest, and its positions are in the columns."""
+    """Return True if a graph is declared, all its addresses have a digest, and its positions are in the columns."""
     return (
         graph in index.form["graphs"]
         and all(address in index.digests for address in addresses_of(graph, record.queries))
@@ -283,7 +283,7 @@ def _is_graph(index: Index, graph: str, record: GraphRecord) -> bool:
 
 
 def _all(kind: type | tuple[type, ...], values: Iterable[object]) -> bool:
-    """Whether the values are of exactly these types: a truth value does not count as a number."""
+    """Return True if the values have exactly these types. A boolean does not count as a number."""
     return {*map(type, values)} <= {*(kind if isinstance(kind, tuple) else (kind,))}
 
 

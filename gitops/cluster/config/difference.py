@@ -64,7 +64,7 @@ class Differences:
     def _compare(
         self, old: SourceTree, new: SourceTree, paths: Collection[str], problems: Diagnostics
     ) -> tuple[frozenset[Address], Mapping[Address, Resource], Mapping[Address, Resource]]:
-        """What differs, and what was loaded of both folders."""
+        """Return the differences, and the resources that were loaded from both folders."""
         before, after = self._cluster(old), self._cluster(new)
         if before is None or after is None:
             return frozenset(), {}, {}
@@ -116,7 +116,7 @@ def _contents(
     touched: Collection[str],
     problems: Diagnostics,
 ) -> Mapping[Address, Resource]:
-    """What is declared differently or of which a file is touched, by address."""
+    """Return the resources with a different declaration or a touched file, by address."""
     loader = ResourceLoader(SourceReader(tree, problems))
     for graph in cluster.graphs:
         queries = graph.queries
@@ -145,7 +145,7 @@ def _form(resources: Mapping[Address, Resource], address: Address) -> tuple[str,
 
 
 def _are_touched(written: Iterable[Text], touched: Collection[str]) -> bool:
-    """Whether any of these files or folders was touched; an invalid path was not."""
+    """Return True if any of these files or folders was touched. An invalid path was not."""
     for text in written:
         try:
             place = normalize(text.value, confined=True)

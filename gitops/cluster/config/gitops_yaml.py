@@ -228,7 +228,7 @@ class ClusterRule:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRule:
-    """Where ledgers are stored and who can sign their entries."""
+    """Storage of ledgers, and the people who can sign their entries."""
 
     store: LedgerStore = rule(
         choice(*get_args(LedgerStore)),
@@ -253,7 +253,7 @@ def _grows(before: DataGrowth, after: DataGrowth) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRule:
-    """Who can approve irreversible changes, how many approvals are needed, and how long an approval is valid.
+    """Approvers of irreversible changes, the number of required approvals, and the lifetime of an approval.
 
     `accounts` maps forge accounts to people, by the number that the forge never gives to anyone else. `via_forge` are the
     kinds of change for which a review on the forge counts as that person's approval; `forge_verdict` also requires the
@@ -403,7 +403,7 @@ class ApprovalRule:
 
 @dataclass(frozen=True, slots=True)
 class ApplyRule:
-    """How merges are applied. `node_timeout` is how long a run waits for one interruptible change.
+    """Settings for applying merges. `node_timeout` is how long a run waits for one interruptible change.
 
     `atomicity` selects atomic or best-effort merges; `queue` selects whether waiting merges are applied one after the other,
     or all together. For an atomic run, `on_failure` decides about its staged changes after a failure, and `drain_grace` is

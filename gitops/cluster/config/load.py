@@ -334,7 +334,7 @@ class _Load:
         return self._loader.compiled.get(graph) or self._again(graph).compiled[graph]
 
     def is_near_a_limit(self, limits: SourceLimits) -> bool:
-        """Whether a limit was met, or might have been by reading everything."""
+        """Return True if a limit was reached, or might have been by reading everything."""
         files = self._index.files
         kept = {files.places[n]: files.sizes[n] for record in self._kept.values() for n in record.files}
         # A file that was kept may have been read as well, to compare it.
@@ -355,7 +355,7 @@ class _Load:
         )
 
     def is_worth_recording(self) -> bool:
-        """Whether the next load would gain from a new index."""
+        """Return True if the next load would benefit from a new index."""
         if self._config.header is None:
             return False
         if self._recorded is None or not self._config.is_recorded:
@@ -364,7 +364,7 @@ class _Load:
         return self._recorded.stale + loaded >= _WORTH_RECORDING
 
     def new_index(self, tree: StampedTree) -> Index:
-        """What the next load may start from: the graphs that were kept, and those that were loaded without problems."""
+        """Return the index for the next load: the graphs that were kept or loaded without problems."""
         columns, header, form = IndexColumns(), self._config.header or Header(), self._config.form
         files, folders = self._index.files, self._index.folders
         graphs: dict[str, GraphRecord] = {}
@@ -391,7 +391,7 @@ class _Load:
         return Index(self._config.digest, form, facts, graphs, digests, *columns.stamped(tree))
 
     def result(self) -> Loaded:
-        """What the steps gave; what was not read is made when it is asked for."""
+        """Return the results of the steps. Resources that were not read are created on demand."""
         header, found, loaded, digests = self._config.header, self._found, self._loader.resources, self._digests
         resources: Mapping[Address, Resource]
         edges: Collection[Dependency]
@@ -476,7 +476,7 @@ class _Load:
 
 
 def _dependencies(addresses: Iterable[Address], bindings: Mapping[Address, Sequence[str]]) -> tuple[Dependency, ...]:
-    """What each resource needs by the rules of its kind: each pair once, sorted.
+    """Return the dependencies of each resource by the rules of its kind, each pair once, sorted.
 
     `addresses` are those of all resources, `bindings` those of each policy that has any.
     """

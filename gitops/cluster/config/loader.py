@@ -156,7 +156,7 @@ class ResourceLoader:
                 self.policies[name] = LoadedPolicy(declared, file, scopes or ())
 
     def _bindings(self, declared: DeclaredText, at: str, graphs: Collection[str]) -> tuple[str, ...]:
-        """What a policy is bound to, sorted. Invalid bindings are reported and left out."""
+        """Return the sorted bindings of a policy. Invalid bindings are reported and left out."""
         name, found = declared.name.value, self.reader.found
         if not declared.applies_to:
             message = f"the policy {shown(name)} is not bound to anything"
@@ -407,7 +407,7 @@ class _GraphLoading:
         yield from (folder + name for name in names)
 
     def _is_listed_too_often(self, path: str) -> bool:
-        """Whether a file or folder is listed so often in this graph that there is nothing more to report about it."""
+        """Return True if this graph lists a file or folder so often that nothing more is reported about it."""
         try:
             place = normalize(path, confined=True)
         except SourceError:

@@ -64,7 +64,7 @@ class SourceFile:
 
 
 class FileSpan(NamedTuple):
-    """A span of a file as a place. Its line is counted only when it is reported."""
+    """Place of a span in a file. Its line is counted only when it is reported."""
 
     file: SourceFile
     span: Span
@@ -96,7 +96,7 @@ class SourceReader:
         self._hints = _MAX_HINTS
 
     def read(self, path: str) -> SourceFile | SourceError:
-        """Return the file at a declared path, whatever its bytes are, or the reason why there is none.
+        """Return the file at a declared path regardless of its content, or the error that explains why there is none.
 
         A declared path never leads out of the folder, whatever the tree would read. Otherwise another person's folder could
         make a message quote any file of this machine.

@@ -409,7 +409,7 @@ def rows_below(form: Form[Any], prefix: str = "") -> Iterator[tuple[str, Row]]:
 
 
 def form_of(row: Row) -> KnownForm[Any]:
-    """Return the form of a row, with its description of itself."""
+    """Return the form of a row, including its documentation."""
     return _known(row.form)
 
 

@@ -165,7 +165,7 @@ class VouchedGraphs:
 
     @cached_property
     def _same_declarations(self) -> FolderDifference | None:
-        """Where the folder differs, if the state has the resources of the record, and graphs are declared as they were."""
+        """Return the folder's differences, if the state has the record's resources and declarations are unchanged."""
         difference, record = self._difference, self._ledger.record
         if record is None or difference is None or difference.covers(CONFIG_FILE):
             return None

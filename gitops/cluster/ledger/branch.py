@@ -404,7 +404,7 @@ class BranchLedger(BranchReader):
             self._staged[key] = content
 
     def _recorded(self, view: LedgerView, events: Sequence[EventDraft]) -> Recording | None:
-        """What these events give after what the entry of `view` holds; None where nothing is to be recorded."""
+        """Return the recording of these events on top of the entry of `view`; None if there is nothing to record."""
         recording = self._changesets_at(view.head).recording(events) if events else None
         return recording if recording is not None and recording.events else None
 

@@ -387,7 +387,7 @@ def check_anchor(reader: GitReader, file: AnchorFile, view: LedgerView, cluster:
 
 
 def _is_part(reader: GitReader, view: LedgerView, anchor: StorageAnchor) -> bool:
-    """Whether the ledger has the newest entry of the anchor, or follows it by an import that waits for its approval."""
+    """Return True if the ledger has the newest entry of the anchor, or follows it by an import that waits for its approval."""
     if view.entry is not None and view.entry.former is not None:
         return view.entry.former.head == anchor.head
     try:

@@ -147,13 +147,13 @@ def read_signed_document(
 
 
 def _own_signature(store: GitReader, form: SignedMessage[Any], message: str) -> CommitSignature | None:
-    """What the signature inside a readable message says; None for a message of a version that has none."""
+    """Check the signature inside a readable message; None for a message of a version without one."""
     covered, armor = form.signature(message)
     return store.verify(covered, armor, APPROVAL_NAMESPACE) if armor else None
 
 
 def _attempt(read: Callable[[], T]) -> tuple[T | None, str]:
-    """What `read` gives, or why it cannot."""
+    """Return the result of `read`, or the reason why it failed."""
     try:
         return read(), ""
     except GitopsError as error:
@@ -190,7 +190,7 @@ class LedgerEntries(Container[str]):
         self._ids: set[str] = set()
 
     def __contains__(self, commit_id: object) -> bool:
-        """Whether a commit is an entry of this ledger. Raises GitopsError for history that cannot be read."""
+        """Return True if a commit is an entry of this ledger. Raises GitopsError for history that cannot be read."""
         while commit_id not in self._ids and self._next is not None:
             self._ids.add(self._next)
             self._next = next(iter(self._reader.commit(self._next).parents), None)

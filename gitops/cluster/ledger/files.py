@@ -170,7 +170,7 @@ def check_write(view: LedgerView, write: LedgerWrite) -> None:
 def _sort(
     documents: Iterable[FoundDocument], read: Callable[[bytes], T], code: Code, identify: Callable[[T], str]
 ) -> tuple[tuple[T, ...], tuple[UnreadableDocument, ...]]:
-    """What is readable and what is not. The id of a document must be its name: it is removed and rewritten under that id."""
+    """Separate readable from unreadable documents. A document's id must be its name, under which it is changed and removed."""
     found: list[T] = []
     unreadable: list[UnreadableDocument] = []
     for document in sorted((d for d in documents if layout.document_id(d.name) is not None), key=lambda d: d.name):

@@ -202,7 +202,7 @@ class FolderChangesets:
             self._take_over(known)
 
     def _take_over(self, known: ChangesetRecords) -> None:
-        """What is recorded, with all its files, under the index that this handle wrote last."""
+        """Take over the recorded changesets with all files, under the index that this handle last wrote."""
         self._known, self._is_settled, self._is_sure = known, True, False
 
     def _write_files(self, known: ChangesetRecords, recording: Recording) -> None:

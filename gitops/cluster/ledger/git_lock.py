@@ -212,7 +212,7 @@ class GitLock:
         return (lock for lock in found if lock is not None)
 
     def _look(self, ref: str) -> _FoundLock | None:
-        """What is at one ref. A lock that is released while it is read is looked for again, not called broken."""
+        """Return the lock at one ref. A lock that is released while it is read is looked up again, not reported as broken."""
         oid, code, detail = "", Code.INVALID_STATE_LOCK, ""
         for _ in range(_LOOKS):
             oid = self._remote.refs(ref).get(ref, "")

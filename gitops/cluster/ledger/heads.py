@@ -158,7 +158,7 @@ class Heads:
         return KnownHeads(self._store.resolve(self.seen_ref), self._settings.read_note(), self._store.resolve(self.ref))
 
     def newest(self) -> VerifiedEntry | None:
-        """Return the remote's head, accepted and remembered. None if there never was a ledger.
+        """Accept and remember the remote's head, and return it. None if there never was a ledger.
 
         Raises IntegrityError `ledger_diverged` and what `verify_chain` raises, GitopsError `ledger_checked_out`,
         RemoteError.
@@ -321,7 +321,7 @@ class Heads:
         return found
 
     def _explained(self, head: str, known: KnownHeads) -> str:
-        """What of a branch that does not verify is good, and the command that repairs it."""
+        """Describe the good part of a branch that does not verify, with the command that repairs it."""
         good: VerifiedEntry | None = None
         bad: tuple[str, ...] = ()
         with contextlib.suppress(GitopsError):

@@ -23,7 +23,7 @@ APPROVAL_NAMESPACE = "gitops-approval"
 
 
 class Via(StrEnum):
-    """How an approval was given.
+    """Kind of an approval.
 
     SIGNATURE: signed by the approver. FORGE: signed by the bot for an account's action on a forge. BREAK_GLASS: signed by
     one person who can act alone in an emergency; it leaves a debt.

@@ -20,7 +20,7 @@ class Action(StrEnum):
 
 
 class Disposition(StrEnum):
-    """What an apply does with a change."""
+    """An apply's treatment of a change."""
 
     APPLIED = "applied"
     DERIVED = "derived"

@@ -153,7 +153,7 @@ class Situation:
         return False
 
     def _waits_itself(self, policy: Address) -> bool:
-        """Whether a policy is bound to a graph that is in trouble, or whose creation is not approved."""
+        """Return True if a policy is bound to a graph with problems, or whose creation is not approved."""
         bound = self.policy_graphs.get(policy, ())
         return any(graph in self.pending or (graph in self.created and self._gate_is_shut(graph)) for graph in bound)
 
@@ -251,7 +251,7 @@ class GraphKind(ResourceKind):
         return _DEPENDENCY_WAITS if waits else _APPLIED
 
     def effect(self, change: Change, *, restored: bool) -> Classified:  # noqa: ARG002 - the rule is about the graph itself
-        """Put deletes last."""
+        """Return FINISH for deletes, so that they come last."""
         if change.action is Action.DELETE:
             return Classified(Effect.FINISH, "it destroys data, so it waits until nothing reads it")
         return Classified(Effect.STAGE, "nothing refers to a new graph, and it is removed again while it is empty")
@@ -327,9 +327,9 @@ class SchemaKind(ResourceKind):
         return change.action is not Action.CREATE
 
     def _migration_gate(self, change: Change, situation: Situation) -> Gate | None:
-        """What no later plan can undo is always gated; what loses data, where the rules list it. Unknown rows count as rows.
+        """Gate everything that no later plan can undo, and data loss if the rules list it.
 
-        Where neither the recorded text nor the graph is at hand, it counts as a migration of that sort.
+        Unknown rows count as rows. If neither the recorded text nor the graph is available, it counts as such a migration.
         """
         migration = change.migration
         if migration is None and not change.at_hand:
@@ -511,7 +511,7 @@ class StrategyKind(ResourceKind):
 
 
 class _RuleKind(ResourceKind):
-    """What no folder declares: in force as soon as it is recorded."""
+    """Resources that no folder declares, in force as soon as they are recorded."""
 
     in_folder = False
 

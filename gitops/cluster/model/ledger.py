@@ -426,7 +426,7 @@ class LockObservation:
 
 
 class How(StrEnum):
-    """How the origin of a commit is known.
+    """Evidence for the origin of a commit.
 
     MERGE: merging a known request produces the commit, whose authors are those of the request. UNKNOWN: it has no origin.
     """

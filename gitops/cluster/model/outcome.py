@@ -70,7 +70,7 @@ class ValidateOutcome(VerbOutcome):
 
 
 class Course(StrEnum):
-    """What the next apply does with a changeset that an interrupted run left open."""
+    """The next apply's treatment of a changeset that an interrupted run left open."""
 
     CLOSED = "closed"
     RESUMED = "resumed"

@@ -395,7 +395,7 @@ CHECK = "check"
 
 
 class BreakKind(StrEnum):
-    """How a query change breaks its callers."""
+    """Kind of a query change that breaks callers."""
 
     REMOVED = "removed"
     EFFECT = "effect"

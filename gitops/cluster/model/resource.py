@@ -61,7 +61,7 @@ class OnDemand(Mapping[K, V]):
         return self._make(key)
 
     def __contains__(self, key: object) -> bool:
-        """Whether there is one; makes none."""
+        """Return True if the key exists, without creating its value."""
         return key in self.known
 
     def __iter__(self) -> Iterator[K]:

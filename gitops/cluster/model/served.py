@@ -46,7 +46,7 @@ class Follows(StrEnum):
 
 
 class ServingState(StrEnum):
-    """How the served revision compares with the applied one."""
+    """Relation of the served revision to the applied one."""
 
     SERVES = "serves"
     BEHIND = "behind"

@@ -17,7 +17,7 @@ _WHOLE_DIGEST = 3
 
 @dataclass(frozen=True, slots=True)
 class DataGrowth:
-    """How many additional rows an approval covers: a percentage or an absolute number, whichever is larger."""
+    """Additional rows that an approval covers: a percentage or an absolute number, whichever is larger."""
 
     percent: int = 10
     rows: int = 1000
@@ -40,7 +40,7 @@ class DataGrowth:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """How many different people must approve a change at each gate of the rules in one environment.
+    """Number of different people who must approve a change at each gate of the rules in one environment.
 
     A gate without a number is not in the rules. `environment` is empty if a ledger has no rules. `limits` are the numbers
     that gates read, by key.

@@ -179,7 +179,7 @@ def access_between(before: AccessSource, after: AccessSource) -> AccessDiff:
 
 
 def _invokes(text: PolicyText) -> bool:
-    """Whether a policy says anything about stored queries."""
+    """Return True if a policy has rules about stored queries."""
     from gitops.cluster.policy.bundle import PolicyAction as Permission
 
     return text.bundle is not None and any(Permission.INVOKE_QUERY in rule.actions for rule in text.bundle.rules)
@@ -207,7 +207,7 @@ def _touched(before: AccessSource, after: AccessSource) -> list[str]:
 
 
 def _bundles(sides: Iterable[AccessSource], names: Collection[str]) -> dict[str, Bundle | None]:
-    """What the named policies say, by digest; None for one that cannot be read."""
+    """Return the contents of the named policies by digest; None for an unreadable one."""
     from gitops.cluster.policy.read import read_bundle
 
     found: dict[str, Bundle | None] = {}
@@ -220,7 +220,7 @@ def _bundles(sides: Iterable[AccessSource], names: Collection[str]) -> dict[str,
 
 
 class _Effects:
-    """Which stored queries write, by their texts; each text is parsed once. One that cannot be read counts as a read."""
+    """Whether stored queries write, by text. Each text is parsed once, and an unreadable one counts as a read."""
 
     def __init__(self) -> None:
         self._known: dict[str, frozenset[str]] = {}

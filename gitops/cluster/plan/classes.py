@@ -98,7 +98,7 @@ def atomic_graph(graph: ExecutionGraph) -> ExecutionGraph:
 
 
 def _only_binds(before: ExecNode, after: ExecNode) -> bool:
-    """Whether an edge orders nothing but what the commit does at once: a text waits for nothing of a later class."""
+    """Return True if the commit alone satisfies an edge, because a text never waits for a later class."""
     return bool(KINDS[Kind(after.kind)].catalog_suffix) and before.effect is not Effect.STAGE
 
 
@@ -143,7 +143,7 @@ def _barrier_edges(nodes: Iterable[ExecNode]) -> list[ExecEdge]:
 
 
 def _gate_edges(nodes: Iterable[ExecNode], approvals: Iterable[str]) -> list[ExecEdge]:
-    """What waits until the approvals are verified once more, which is part of the barrier `prepared`."""
+    """Return edges to nodes that wait until the approvals are verified again, which is part of the barrier `prepared`."""
     gated = [COMMITTED, *(node.id for node in nodes if node.effect is Effect.PIVOT)]
     return [ExecEdge(PREPARED, name, "approval_gate", approval) for approval in approvals for name in gated]
 

@@ -34,7 +34,7 @@ class StateDraft:
 
     @cached_property
     def _owned(self) -> dict[str | None, set[Address]]:
-        """What belongs to each graph; of a state that is not edited, it is not asked."""
+        """Map each graph to its resources. Not called for a state that is not edited."""
         owned: dict[str | None, set[Address]] = {}
         for address in self._resources.keys() | self._statuses.keys():
             owned.setdefault(address.graph, set()).add(address)

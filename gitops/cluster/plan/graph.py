@@ -211,7 +211,7 @@ def _edge(
 
 
 def _by_schema(name: Address, target: Address, plan: _Plan) -> bool:
-    """Whether a query or restore needs no edge with its graph, since their schema changes too and has an edge with each."""
+    """Return True if a query or restore needs no edge with its graph, because a changed schema has an edge with each."""
     schema = name.schema_address
     if target.kind is not Kind.GRAPH or schema is None or schema not in plan.active:
         return False
@@ -242,7 +242,7 @@ def _handovers(plan: _Plan, bindings: Mapping[Address, PolicyBindings], edges: I
 
 
 def _late(plan: _Plan, edges: Iterable[ExecEdge]) -> frozenset[str]:
-    """What runs behind the barrier: graph deletes, what rides on them, and whatever has to wait for those."""
+    """Return the nodes after the barrier: graph deletes, dependent removals, and everything that has to wait for those."""
     deleted = {name for name, change in plan.active.items() if change.action is Action.DELETE}
     gone = {name.graph for name in deleted if name.kind is Kind.GRAPH}
     late: set[str] = {name for name in deleted if name.graph in gone}

@@ -66,7 +66,7 @@ class StepSubjects(NamedTuple):
 
 
 class Use(NamedTuple):
-    """How a query uses a subject."""
+    """A query's use of a subject."""
 
     reads: bool
     writes: bool
@@ -192,7 +192,7 @@ class _QueryFiles:
         return found
 
     def has_same_text(self, text: Address) -> bool:
-        """Whether a query reads the same in both of its files: then what changed is another query of the file."""
+        """Return True if a query is the same in both of its files, so that another query of the file changed."""
         before, after = self._recorded.queries.get(text), self._desired.resources[text].content
         old = None if before is None else self._query(text, before)
         if before is None or after is None or old is None:

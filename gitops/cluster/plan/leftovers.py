@@ -116,7 +116,7 @@ def course_of(current: Session, record: Changeset) -> Course:
 
 
 def _is_declared_still(current: Session, record: Changeset) -> bool:
-    """Whether what the changeset was made from is as it was: then a plan gives what it gave."""
+    """Return True if the inputs of the changeset are unchanged, so that a plan gives the same result."""
     return (
         record.desired_digest == current.desired.config_digest
         and record.base.applied_digest == current.state.applied_digest
@@ -158,7 +158,7 @@ def look_at(current: Session, record: Changeset) -> Interrupted:
 def _done(
     current: Session, record: Changeset, member: Member, announced: Sequence[Intent]
 ) -> Mapping[str, object] | None:
-    """What is seen of a graph that is as the changeset wants it, as its node reports it; None where it is not."""
+    """Return the facts about a graph that is as the changeset wants it, for its node; None if it is not."""
     graph = member.address.name
     reading = read_now(current, graph)
     if reading is None:
@@ -299,7 +299,7 @@ def _migration_back(
 
 
 def _untouched(reading: GraphReading, announced: Sequence[Intent], version: object) -> bool:
-    """Whether nothing was published after the migration, so that what it added is empty."""
+    """Return True if nothing was published after the migration, so that its additions are empty."""
     if version is not None:
         return reading.manifest_version == version
     # A migration is one version. Fences of a recovery that was itself interrupted come on top, and look like writes.
@@ -399,7 +399,7 @@ def _contraction(current: Session, member: Member) -> MigrateGraph | None:
 
 
 def _difference(current: Session, member: Member) -> str:
-    """What a live schema has and lacks besides the one that the commit left; empty where only the text is another one."""
+    """Describe a live schema's differences from the one that the commit left; empty if only the text differs."""
     from gitops.cluster.plan.impact import step_subjects
 
     engine, uri = current.opened.engine, current.opened.graph_uri(member.address.name)
@@ -441,7 +441,7 @@ _COURSES = {
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What the next apply settles and then plans. Without a plan, its problems end the apply.
+    """Prediction of what the next apply settles and then plans. Without a plan, its problems end the apply.
 
     `changesets` are those that it settles first, `resumed` is the one among them that it continues. `moving` are the ids of
     graphs that will be different when it plans. `swept` is the state that it plans from, and `planning` are the problems of
@@ -460,9 +460,9 @@ class Foreseen:
 
 @dataclass(slots=True)
 class _Settled:
-    """What is known once changesets are settled: the texts that graphs have then, None of those that are gone.
+    """State after changesets are settled: the resulting texts of graphs, None for missing ones.
 
-    `kept` are the ids of graphs that still belong to a changeset, `resumed` is the one that goes on.
+    `kept` are the ids of graphs that still belong to a changeset, `resumed` is the one that continues.
     """
 
     changesets: list[OpenChangeset] = field(default_factory=list)
@@ -531,7 +531,7 @@ def _settle(current: Session, record: Changeset, settled: _Settled) -> None:
 
 
 def _end(current: Session, found: Interrupted, settled: _Settled) -> None:
-    """What the steps that are left make of graphs, and which of them cannot be done. Raises GitopsError without a way back."""
+    """Predict the results of the remaining steps, and which cannot be done. Raises GitopsError without a way to roll back."""
     record, engine, stuck = found.record, current.opened.engine, list[Orphan]()
     back = record.state in BLOCKING
     if back:
@@ -565,7 +565,7 @@ def _end(current: Session, found: Interrupted, settled: _Settled) -> None:
 
 
 def _recover(current: Session, settled: _Settled, intents: Sequence[Intent]) -> Sweep:
-    """What recovery makes of the operations that belong to no changeset."""
+    """Predict the recovery of the operations that belong to no changeset."""
     swept = sweep(current.state, intents, _probe(current, intents), at=current.workspace.stamp())
     if settled.resumed is not None:
         swept = with_used(swept, settled.resumed, current.workspace.stamp())

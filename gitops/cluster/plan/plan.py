@@ -108,7 +108,7 @@ def _strategies(current: Session, plan: Plan) -> StrategyChanges | None:
 
 
 def _foresee(current: Session, interrupted: IntentListing) -> Foreseen | None:
-    """What the next apply settles before it applies anything, with a warning for each; None where it settles nothing."""
+    """Predict what the next apply settles first, with a warning for each; None if there is nothing."""
     problems, listing = current.problems, current.opened.ledger.changesets()
     if not (listing.open or listing.problem or interrupted.intents or interrupted.unreadable or interrupted.problem):
         return None
@@ -140,7 +140,7 @@ def _obstacles(
     foreseen: Foreseen | None,
     intents: Sequence[Intent],
 ) -> tuple[Diagnostic, ...]:
-    """What keeps an apply of the plan from landing all of it now. What nothing else reports becomes a warning of the session."""
+    """Return what prevents an apply of the plan from succeeding completely now. Otherwise unreported problems become warnings."""
     found, refused = Diagnostics(), Diagnostics()
     governance, view = current.workspace.governance, current.view
     if governance is None and not view.found:
@@ -171,7 +171,7 @@ def _obstacles(
 
 
 def _move_refusals(current: Session) -> tuple[GitopsError, ...]:
-    """What keeps the graphs from being at another storage that the folder declares, also before that is approved."""
+    """Return what prevents the graphs from being at another declared storage, even before that is approved."""
     governance = current.workspace.governance
     if governance is None or not current.opened.data_at_hand:
         return ()
@@ -248,7 +248,7 @@ def _inputs(
     explain: bool,
     live: bool,
 ) -> PlanInputs:
-    """What the changes are described from: all but the approvals. An adoption that waits is the only change."""
+    """Return the inputs for describing the changes: all but the approvals. A waiting adoption is the only change."""
     desired, governance = current.desired, current.workspace.governance
     rules = current.view.trust or (None if governance is None else governance.trust)
     trust, scope = _governed_changes(current)
@@ -290,9 +290,9 @@ def _environment(current: Session) -> str:
 
 
 def _governed_changes(current: Session) -> tuple[TrustChange | None, ScopeChange | None]:
-    """What changes of keys and rules, and of where the cluster is; a ledger folder has neither.
+    """Return the changes to keys and rules, and to the cluster's location; none for a ledger folder.
 
-    Of files that are not committed it is only known where they declare the cluster.
+    For uncommitted files, only the declared location of the cluster is known.
     """
     governance, in_force = current.workspace.governance, current.view.trust
     if governance is None:
@@ -347,9 +347,10 @@ def _seen_data(
 
 
 def _replaced(current: Session, change: Change, approved: Seen | None, *, live: bool) -> int | str:
-    """How many of the rows that an approver saw were replaced since, or why that cannot be known.
+    """Return how many of the rows that an approver saw were replaced since, or why that cannot be known.
 
-    Of a restore only those of its types count. 0 where no graph is at hand, or none is left: there is nothing to compare.
+    For a restore, only those of its types count. 0 if no graph is accessible, or none is left, because there is nothing to
+    compare.
     """
     now, stores = change.seen, current.opened
     graph, resource = change.address.graph_address, current.desired.resources.get(change.address)
@@ -366,7 +367,7 @@ def _replaced(current: Session, change: Change, approved: Seen | None, *, live: 
 
 
 def _is_gone(stores: Stores, state: LedgerState, graph: Address) -> bool:
-    """Whether a graph is recorded as vanished, and is still gone."""
+    """Return True if a graph is recorded as vanished and is still missing."""
     if graph not in state.vanished:
         return False
     with suppress(GitopsError):

@@ -93,7 +93,7 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
 
 
 def _report_access(access: AccessDiff, problems: Diagnostics) -> None:
-    """What widens, what is without any policy, and what is not known of before."""
+    """Report widened access, missing policies, and unknown earlier access."""
     by_scope: dict[str, list[AccessRow]] = {}
     for row in access.widenings:
         by_scope.setdefault(row.scope, []).append(row)

@@ -61,7 +61,7 @@ class Sweep:
 
 
 class _Row(Enum):
-    """What a row does: retire the intent as it is; or because it is recorded; spend its approvals; roll forward; or keep it."""
+    """Effect of a row: retire the intent unchanged or because it is recorded, consume its approvals, roll forward, or keep it."""
 
     RETIRE = auto()
     RECORDED = auto()

@@ -53,7 +53,7 @@ def access_diff(before: AccessState, after: AccessState) -> AccessDiff:
 
 
 def _differs(before: AccessState, after: AccessState, scope: str) -> bool:
-    """Whether anything that decides on a scope differs."""
+    """Return True if anything that decides on a scope differs."""
     if (scope in before.scopes) != (scope in after.scopes) or before.bound.get(scope) != after.bound.get(scope):
         return True
     old, new, graph = before.policy(scope), after.policy(scope), scope.partition(".")[2]
@@ -119,7 +119,7 @@ class _ScopeRows:
                     self._found.setdefault(_Key(gain, cause, rule), {}).setdefault(both, []).append(place)
 
     def _bases_of(self, view: View, flipped: int, changed: int, *, gain: bool) -> dict[int, int]:
-        """What differs, by the permission that it rests on."""
+        """Map the permissions behind the differences to the differences."""
         bases = self._bases.get((gain, flipped, changed))
         if bases is None:
             bases = self._bases[gain, flipped, changed] = {}
@@ -314,7 +314,7 @@ class PolicyScopeChange:
         return {} if text is None or text.bundle is None else self._bits[id(text.bundle)]
 
     def _side(self, text: PolicyText | None) -> Side:
-        """What a policy permits on the scope, or its absence."""
+        """Return the permissions of a policy on the scope, or of its absence."""
         if text is None:
             return Side(self.cells, None, {}, self.cells.unguarded)
         found = self._masks.get(id(text))
@@ -348,7 +348,7 @@ class PolicyScopeChange:
                 yield _PartOfChange(cause, view, only=self.cells.runs_of(kinds))
 
     def _content_parts(self, was: Bundle, now: Bundle) -> Iterator[_PartOfChange]:
-        """What changes in a policy: members, rules, and the branches that are protected."""
+        """Yield the parts of a policy that change: members, rules, and the protected branches."""
         old_bits, bits = self._bits[id(was)], self._bits[id(now)]
         for group in sorted(was.groups.keys() & now.groups.keys()):
             left, joined = (
@@ -388,14 +388,14 @@ class PolicyScopeChange:
 
 
 def _difference(joined: Collection[str], left: Collection[str]) -> str:
-    """What joins and what leaves, by name up to a few."""
+    """Describe additions and removals, by name up to a few."""
     words = [f"{mark}{name}" for mark, names in (("+", joined), ("-", left)) for name in sorted(names)[:_NAMES]]
     more = sum(max(0, len(names) - _NAMES) for names in (joined, left))
     return ", ".join(words) + (f" and {more} more" if more else "")
 
 
 def _rule_words(old: Rule | None, new: Rule | None) -> str | None:
-    """How a rule changes; None if only its line does."""
+    """Describe the change of a rule; None if only its line changes."""
     if old is None or new is None:
         return "new rule" if old is None else "rule removed"
     words = []
@@ -551,7 +551,7 @@ class Cells:
         return sum(unread << self._start(Cell(action, 0, copied=True)) for action in self._copies)
 
     def _start(self, cell: Cell) -> int:
-        """Where the bits of an action begin, of which there is one for each branch."""
+        """Return the first bit of an action, which has one bit for each branch."""
         return self._bit[cell].bit_length() - 1
 
     def rule_mask(self, rule: Rule, protected: Collection[str]) -> int:
@@ -611,7 +611,7 @@ class Derived:
 
 
 class Side:
-    """What a policy permits on a scope, without derived permissions.
+    """The permissions of a policy on a scope, without derived ones.
 
     `masks` maps the bit of each group to what its members are allowed to do. Without a policy, any token is allowed to do
     `default`.

@@ -177,7 +177,7 @@ def scopes_of(case: Case, guarded: Guarded) -> frozenset[str | None]:
 
 
 def _scope(case: Case, action: PolicyAction | None, guarded: Guarded) -> str | None:
-    """What the action of a case is about; None where that is not known."""
+    """Return the scope of a case's action; None if unknown."""
     if action in SERVER_ACTIONS:
         return CLUSTER_SCOPE
     if case.graph is None:
@@ -209,7 +209,7 @@ def _unexpected(case: Case, action: PolicyAction | None, scope: str, guarded: Gu
 
 
 def _decided(case: Case, action: PolicyAction | None, actor: str, scope: str, guarded: Guarded) -> AccessDecision:
-    """What is decided of one actor; of running a query, the first denial, else the permission to invoke it."""
+    """Decide for one actor. For running a query: the first denial, or otherwise the permission to invoke it."""
     asked: tuple[PolicyAction, ...] = () if action is None else (action,)
     if action is None:
         writes = guarded.writes(scope, case.query or "")

@@ -195,7 +195,7 @@ class _BundleReader:
         return tuple(queries)
 
     def _check_limits(self, allow: Mapping[str, YamlNode], at: str, actions: Collection[PolicyAction]) -> None:
-        """Whether all actions have what the rule limits them by, and are of one kind."""
+        """Check that the rule's restrictions apply to all actions, and that these are of one kind."""
         limits = [key for key in _LIMITS if key in allow]
         server = [action for action in actions if action in SERVER_ACTIONS]
         if _SCOPES.keys() <= allow.keys():

@@ -59,7 +59,7 @@ class WatchedChangeset:
     commit: str | None = None
 
     def __str__(self) -> str:
-        """As a person would say it."""
+        """Describe it for people."""
         return (
             f"changeset {self.key}"
             if self.key
@@ -71,7 +71,7 @@ class WatchedChangeset:
 
 @dataclass(frozen=True, slots=True)
 class WatchRules:
-    """What ends a watch: the awaited outcome, or the time limit."""
+    """End of a watch: the awaited outcome, or the time limit."""
 
     until: Until = Until.COMMITTED
     timeout: timedelta = timedelta(minutes=30)
@@ -80,7 +80,7 @@ class WatchRules:
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """How a watch waits: its clock, a sleep function, and a random number between 0 and 1, which spreads watchers out."""
+    """Waiting of a watch: its clock, a sleep function, and a random number between 0 and 1 that spreads watchers out."""
 
     clock: Clock
     pause: Callable[[float], None]

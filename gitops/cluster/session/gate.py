@@ -168,7 +168,7 @@ def _report_pending(governance: Governance, gated: Iterable[Change], problems: D
 
 
 def _may_approve(governance: Governance, trust: TrustRoot, change: Change | Address, at: datetime) -> tuple[str, ...]:
-    """Who may approve a change, which may be known by its address alone; empty while the forge does not report its authors."""
+    """Return who can approve a change, perhaps known only by address. Empty while the forge does not report its authors."""
     try:
         authors = governance.authors_for(change) if isinstance(change, Change) else governance.authors_of(change)
         return may_approve(trust, authors, at)

@@ -201,7 +201,7 @@ T = TypeVar("T", bound=VerbOutcome)
 
 
 class StateNeed(Enum):
-    """Whether a verb needs a ledger: optional, required, or required to be missing."""
+    """A verb's need for a ledger: optional, required, or required to be missing."""
 
     OPTIONAL = auto()
     REQUIRED = auto()
@@ -253,7 +253,7 @@ class Session:
 
     @property
     def data_growth(self) -> DataGrowth:
-        """How much a graph may grow after its approval, by the rules in force."""
+        """The allowed growth of a graph after its approval, by the rules in force."""
         return DataGrowth() if self.view.trust is None else self.view.trust.data_growth
 
     def observations(self) -> StateObservations:
@@ -397,7 +397,7 @@ def _release_lock(current: Session) -> Diagnostics:
 
 
 def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
-    """Whether the ledger is as the verb needs it, and every graph that is not applied yet can be served."""
+    """Return True if the ledger is as the verb needs it and every new graph can be served."""
     ledger = current.opened.ledger
     try:
         view = ledger.view()

@@ -137,7 +137,7 @@ def _warn_of_what_waits(state: LedgerState, problems: Diagnostics) -> None:
 
 
 def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
-    """Whether nothing is left to apply; None if that is not known. A folder that the newest entry applied is not read."""
+    """Return True if nothing is left to apply; None if unknown. A folder that the newest entry applied is not read."""
     state, entry, governance = view.state, view.entry, workspace.governance
     if state is None:
         return None
@@ -164,7 +164,7 @@ def _waiting_rules(workspace: Workspace, view: LedgerView) -> Address | None:
 
 
 def _approvers(view: LedgerView) -> tuple[str, ...]:
-    """Who may approve what waits: the people of the rules in force who are not among its authors."""
+    """Return who can approve the waiting changes: the people of the rules in force who are not among the authors."""
     if view.trust is None or view.entry is None:
         return ()
     people = {name for signer in view.trust.signers for name in signer.principals if view.trust.may_approve(name)}

@@ -165,7 +165,7 @@ def next_attempt(failed: Changeset, actor: str | None) -> ChangesetFacts:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """How it is known that nothing reads the removed data any longer, and how long that took."""
+    """Evidence that nothing reads the removed data any longer, and how long the wait took."""
 
     waited_ms: int
     evidence: str

@@ -35,7 +35,7 @@ class ComputeCluster:
 
 @dataclass(frozen=True, slots=True)
 class Crashes:
-    """How often a replica went offline with a reason in the last hour, and how often because it was out of memory."""
+    """Number of times that a replica went offline with a reason in the last hour, in total and because of memory."""
 
     total: int = 0
     out_of_memory: int = 0
