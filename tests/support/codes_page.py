@@ -14,15 +14,16 @@ PAGE = "codes.md"
 _HEAD = """\
 # Codes
 
-Every problem that `gitops` reports carries one of these codes, in text as `ERROR code path: message` and in JSON as `code`.
-The meaning of a code never changes, and a code is never reused. The severity is the usual one: a command may report a
+Every problem that `gitops` reports has one of these codes, in text as `ERROR code path: message` and in JSON as `code`.
+The meaning of a code never changes, and a code is never reused. The severity is the usual one: a command can report a
 code with the other severity if the situation means something else to it. Warnings never change the exit code.
 
-Below each code stand its meaning, its usual cause, and an example as a user sees it: the message has the details of the case, and
-`fix` is what to do now. Words in capitals stand for names that the message has. With `-v` warnings show their remedy too.
-The place of a problem, if it has one, is shown as `file:line:column`, and in JSON as `source`.
+Each code has its meaning, its usual cause, and an example as you see it. The message has the details of the case, and
+`fix` is the next step, unless you only have to correct the reported place. Replace words in capitals with names from the message.
+With `-v`, warnings show their remedy too. The place of a problem, if it has one, is shown as `file:line:column`, and in JSON as
+`source`.
 
-This page is made from `gitops/core/codes.txt` by `make docs`.
+`make docs` generates this page from `gitops/core/codes.txt`.
 """
 
 
