@@ -26,7 +26,7 @@ class SourceRef:
     column: int = 0
 
     def __str__(self) -> str:
-        """`file:line:column`, as editors and terminals link it, as far as it is known."""
+        """Format as `file:line:column`, which editors and terminals link. Unknown parts are left out."""
         return ":".join((self.file, *(str(number) for number in (self.line, self.column) if number)))
 
 

@@ -23,10 +23,10 @@ class GitopsError(Exception):
     """Base of every error that this package raises on purpose. `code` is a registered diagnostic code."""
 
     def __init__(self, code: Code, detail: str, *, path: str = "", fix: str | None = None) -> None:
-        """`detail` is what is wrong, on one line; `path` names the place (config path, address or file).
+        """`detail` says in one line what is wrong. `path` names the place (config path, address or file).
 
-        The lines of a longer text, such as what git printed, are joined: a problem is one line wherever it is shown. `fix` is
-        what to do now, where the place knows more than the registry of codes: a command with its facts.
+        The lines of a longer text, such as output of git, are joined, because a problem is always shown on one line. Give a
+        `fix` if the caller knows a better remedy than the registry of codes, such as a command with its arguments.
         """
         detail = one_line(detail)
         super().__init__(detail)

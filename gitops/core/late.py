@@ -10,12 +10,12 @@ class Late:
     """Proxy that calls `make` when an attribute outside `known` is used. Two threads may both call it."""
 
     def __init__(self, make: Callable[[], Any], **known: Any) -> None:
-        """`known` are its public members that need not be made."""
+        """`known` are the public members that exist without making anything."""
         self._make = make
         self.__dict__.update(known)
 
     def __getattr__(self, name: str) -> Any:
-        """A member of what is made; from then on all public members are at hand."""
+        """Return a member of the made object, and from then on expose all its public members."""
         made = self._make()
         self.__dict__.update({each: getattr(made, each) for each in dir(made) if not each.startswith("_")})
         return getattr(made, name)

@@ -72,7 +72,7 @@ class Service:
 def forge_service(base: str, headers: Mapping[str, str | Secret], writes_a_minute: int | None = None) -> Service:
     """Return the service of a forge.
 
-    The REST address of GitHub Enterprise, `…/api/v3`, becomes `…/api`, because GraphQL is below that.
+    The REST address of GitHub Enterprise, `…/api/v3`, becomes `…/api`, because GraphQL is below that address.
     """
     address = base.rstrip("/")
     if address.endswith("/api/v3"):
@@ -108,7 +108,7 @@ class WebClient:
     """WebSender for one service. Only one thread at a time may use it. `traffic` counts its requests and bytes."""
 
     def __init__(self, service: Service, pause: Callable[[float], None], clock: Clock) -> None:
-        """`pause` waits for a number of seconds. Raises GitopsError (the service's code) for an address that rule 1 refuses."""
+        """`pause` waits for a number of seconds. Raises GitopsError (the code of the service) if rule 1 refuses the address."""
         parts = urlsplit(service.base)
         plain = parts.scheme == "http" and (service.plain or parts.hostname in _LOOPBACK)
         if (

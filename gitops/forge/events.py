@@ -24,7 +24,7 @@ class RequestAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestEvent:
-    """A change request was opened, updated, merged or closed. `head` is its head at that time."""
+    """A change request was opened, updated, merged or closed. `head` is its head commit at that moment."""
 
     number: int
     action: RequestAction

@@ -48,7 +48,7 @@ class GiteaDialect(PullsDialect):
     page = (("page", "1"), ("limit", str(_PAGE)))
 
     def __init__(self, project: str, base: str) -> None:
-        """`project` is `owner/name`; `base` is `https://HOST`, perhaps with a path, or that with `/api/v1`.
+        """`project` is `owner/name`. `base` is `https://HOST`, with an optional path and an optional `/api/v1` at the end.
 
         Raises UsageError `usage_error`.
         """

@@ -72,7 +72,7 @@ class HostedForge:
     """Forge implementation for one repository. Only one thread at a time may use it."""
 
     def __init__(self, sender: WebSender, dialect: Dialect, clock: Clock) -> None:
-        """`sender` talks to the API with the token of the bot."""
+        """`sender` calls the API with the token of the bot."""
         self._sender = sender
         self._dialect = dialect
         self._clock = clock

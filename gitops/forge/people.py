@@ -35,7 +35,7 @@ class CommentedForge(ForgeReader, Protocol):
 
 
 class RequestBook(CommentedForge, Protocol):
-    """A forge that does not open and close requests by itself."""
+    """A forge whose requests are opened and closed by the project's own code, not by a service."""
 
     def open_or_update(
         self, source: str, target: str, head: str, title: str, pusher: str

@@ -139,7 +139,7 @@ class ChangeRequest:
 class MergedRequests:
     """The change requests that commits merged, by number, as far as the forge can show them.
 
-    `unsaid` are commits that may have merged a request that the forge cannot show, each with the reason.
+    `unsaid` maps each commit that may have merged a request that the forge cannot show to the reason.
     """
 
     found: tuple[ChangeRequest, ...] = ()
@@ -148,7 +148,7 @@ class MergedRequests:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """One move of a branch, from commit `old` to `new`; zeros if it was created or deleted.
+    """One move of a branch from commit `old` to `new`. An id of zeros means that the branch was created or deleted.
 
     `pusher` is the account that pushed, as `<forge>:<id>`, or empty if the forge does not report it.
     """
@@ -373,7 +373,7 @@ class Forge(ForgeReader, Protocol):
         ...
 
     def record_deployment(self, deployment: Deployment) -> None:
-        """Record the state of a deployment of a commit to an environment, in one record that is updated."""
+        """Create or update the one record that holds the state of this deployment of a commit to an environment."""
         ...
 
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:

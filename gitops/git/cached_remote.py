@@ -41,9 +41,9 @@ class CachedRemote:
         own: Mapping[str, str] | None = None,
         resolve: Callable[[str], str | None] = str,
     ) -> None:
-        """`known` are branches of people, and `own` all branches of the bot, that the run has just listed.
+        """`known` are branches of people and `own` all branches of the bot; the run has just listed both.
 
-        `resolve` gives a commit of this repository by its id, None if it is missing here.
+        `resolve` returns a commit of this repository by its id, or None if the commit is missing here.
         """
         self._remote = remote
         self._known: dict[str, Mapping[str, str]] = {ref: {ref: head} for ref, head in (known or {}).items()}

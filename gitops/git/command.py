@@ -239,7 +239,7 @@ def run_program(
     stdin: bytes = b"",
     timeout_s: float = 60.0,
 ) -> Output:
-    """Run one program to its end, with `stdin` as its input.
+    """Run one program, with `stdin` as its input, and wait until it ends.
 
     The output is limited to `MAX_OUTPUT` bytes, and messages beyond 64 KiB are dropped. The program stays in our process
     group, so that ssh and ssh-keygen can prompt on the terminal. Raises UsageError `git_failed` if the program does not

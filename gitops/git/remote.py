@@ -237,7 +237,7 @@ class ProgramRemote:
                 raise self._unavailable(output)
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
-        """Move all refs or none, each only from its `old`.
+        """Move all refs or none. Each ref moves only if it still points to its `old` commit.
 
         A ref that is already at `new` before the push counts as a conflict, so two pushes of one id cannot both win. Every
         commit that decides something must therefore be unique. Such a ref does not stop the other refs of the push, because

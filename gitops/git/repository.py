@@ -497,7 +497,7 @@ class LooseObjectGuard(pygit2.OdbBackend):
         self._whole: set[str] = set()
 
     def read_cb(self, oid: object) -> NoReturn:
-        """Refuse a broken loose object with GitError; otherwise raise KeyError, "not here"."""
+        """Refuse a broken loose object with GitError. Otherwise raise KeyError, which means "not here"."""
         name = str(oid)
         if name in self._whole:
             raise KeyError(name)

@@ -46,7 +46,7 @@ class RecentTrees(Generic[L]):
     """Cache of recently read tree levels by id. The content of an id never changes. For one thread."""
 
     def __init__(self, read: Callable[[str], L]) -> None:
-        """`read` gives a level by the id of its tree."""
+        """`read` returns one level of a tree by the id of that tree."""
         self._read = read
         self._known: OrderedDict[str, L] = OrderedDict()
         self._held = 0
@@ -144,7 +144,7 @@ class TreeWriter:
     """Writes trees that differ from a base tree in a few files."""
 
     def __init__(self, read: ReadObject, write: Callable[[str, bytes], str]) -> None:
-        """`write` stores an object of a kind and returns its id."""
+        """`write` stores an object of the given kind and returns its id."""
         self._read = read
         self._write = write
 

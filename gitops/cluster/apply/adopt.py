@@ -64,7 +64,8 @@ def found_former(current: Session, *, adopt: bool) -> FormerLedger | None:
 def adopt_former(current: Session) -> tuple[Change, ...]:
     """Record the approval of an import over an earlier ledger, before anything else is applied.
 
-    Returns the change while it waits, which is reported; nothing for every other newest entry, and once it is recorded.
+    Returns the change, and reports it, while it waits for approval. Returns nothing if the newest entry is of another kind
+    or the approval is recorded.
     """
     if pending_adoption(current.view) is None or current.workspace.governance is None:
         return ()

@@ -85,7 +85,8 @@ def _opened(current: Session, target: ComputeTarget) -> StrategyTarget:
 def reconcile(current: Session, target: StrategyTarget, name: str, rules: Sequence[ComputeRules]) -> RowChanges:
     """Carry out steps 2 and 3 on one open and locked target. `rules` are all strategies that are applied to it.
 
-    Returns what was done. Rows that are not ours are reported. Raises GitopsError of the target, or of the ledger.
+    Returns the changes that were made. Rows that do not belong to this folder are reported. Raises GitopsError of the target
+    or of the ledger.
     """
     owned = [row for row in owned_rows(current.state.observations) if row.target.name == name]
     digests = {address: each.digest for address, each in current.state.resources.items()}

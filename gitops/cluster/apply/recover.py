@@ -228,7 +228,7 @@ def take_back(
 def keep(current: Session, found: Interrupted, begun: Collection[str]) -> tuple[Orphan, ...]:
     """Leave the staged changes of a changeset in place for people to inspect, and return all of them as orphans.
 
-    `begun` are the nodes that were carried out, and may have failed.
+    `begun` are the nodes that were carried out, even if they failed.
     """
     kept = [m.address for m in found.record.members if m.runtime.state is RuntimeState.READY]
     unknown = frozenset(steps_left(found.record)).intersection(map(Address, begun)).difference(kept)

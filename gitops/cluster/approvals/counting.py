@@ -96,8 +96,9 @@ class CountedCommits:
     ) -> None:
         """`paths` are the folders where the cluster is and where it is declared, mostly the same one.
 
-        `rule_files` are the files of keys and rules at the head; `open_tree` reads a folder, given its tree id and path. With
-        `any_base` a merge is compared with one best common ancestor of several, as entries before version 4 were made.
+        `rule_files` are the files of keys and rules at the head. `open_tree` reads a folder, given the id of its tree and
+        its path. With `any_base` a merge is compared with one of several best common ancestors, as for entries before
+        version 4.
         """
         self.reader = reader
         self._any_base = any_base

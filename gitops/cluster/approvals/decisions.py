@@ -63,7 +63,7 @@ class DecisionNeed:
 class DecisionVerification:
     """Result of verifying a decision: `principal` signed it if it is accepted, otherwise `problem` explains why not.
 
-    `approver` is the person who gave the approval that the decision is about.
+    `approver` is the person who gave the approval that the decision concerns.
     """
 
     evidence: DecisionEvidence
@@ -80,7 +80,7 @@ class DecisionVerification:
 def verify_decision(
     evidence: DecisionEvidence, kind: DecisionKind, need: DecisionNeed, trust: TrustRoot
 ) -> DecisionVerification:
-    """Apply the numbered steps of this module. The caller has to check that the approval, or the debt, exists."""
+    """Apply the numbered steps of this module. The caller must check that the approval or the debt exists."""
     decision, signature = evidence.decision, evidence.signature
 
     def refused(problem: str) -> DecisionVerification:

@@ -95,7 +95,8 @@ class KnownOrigins:
 class Unapplied:
     """The unapplied commits: reachable from one of `heads`, not from `base`. `trust` is in force at `at`.
 
-    `tree` is the root tree that is applied next; None if it is not one tree, which no commits explain.
+    `tree` is the root tree that is applied next. It is None if what is applied is not a single tree; no commits explain
+    that.
     """
 
     base: str
@@ -117,9 +118,9 @@ class Origins:
         *,
         explained: Callable[[Address], bool] = lambda _: True,
     ) -> None:
-        """`carried` are the origins, from earlier entries, of changes that are not applied yet.
+        """`carried` are the origins, recorded in earlier entries, of changes that are not applied yet.
 
-        For addresses that are not `explained`, commits count as in entries before version 4.
+        For an address that is not `explained`, commits count as in entries before version 4.
         """
         self._counted = counted
         self._reader = counted.reader

@@ -90,7 +90,7 @@ class ApprovalNeed:
 class ApprovalVerification:
     """Result of verifying an approval: `principal` if it is accepted, otherwise the failed step in `diagnostics`.
 
-    `names` are all names of that person, in lower case: approvals that share a name are from one person.
+    `names` are all names of that person, in lower case. Approvals that share a name come from one person.
     """
 
     evidence: ApprovalEvidence
@@ -137,7 +137,7 @@ class _Case:
 def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot) -> ApprovalVerification:
     """Apply `STEPS` to one piece of evidence.
 
-    The caller has to check that `need.change` is gated, and that there is a quorum (`select_quorum`).
+    The caller must check that `need.change` is gated and that there is a quorum (`select_quorum`).
     """
     case = _Case(evidence, need, trust)
     for number, step in enumerate(STEPS, start=1):

@@ -334,7 +334,10 @@ class GatedChange:
 
 
 def push_approvals(workspace: Workspace, publisher: ApprovalPublisher, updates: Sequence[RefUpdate]) -> None:
-    """Push the branches of approvals, all or none. Raises GitopsError `approval_write_error`, `push_refused`, RemoteError."""
+    """Push the branches of approvals, either all or none.
+
+    Raises GitopsError `approval_write_error` or `push_refused`, or RemoteError.
+    """
     try:
         with around(workspace.faults, "cluster_approve", "push"):
             publisher.remote.push(updates)

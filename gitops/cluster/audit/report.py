@@ -76,8 +76,9 @@ def _none() -> Mapping[str, str]:
 class AuditWitnesses:
     """Knowledge about a ledger besides its branch: names with the commit of an entry or of a signed document.
 
-    `seen` are heads that this clone saw before, by where it noted them. `signed` are the branches with approvals and with
-    decisions about them, consumed or not. `copies` are the heads of other copies of the ledger, by the name of the copy.
+    `seen` are heads that this clone saw before, keyed by where it noted them. `signed` are the branches with approvals and
+    with decisions about them, consumed or not. `copies` are the heads of other copies of the ledger, keyed by the name of
+    the copy.
     """
 
     seen: Mapping[str, str] = field(default_factory=_none)

@@ -82,7 +82,7 @@ class EnvelopeSignature:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A payload with its type and the signatures over both."""
+    """A payload, its type, and the signatures that cover both."""
 
     payload_type: str
     payload: bytes
@@ -113,7 +113,7 @@ def write_envelope(envelope: Envelope) -> bytes:
 
 
 def read_envelope(data: bytes) -> Envelope:
-    """Read an envelope of any program: both base64 alphabets, `keyid` optional, unknown fields ignored.
+    """Read an envelope that any program may have written: both base64 alphabets, `keyid` optional, unknown fields ignored.
 
     Raises IntegrityError `envelope_invalid`. Checks no signature and does not read the payload.
     """

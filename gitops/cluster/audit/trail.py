@@ -133,7 +133,7 @@ def state_of(reader: GitReader, commit_id: str) -> LedgerState | None:
 
 
 def verify_used_approval(reader: GitReader, use: ApprovalUse, position: AuditedPosition) -> ApprovalVerification:
-    """Verify an approval that an entry used, by the steps of a plan at the position of the entry.
+    """Verify an approval that an entry used. The steps are those of a plan at the position of that entry.
 
     Raises IntegrityError `ledger_entry_invalid` if the entry does not list the change that it was used for.
     """

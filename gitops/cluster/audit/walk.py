@@ -135,7 +135,7 @@ def announced_operations(
 
 
 def start_after(walk: Walk, since: str, approvals_of: Callable[[Walk, VerifiedEntry], frozenset[str]]) -> None:
-    """Bring `walk` to its state after entry `since`, which is trusted and not checked again.
+    """Set `walk` to its state after entry `since`, which is trusted and not checked again.
 
     Operations in progress there were announced by that entry or by the ones just before it; `approvals_of` returns the
     addresses that these had approvals for. Raises IntegrityError for an entry that cannot be read.

@@ -263,14 +263,14 @@ def _refusal(record: Changeset, why: str) -> ConflictError:
 
 
 class Journal:
-    """The record of one changeset as its run knows it, and the events that the ledger does not have yet."""
+    """The record of one changeset as its run knows it, with the events that are not in the ledger yet."""
 
     def __init__(
         self, now: Callable[[], str], stored: Changeset | None = None, others: Sequence[EventDraft] = ()
     ) -> None:
-        """`now` gives the time of an event as RFC 3339 text. `stored` is a record that the ledger has.
+        """`now` returns the time of an event as RFC 3339 text. `stored` is a record from the ledger.
 
-        `others` are events of an earlier changeset, which are written with the first events of this one.
+        `others` are events of an earlier changeset that are written together with the first events of this one.
         """
         self._now = now
         self._stored = self._record = stored

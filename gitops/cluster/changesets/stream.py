@@ -29,7 +29,7 @@ from gitops.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FullState:
-    """`full_state`: the applied state by the digests of its resources, and the changesets that a reader has to know."""
+    """`full_state`: the digests of the applied resources, and the changesets that a reader has to know."""
 
     state_revision: int
     config_digest: str | None
@@ -50,7 +50,7 @@ class StreamReading:
 
 @dataclass(frozen=True, slots=True)
 class StreamItem:
-    """One item of a stream. `changeset` is None for a full state, whose `seq` is that of the newest event in it."""
+    """One item of a stream. `changeset` is None for a full state, whose `seq` is that of its newest event."""
 
     seq: int
     at: str

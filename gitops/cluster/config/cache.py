@@ -38,7 +38,7 @@ class CompileCache(Protocol):
 class Hints(NamedTuple):
     """Hints that make advisory commands load faster: a tree of the folder, and a cache.
 
-    A cache is not evidence. No verb that permits, applies or checks a change request uses it.
+    A cache is not evidence. No command that permits, applies or checks a change request uses it.
     """
 
     tree: StampedTree
@@ -187,7 +187,7 @@ class IndexColumns:
     ) -> GraphRecord:
         """Add a graph's files (normalized path, digest, size) and folders (listing by normalized path), and return its record.
 
-        A folder that any graph lists is recorded with its listing.
+        A folder that any graph lists is recorded together with its listing.
         """
         places = [self._files.setdefault(each[0], (len(self._files), *each[1:]))[0] for each in files]
         passed = []

@@ -27,7 +27,7 @@ class CommitTree:
     def __init__(
         self, reader: GitReader, tree_id: str, *, root: str | None = None, limits: SourceLimits | None = None
     ) -> None:
-        """`tree_id` is the tree of the cluster folder itself, `root` its name for people (default: the id)."""
+        """`tree_id` is the tree of the cluster folder itself. `root` is its name in messages (default: the id)."""
         self._reader = reader
         self._tree = tree_id
         self._root = root or tree_id

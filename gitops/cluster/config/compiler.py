@@ -77,7 +77,7 @@ class LanguageCompiler:
     def drop_trees(self) -> None:
         """Drop the parsed queries, which use most of a load's memory and are rarely shared by graphs.
 
-        A file that was needed again is kept, so that none is parsed more than twice.
+        A file that was needed a second time is kept, so no file is parsed more than twice.
         """
         for name in self._queries.keys() - self._parsed_before:
             del self._queries[name]

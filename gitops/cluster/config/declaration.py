@@ -27,7 +27,7 @@ CONFIG_FILE = "cluster.yaml"
 
 @dataclass(frozen=True)
 class Text:
-    """A text value and its place in `cluster.yaml`, counted from 1."""
+    """A text value with its place in `cluster.yaml`. Lines and columns count from 1."""
 
     value: str
     line: int
@@ -60,7 +60,7 @@ class DeclaredQuery(NamedTuple):
 
 
 class QueryRegistry(NamedTuple):
-    """The map form of `queries`: each name with its file, in name order."""
+    """The map form of `queries`: each query name with its file, sorted by name."""
 
     entries: tuple[DeclaredQuery, ...] = ()
 
@@ -89,7 +89,7 @@ class DeclaredText(NamedTuple):
 
 
 class DeclaredRestore(NamedTuple):
-    """One entry of `restores`, under the id of its graph."""
+    """One entry of `restores`, whose key is the id of its graph."""
 
     graph: Text
     version: int
@@ -223,7 +223,7 @@ def texts_of(declared: DeclaredGraph | DeclaredText | None) -> Sequence[Text]:
 def graph_from_form(name: str, form: Mapping[str, Any], document: Callable[[], Sequence[Text]]) -> DeclaredGraph:
     """Return a graph's declaration from its JSON form. `document` returns the declaration in the document, for places.
 
-    A place raises SourceMovedError if the document does not have that text.
+    A place raises SourceMovedError if the text is no longer there in the document.
     """
     positions = count()
 

@@ -39,7 +39,7 @@ class FolderTree:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, confined: bool, limits: SourceLimits | None = None) -> None:
-        """Open nothing yet; `folder` may be reached through links, since the operator named it."""
+        """Open nothing yet. Links in the path of `folder` are followed, because the operator named that path."""
         self._folder = os.fspath(folder)
         self._confined = confined
         self._now_ns: int | None = None

@@ -94,7 +94,7 @@ class ResourceLoader:
     """
 
     def __init__(self, reader: SourceReader, sound: SoundPairs | None = None) -> None:
-        """Nothing is loaded yet; without `sound` every text is compiled."""
+        """Load nothing yet. Every text is compiled unless `sound` is given."""
         self.reader = reader
         self.sound = sound
         self.resources: dict[Address, Resource] = {}
@@ -105,7 +105,7 @@ class ResourceLoader:
 
     @property
     def compiler(self) -> LanguageCompiler:
-        """The compiler of this load, imported when it is needed."""
+        """The compiler of this load, imported when it is first needed."""
         if self._compiler is None:
             from gitops.cluster.config.compiler import LanguageCompiler
 

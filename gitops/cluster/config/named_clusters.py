@@ -15,7 +15,7 @@ DEFAULT_BRANCH = "main"
 
 
 class NamedCluster(NamedTuple):
-    """A cluster: its name, its folder, and the full name of its target branch."""
+    """A cluster of the repository: its name, its folder, and the full name of its target branch."""
 
     name: str
     path: str

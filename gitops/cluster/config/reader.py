@@ -31,7 +31,7 @@ class SourceFile:
     __slots__ = ("_data", "_text", "broken", "digest", "path", "size")
 
     def __init__(self, path: str, data: bytes | Callable[[], bytes], recorded: tuple[str, int] = ("", 0)) -> None:
-        """A file that was read; or how to read one that was UTF-8 text when its digest and size were `recorded`."""
+        """`data` is the content, or reads a file that was UTF-8 text when its digest and size were `recorded`."""
         self.path = path
         self._data = data
         self.broken: Span | None = None
@@ -85,7 +85,10 @@ class SourceReader:
     def __init__(
         self, tree: SourceTree, found: Diagnostics, recorded: Callable[[str], tuple[str, int] | None] | None = None
     ) -> None:
-        """`recorded` gives digest and size of a file that is known to be unchanged, by normalized path, or None."""
+        """`recorded` returns the digest and size of a file that is known to be unchanged, or None.
+
+        Its key is the normalized path.
+        """
         self.tree = tree
         self.found = found
         self.files: dict[str, SourceFile | SourceError] = {}
@@ -136,7 +139,7 @@ class SourceReader:
         return found
 
     def report(self, error: SourceError, at: str, place: Placed | SourceRef, *, otherwise: Code) -> None:
-        """Report an error of the tree: a refusal with its own code, an absent or unreadable file as `otherwise`."""
+        """Report an error of the tree. A refusal keeps its own code; an absent or unreadable file gets the code `otherwise`."""
         message = error.detail
         if error.code == Code.SOURCE_MISSING and error.path:
             folder, _, name = error.path.rpartition("/")

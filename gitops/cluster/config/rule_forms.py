@@ -252,7 +252,7 @@ def keyed(key: Form[str], form: Form[T], words: str = "") -> Form[Mapping[str, T
 def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | None = None) -> Form[T]:
     """Form of a mapping with the fields of the dataclass `kind` as members; one without a default is required.
 
-    The rows of the members are those of the fields, unless they are given.
+    If `members` is absent, the rows of the dataclass fields are used.
     """
     known = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]
     rows = {name: _row(each) for name, each in (members or {n: f.metadata[_ROW] for n, f in known.items()}).items()}

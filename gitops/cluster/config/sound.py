@@ -155,7 +155,7 @@ class VouchedGraphs:
     """The graphs of the folder `tree` that a ledger lists as checked."""
 
     def __init__(self, tree: ContentTree, compiler: str, ledger: LedgerGraphs, folder: ComparedFolder) -> None:
-        """`compiler` is the one of this program; `folder` says that the folder itself is plain, and where it differs."""
+        """`compiler` identifies the compiler of this program. `folder` is the compared folder: its check, and its differences."""
         self.tree = tree
         self.compiler = compiler
         self.folder = folder.plain
@@ -245,7 +245,7 @@ _LISTING = SourceLimits(files=1_000_000)
 
 
 def require_plain(store: GitReader, folder: str, path: str, known: PlainFolder | None = None) -> ComparedFolder:
-    """Refuse a cluster folder with a link, a submodule or an unsafe name anywhere in it, declared or not.
+    """Refuse a cluster folder that contains a link, a submodule or an unsafe name, even at paths that nothing declares.
 
     None of them is ever followed. But reviewers, and programs in a checkout, would see different bytes from those that an
     approval covers. Anything at the same place in a `known` folder, which was accepted before, is not checked again. Returns

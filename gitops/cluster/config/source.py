@@ -252,7 +252,10 @@ class MemoryTree:
         refused: Mapping[str, Code] = MappingProxyType({}),
         limits: SourceLimits | None = None,
     ) -> None:
-        """`files` by normalized path; `refused` gives paths that answer with a code, such as `source_symlink`."""
+        """`files` maps normalized paths to contents.
+
+        `refused` maps paths to the code they fail with, such as `source_symlink`.
+        """
         self._given = files
         self._files = dict(files)
         self._refused = dict(refused)

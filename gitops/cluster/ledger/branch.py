@@ -103,7 +103,7 @@ class BranchReader(ChangesetReader):
     parallel = 1
 
     def __init__(self, store: GitStore, remote: GitRemote, place: BranchSettings, faults: Faults) -> None:
-        """`store` holds the objects, `remote` has the refs that count."""
+        """`store` holds the objects, and `remote` has the authoritative refs."""
         self._store = store
         self._remote = remote
         self._place = place
@@ -189,7 +189,7 @@ class BranchReader(ChangesetReader):
         return self._heads.former()
 
     def check_trailers(self, key: str) -> None:
-        """Compare the message of each entry that has events of a changeset with its files, back to the one that created it."""
+        """Compare the message of each entry that has events of a changeset with its files, back to the entry that created it."""
         events = self.events(key=key)
         at = self._head() if events else None
         while at is not None:
@@ -265,7 +265,7 @@ class BranchLedger(BranchReader):
     def __init__(
         self, store: GitStore, remote: GitRemote, place: BranchSettings, clock: Clock, faults: Faults | None = None
     ) -> None:
-        """`store` holds the objects, `remote` has the refs that count."""
+        """`store` holds the objects, and `remote` has the authoritative refs."""
         self._faults = faults or NoFaults()
         super().__init__(store, remote, place, self._faults)
         self._clock = clock
@@ -295,7 +295,7 @@ class BranchLedger(BranchReader):
             return BlobReading(BlobCondition.UNREADABLE, detail=error.detail)
 
     def acquire(self, info: LockInfo) -> None:
-        """Take the lock by creating its ref. Raises ConflictError `state_lock_held`, RemoteError `state_lock_error`."""
+        """Take the lock by creating its ref. Raises ConflictError `state_lock_held` or RemoteError `state_lock_error`."""
         self._lock.acquire(info, self._place.author)
 
     def release(self, lock_id: str) -> None:
@@ -314,7 +314,10 @@ class BranchLedger(BranchReader):
         events: Sequence[EventDraft] = (),
         retire: Sequence[str] = (),
     ) -> LedgerView:
-        """Push one entry with all intents of an operation and the approvals that they use, before its first side effect."""
+        """Push one entry with all intents of an operation and the approvals that they use.
+
+        Call it before the first side effect.
+        """
         due, recorded = require_entry(entry), self._recorded(view, events)
         if not (intents or retire or recorded):
             return view

@@ -157,7 +157,7 @@ def read_verified_entry(reader: GitReader, commit_id: str, known: TrustCache | N
     """Read an entry and check its own links and signature: rules 1 and 2 of this module.
 
     `known` is a cache for callers that read many entries. Raises IntegrityError `ledger_entry_invalid`,
-    `ledger_chain_broken`, `ledger_signature_invalid`.
+    `ledger_chain_broken` or `ledger_signature_invalid`.
     """
     known = {} if known is None else known
     commit = reader.commit(commit_id)
@@ -301,7 +301,7 @@ ANCHOR_KEY = "__cluster/anchor.json"
 
 @dataclass(frozen=True, slots=True)
 class StorageAnchor:
-    """The ledger that the graphs belong to: its first entry `genesis`, and `head`, which is entry `number`.
+    """The ledger that the graphs belong to. `genesis` is its first entry; `head` is entry `number`.
 
     `trust_digest` identifies the keys and rules in force after `head`.
     """

@@ -184,7 +184,7 @@ class LedgerEntries(Container[str]):
     """The ids of a ledger's entries, read from its head as far back as needed, each only once."""
 
     def __init__(self, reader: GitReader, head: str | None) -> None:
-        """The entries of the ledger that ends in `head`; None for one that has no entry."""
+        """`head` is the last entry of the ledger; None if the ledger has no entry."""
         self._reader = reader
         self._next = head
         self._ids: set[str] = set()

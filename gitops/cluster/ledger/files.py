@@ -282,7 +282,7 @@ def consumed_approval(approval: Approval, state: LedgerState, now: str) -> Appro
 def replacement_files(held: Iterable[str], files: Mapping[str, bytes]) -> dict[str, bytes | None]:
     """Return the writes and removals (None) after which, of the paths `held` and `files`, only `files` remain.
 
-    A file that replaces a folder, or a folder that replaces a file, needs no removal.
+    No removal is needed if a file replaces a folder or a folder replaces a file.
     """
     gone = (path for path in held if not any(path.startswith(f"{new}/") or new.startswith(f"{path}/") for new in files))
     return {**dict.fromkeys(gone), **files}

@@ -254,7 +254,7 @@ class FolderLedger(ChangesetReader):
     """LedgerStore on an object store, thread-safe. Entries are ignored, because a folder keeps no history."""
 
     def __init__(self, store: ObjectStore, *, clock: Clock, faults: Faults) -> None:
-        """`store` is the storage root; `clock` dates the consumption of approvals."""
+        """`store` is the storage root. `clock` gives the time at which approvals are consumed."""
         self._store = store
         self._clock = clock
         self._faults = faults

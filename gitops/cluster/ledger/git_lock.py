@@ -57,7 +57,7 @@ def push_own(remote: GitRemote, *updates: RefUpdate) -> None:
 class LockRefs:
     """The lock refs to use: `fallback` if the host refuses `ref`. `proven` means that this account can delete `ref`.
 
-    `remember` is called with the ref that is used and proven.
+    `remember` is called with the ref that is in use and proven to work.
     """
 
     ref: str
@@ -86,7 +86,7 @@ class GitLock:
         return next((found.seen for found in self._find(*self._order())), LockObservation(held=False))
 
     def acquire(self, info: LockInfo, author: Person) -> None:
-        """Create the ref. Raises ConflictError `state_lock_held`, RemoteError or GitopsError `state_lock_error`."""
+        """Create the ref. Raises ConflictError `state_lock_held`, or RemoteError or GitopsError `state_lock_error`."""
         created = parse_timestamp(info.created_at)
         author = author if created is None else replace(author, time=int(created.timestamp()))
         tree = self._store.write_files(None, {_DOCUMENT: write_lock(info)})
@@ -114,7 +114,7 @@ class GitLock:
             raise ConflictError(Code.STATE_LOCK_HELD, lock_held_message(rival.seen, info.created_at), path=rival.ref)
 
     def release(self, lock_id: str) -> None:
-        """Delete the ref if it is still ours. Raises GitopsError `state_unlock_error` if it cannot be deleted.
+        """Delete the ref if it is still ours. Raises GitopsError `state_unlock_error` if that fails.
 
         A lock that this process created does not have to be looked up: it is deleted only if its commit is still there.
         """

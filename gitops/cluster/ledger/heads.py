@@ -66,7 +66,10 @@ class HeadPin:
     """The newest ledger head of one cluster that a clone has seen."""
 
     def __init__(self, git_dir: str | Path, cluster: str) -> None:
-        """`git_dir` is what all work trees of the clone share. Raises ValueError for a cluster with an impossible name."""
+        """`git_dir` is the folder that all work trees of the clone share.
+
+        Raises ValueError if the cluster's name is impossible.
+        """
         if not is_name(cluster):
             raise ValueError(f"{cluster!r} is not a valid cluster name")
         self._path = Path(git_dir) / _FOLDER / cluster
@@ -144,7 +147,7 @@ class Heads:
     """Reads and remembers the heads of one cluster's ledger."""
 
     def __init__(self, store: GitStore, remote: GitRemote, settings: BranchSettings, faults: Faults) -> None:
-        """`store` is the clone, `remote` has the branch that counts."""
+        """`store` is the clone, and `remote` has the authoritative branch."""
         self._store = store
         self._remote = remote
         self._settings = settings

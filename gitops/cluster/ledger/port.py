@@ -294,7 +294,7 @@ class LedgerStore(LedgerReader, Protocol):
         ...
 
     def amend(self, intent: Intent) -> None:
-        """Update an armed intent. Raises like `arm`; the caller continues in that case."""
+        """Update an armed intent. Raises the same errors as `arm`, after which the caller continues."""
         ...
 
     def disarm(self, operation_id: str) -> None:

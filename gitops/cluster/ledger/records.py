@@ -85,10 +85,10 @@ class ChangesetRecords:
     def __init__(
         self, read: ReadFile, state_cas: Callable[[], str | None] = lambda: None, leaving: Leaving = outdated
     ) -> None:
-        """`read` gives a file of the ledger; `state_cas` the token of its state, for a store that writes file by file.
+        """`read` returns a file of the ledger. `state_cas` returns the token of its state if the store writes file by file.
 
-        `leaving` gives the keys of the ended changesets that go to the archive. `pending` says that the index announces events
-        whose fate the state decides.
+        `leaving` returns the keys of the ended changesets that go to the archive. `pending` is True if the index announces
+        events and the state decides whether they count.
 
         Raises IntegrityError `changeset_invalid`, also in all methods, and what `read` raises.
         """

@@ -91,7 +91,7 @@ class ReportListing:
 
 
 class ServingReports:
-    """The reports below one storage root, which is opened when it is first needed. Every method raises as the store."""
+    """The reports of one storage root, which is opened on first use. Every method raises the errors of the store."""
 
     def __init__(self, open_store: Callable[[], ObjectStore]) -> None:
         """`open_store` opens the storage root."""

@@ -36,8 +36,8 @@ _MAX_MESSAGE = 1024 * 1024
 def trailers(entry: LedgerEntry, recorded: Recording | None = None) -> tuple[tuple[str, str], ...]:
     """Return trailer names and values in written order, omitting those that the entry does not have.
 
-    `recorded` are its events of changesets: each changeset with its state after them, the types of the events, their
-    numbers.
+    `recorded` are the changeset events of the entry: for each changeset its state after them, the types of the events, and
+    their numbers.
 
     Raises IntegrityError `ledger_entry_invalid` for a value that is not one plain line.
     """

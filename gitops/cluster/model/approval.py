@@ -45,9 +45,10 @@ class GrantSource(StrEnum):
 class ForgeGrant:
     """An account's review or comment on a forge that the bot attests as an approval.
 
-    `account` is the forge's unchanging number for it, such as `github:583231`; `login` and `url` are for people and decide
-    nothing. `reference` is the forge's id of the review or comment in change request `request`, given at `at` (RFC 3339 UTC)
-    about `commit`. `tree` is the git tree id of the cluster folder in that commit; the attesting bot fills it in.
+    `account` is the unchanging number that the forge gives the person, such as `github:583231`. `login` and `url` are only
+    for display and decide nothing. `reference` is the forge's id of the review or comment in change request `request`, given
+    at `at` (RFC 3339 UTC) about `commit`. `tree` is the git tree id of the cluster folder in that commit; the attesting bot
+    fills it in.
     """
 
     account: str

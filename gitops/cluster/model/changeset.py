@@ -181,7 +181,7 @@ class ChangesetResult:
 
 @dataclass(frozen=True, slots=True)
 class Barriers:
-    """The times, RFC 3339 in UTC, at which a changeset passed its four boundaries."""
+    """The times at which a changeset passed its four boundaries (RFC 3339, UTC)."""
 
     prepared: str | None = None
     committed: str | None = None

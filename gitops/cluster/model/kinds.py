@@ -138,7 +138,8 @@ class Situation:
     def stays(self, policy: Address) -> bool:
         """Return True if a policy must not change: it guards a graph, waits for an approval, or takes an unreleased scope.
 
-        So does one that would let go of a scope to a policy that waits for an approval: nothing would guard that until then.
+        It also must not change if it would release a scope to a policy that waits for an approval, because nothing would
+        guard the scope until the approval comes.
         """
         if any(policy in givers and self.is_shut(taker) for taker, givers in self.givers.items()):
             return True
@@ -380,7 +381,7 @@ def _effect_of_migration(migration: MigrationPreview | None, *, restored: bool) 
 
 
 class QueryKind(ResourceKind):
-    """Stored queries: texts in the catalog, published by digest. Rows 16 to 21."""
+    """Stored queries: texts in the catalog that are published by digest. Rows 16 to 21."""
 
     catalog_suffix = ".gq"
     uses_graph = True

@@ -247,7 +247,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StatusRecord:
-    """Status with its conditions (at most one is written) and a message for people."""
+    """A status with its conditions (at most one is written) and a message to read."""
 
     status: Status
     conditions: tuple[str, ...] = ()
@@ -271,7 +271,7 @@ def _empty() -> Mapping[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """`state.json`. Maps are keyed by address (records by their ULID); values of the last three are free-form JSON.
+    """`state.json`. Maps are keyed by address, those of records by their ULID. Values of the last three are free-form JSON.
 
     Create a changed state with `dataclasses.replace` and new maps; never edit one in place.
     """

@@ -173,7 +173,8 @@ class ApplyOutcome(VerbOutcome):
 class ApprovalSubject:
     """Subject of an approval: the gated change of `address` in `plan`.
 
-    For a branch ledger also the target, the commit `head` that would be applied or merged, and `tree`, its cluster folder.
+    For a branch ledger it also names the target, the commit `head` that would be applied or merged, and `tree`, the tree of
+    its cluster folder.
     """
 
     address: Address

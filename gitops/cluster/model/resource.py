@@ -55,7 +55,7 @@ class OnDemand(Mapping[K, V]):
         self._make = make
 
     def __getitem__(self, key: K) -> V:
-        """The value of a key. Raises KeyError, and what `make` raises."""
+        """Return the value of a key. Raises KeyError, and the errors of `make`."""
         if key not in self.known:
             raise KeyError(key)
         return self._make(key)
@@ -93,7 +93,7 @@ class Dependencies(Collection[Dependency]):
     def __init__(
         self, make: Callable[[], tuple[Dependency, ...]], near: Callable[[Collection[str]], tuple[Dependency, ...]]
     ) -> None:
-        """`make` gives all of them, `near` those of the given graphs, as `edges_near` says."""
+        """`make` returns all edges; `near` returns those of the given graphs, in the form that `edges_near` describes."""
         self._all = cache(make)
         self.near = near
 

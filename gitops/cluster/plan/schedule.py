@@ -134,7 +134,7 @@ class Schedule:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """Ids that were started and have no result yet, in priority order."""
+        """Ids that were started and have no result yet, sorted by priority."""
         return self._ordered(self._running)
 
     @property

@@ -239,7 +239,7 @@ class _PartOfChange(NamedTuple):
 class PolicyScopeChange:
     """One scope before and after a change. `combinations` are the actors' sets of groups, the first with no group.
 
-    `members` are the actors of each combination; those of the first are all who are in none of the groups.
+    `members` are the actors of each combination of groups. Actors who are in no group belong to the first one.
     """
 
     def __init__(self, before: AccessState, after: AccessState, scope: str) -> None:
@@ -457,7 +457,7 @@ class Cell(NamedTuple):
 
 
 class Cells:
-    """The classes of requests of one scope, on which every condition of the rules is constant.
+    """The classes of requests of one scope. Within a class every condition of the rules has one value.
 
     `branches` are those with a name, and None for all others. `queries` are the classes of stored queries: names on which
     all patterns agree; `writes` is whether they write before and after, None if there is no such query. `shown` has the bits
@@ -468,7 +468,7 @@ class Cells:
     def __init__(
         self, scope: str, bundles: Sequence[Bundle], before: Mapping[str, bool], after: Mapping[str, bool]
     ) -> None:
-        """`bundles` are all that may be in force on the scope; `before` and `after` its queries, and whether they write."""
+        """`bundles` are all that may be in force on the scope. `before` and `after` map its queries to True if they write."""
         protected = frozenset[str]().union(*(bundle.protected_branches for bundle in bundles))
         self.branches: tuple[str | None, ...] = (*sorted(protected | {MAIN}), None)
         self.protected = protected
@@ -618,7 +618,7 @@ class Side:
     """
 
     def __init__(self, cells: Cells, bundle: Bundle | None, groups: Mapping[str, int], default: int = 0) -> None:
-        """`groups` are the bits of the groups of the bundle."""
+        """`groups` maps the groups of the bundle to their bits."""
         self._default = default
         self.masks = dict.fromkeys(groups.values(), 0)
         self._rules: dict[int, list[tuple[Rule, int]]] = {bit: [] for bit in self.masks}
@@ -658,7 +658,7 @@ ALL = "*"
 
 
 class ActorSets:
-    """Sets of the actors of a scope, as masks with one bit for each combination of groups; the first has no group.
+    """Sets of the actors of a scope, as masks with one bit for each combination of groups. The first one has no group.
 
     `groups` are masks of the groups by name, on the side for which a set is described.
     """

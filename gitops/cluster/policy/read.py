@@ -227,7 +227,7 @@ class NodeReader:
     """Extracts values from YAML nodes. A node that does not fit is reported with `code` and read as if it were empty."""
 
     def __init__(self, path: str, at: str, code: Code, found: Diagnostics) -> None:
-        """`path` is the file, `at` what its problems are about; these go to `found`."""
+        """`path` is the file, and `at` names the resource in its problems, which are added to `found`."""
         self.path = path
         self.found = found
         self._at = at

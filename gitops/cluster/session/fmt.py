@@ -35,7 +35,8 @@ def named_files(
 ) -> Iterator[str]:
     """Yield the given files, and the files with a known name in the given folders, skipping hidden folders.
 
-    The paths are normalized. Files that cannot be read are added to `found`. Raises UsageError for more than 10,000 folders.
+    The paths are normalized. Files that cannot be read are added to `found`. Raises UsageError if there are more than 10,000
+    folders.
     """
     waiting = [normalize(path, confined=False) for path in paths]
     folders = 0
@@ -92,7 +93,7 @@ class FileLayout:
 class FormatOutcome:
     """The files that parse, sorted by path, and the problems of the others.
 
-    `updates` are the resources that a plan shows as updated once every file is formatted.
+    `updates` are the resources that a plan shows as updated once all files are formatted.
     """
 
     files: tuple[FileLayout, ...] = ()

@@ -49,7 +49,7 @@ CountReplaced = Callable[[Change, Seen | None], int | str]
 
 @dataclass(frozen=True, slots=True)
 class EarlierDebts:
-    """Debts of earlier emergencies: the open ones, and settlements of others, which the next entry records.
+    """Debts of earlier emergencies: those still open, and settlements that the next entry records.
 
     `refused` are countersignatures that do not count.
     """

@@ -55,7 +55,7 @@ class Region:
 class LocatedProblem:
     """A problem in a file. `replacement` is the text for the region that a program can apply, if known.
 
-    `schemas` are the schemas with which a query file has the problem; empty for a problem of a schema.
+    `schemas` are the schemas under which a query file has the problem. It is empty for a problem of a schema itself.
     """
 
     path: str

@@ -99,7 +99,7 @@ def warn_of_intents(listing: IntentListing, problems: Diagnostics, message: str)
 
 
 def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnostics) -> LedgerState:
-    """Report every catalog blob that is not OK, and return the state as a refresh records it.
+    """Report every catalog blob that is missing, corrupt or unreadable. Return the state that a refresh records.
 
     A missing or corrupt blob loses its digest, so that the next apply publishes it again; an unreadable blob keeps its
     digest until it can be read again. `status` uses only the reports.
@@ -170,7 +170,7 @@ def record_under_lock(context: RevocationContext) -> tuple[RecordedRevocation, .
 def record_revocations(context: RevocationContext, view: LedgerView) -> LedgerView:
     """Record all valid unrecorded revocations in one entry and return the new view, or `view` if there are none.
 
-    The caller holds the lock. Raises GitopsError as `LedgerStore.commit` does.
+    The caller must hold the lock. Raises the GitopsErrors of `LedgerStore.commit`.
     """
     revoked = _find(context, view)
     if not revoked or view.entry is None or view.state is None or view.trust is None:

@@ -178,7 +178,7 @@ class StrategyTarget(TargetReader, Protocol):
         ...
 
     def delete_strategies(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Delete the rows of these cluster ids and types, and their states."""
+        """Delete the rows with these cluster ids and types, together with their states."""
         ...
 
     def replace_states(self, cluster_id: str, states: Iterable[StrategyState], *, at: datetime) -> None:

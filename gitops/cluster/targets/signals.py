@@ -22,7 +22,7 @@ class ReplicaSpec:
 
 @dataclass(frozen=True, slots=True)
 class ComputeCluster:
-    """A compute cluster of a target, with its replicas by name.
+    """A compute cluster of a target, with its replicas keyed by name.
 
     For a `managed` one, the target itself creates the replicas and refuses statements about them.
     """

@@ -360,7 +360,7 @@ class GitLabDialect(Dialect):
     def read_permission(self, data: JsonObject, account: Account, now: datetime, /) -> Permission:
         """Return the permission of a member: https://docs.gitlab.com/api/project_members/.
 
-        NONE for the row of another account, one that is not active, and one that has expired.
+        Returns NONE for a row that belongs to another account, is not active, or has expired.
         """
         if str(data.number("id")) != account.id:
             return Permission.NONE
@@ -516,7 +516,7 @@ class GitLabForge(HostedForge):
             raise RemoteError(Code.FORGE_UNAVAILABLE, "GitLab has this merge request and does not show it") from error
 
     def record_deployment(self, deployment: Deployment) -> None:
-        """Record the state of a deployment of a commit to an environment, in one record that is updated.
+        """Create or update the one record that holds the state of this deployment of a commit to an environment.
 
         GitLab cannot change a deployment that has ended, so another one is created. GitLab requires a branch and gets the
         project's default branch.

@@ -86,7 +86,7 @@ class DocumentReports(ABC):
     """Statuses, checks, deployments and issues, stored in refs that a subclass manages."""
 
     def __init__(self, bot: Person, clock: Clock) -> None:
-        """`bot` writes comments and issues, and knows its own by its name."""
+        """`bot` is the account that writes comments and issues; it finds its own by this name."""
         self._bot = bot
         self._clock = clock
 
@@ -318,7 +318,7 @@ class DocumentForge(DocumentReports):
     """Forge implementation that also does what hosted forges do by themselves: open, merge and close requests, store comments."""
 
     def __init__(self, bot: Person, clock: Clock, settings: OperatorSettings) -> None:
-        """`bot` writes comments and issues, and knows its own by its name."""
+        """`bot` is the account that writes comments and issues; it finds its own by this name."""
         super().__init__(bot, clock)
         self._settings = settings
 
@@ -447,7 +447,10 @@ class DocumentForge(DocumentReports):
         return self._change(number, state.value, lambda request: records.end_request(request, state, commit))
 
     def close(self, number: int) -> port.ChangeRequest:
-        """Close a request without merging it. Raises GitopsError `request_not_found`, `request_closed` if it is merged."""
+        """Close a request without merging it.
+
+        Raises GitopsError `request_not_found`, or `request_closed` if it is merged already.
+        """
         state = port.RequestState.CLOSED
         return self._change(number, state.value, lambda request: records.end_request(request, state))
 
@@ -542,7 +545,7 @@ class LocalForge(DocumentForge):
     def __init__(
         self, store: GitStore, remote: GitRemote, bot: Person, clock: Clock, settings: OperatorSettings | None = None
     ) -> None:
-        """`store` holds the objects, `remote` has the refs that count; `bot` writes the commits and its own comments."""
+        """`store` holds the objects, and `remote` has the authoritative refs. `bot` writes the commits and its own comments."""
         super().__init__(bot, clock, settings or OperatorSettings())
         self._store = store
         self._remote = remote

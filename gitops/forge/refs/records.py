@@ -144,7 +144,7 @@ CHECK = _document(
 
 @dataclass(frozen=True, slots=True)
 class DatedDeployment(Deployment):
-    """The newest deployment to an environment, and when it was recorded."""
+    """The newest deployment to an environment, with the time when it was recorded."""
 
     at: str = ""
 
