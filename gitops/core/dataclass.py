@@ -63,7 +63,7 @@ class _Part(NamedTuple):
 
 
 class _FirstValues(_Unwritten):
-    """Stands for `__init__` and makes the first values; arguments that do not fit are for the method, which is written then."""
+    """Stands in for `__init__` and makes the first values. Arguments that do not fit cause the real method to be written."""
 
     __slots__ = ("_find_parts", "_left", "_parts")
 
@@ -102,7 +102,7 @@ class _FirstValues(_Unwritten):
 
 
 def _with_slots(options: dict[str, bool], plain: type) -> type:
-    """The class with a slot for each of its fields, and without methods so far."""
+    """Make the class with a slot for each of its fields, but without methods so far."""
     body = {name: value for name, value in vars(plain).items() if name not in ("__dict__", "__weakref__")}
     body |= {"__qualname__": plain.__qualname__, "__getstate__": _state, "__setstate__": _restore}
     fields = [name for name, kind in get_annotations(plain).items() if "ClassVar" not in str(kind)]
@@ -167,7 +167,7 @@ def _parts(slotted: type, fields: Sequence[str], body: dict[str, Any], *, kw_onl
 
 
 def _state(self: Any) -> list[Any]:
-    """The values of the fields, for copies and pickles; a class with slots has no other state."""
+    """Return the values of the fields for copies and pickles. A class with slots has no other state."""
     return [getattr(self, each.name) for each in dataclasses.fields(self)]
 
 

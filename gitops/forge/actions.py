@@ -192,7 +192,7 @@ def _read(kind: str, data: JsonObject, readers: Readers) -> events.Event:
 
 
 def _repository_of(data: JsonObject) -> str:
-    """`owner/name` of the repository of an event; empty for an event of an organization or an app."""
+    """Return `owner/name` of an event's repository. It is empty for an event of an organization or an app."""
     if not data.has("repository"):
         return ""
     return check_match(REPOSITORY, data.part("repository").text("full_name"), "repository.full_name")

@@ -93,7 +93,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A failure of one attempt: `wait_s` is the pause that the service names, `untouched` says that the service did nothing.
+    """A failed attempt. `wait_s` is the pause that the service asks for; `untouched` means that the service did nothing.
 
     `secondary` is a limit that names no time; the client waits for it once.
     """
@@ -231,7 +231,7 @@ class WebClient:
             return _Failure(self._failed("answers with something that is not JSON", status=status))
 
     def _read(self, response: requests.Response) -> bytes | None:
-        """The body, at most one byte beyond the bound; None when it did not come in time."""
+        """Return the body, at most one byte beyond the bound, or None if it did not arrive in time."""
         until = self._clock.now() + timedelta(seconds=self._service.longest_s)
         # One piece at a time as it comes: a read of a whole piece would wait for it for as long as bytes trickle in.
         read = getattr(response.raw, "read1", response.raw.read)
@@ -278,7 +278,7 @@ class WebClient:
 
 
 def _reason(error: BaseException) -> str:
-    """Why a service does not answer: what the system says, else the sort of the error."""
+    """Return why a service does not answer: the message of the system, or else the kind of the error."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
@@ -288,7 +288,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _address(location: str) -> str:
-    """A `Location` without what may be a secret in it: a user, and what follows a question mark."""
+    """Return a `Location` without parts that may be secret: a user, and everything after a question mark."""
     try:
         parts = urlsplit(location)
     except ValueError:

@@ -215,7 +215,7 @@ class GiteaForge(HostedForge):
             self._sender.send(self._api.add_labels(number, [known[label] for label in missing]))
 
     def _requests_of(self, commit: str) -> Iterator[JsonObject]:
-        """The one request that merged a commit; of a rebased request, Gitea knows only the last commit."""
+        """Return the one request that merged a commit. Of a rebased request, Gitea knows only the last commit."""
         answer = self._sender.send(self._api.requests_of(commit))
         if answer.status != _NOT_FOUND:
             yield answer_object(answer.body, "the request")
@@ -278,7 +278,7 @@ def _pull_request(data: JsonObject) -> Event:
 
 
 def _comment(data: JsonObject) -> Event:
-    """A comment; the name `pull_request_comment` also stands for a review that only comments."""
+    """Return a comment. A review that only comments also has the name `pull_request_comment`."""
     if data.has("review"):
         return _review(data)
     # Gitea sets no bound; a command stands at the start.

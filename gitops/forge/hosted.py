@@ -300,7 +300,7 @@ class HostedForge:
         return self._list(self._dialect.requests_of(commit))
 
     def _find_merged(self, commits: Sequence[str]) -> tuple[MergedRequests, frozenset[str]]:
-        """The requests that any of these commits merged, and the commits for which the forge names none.
+        """Return the requests that these commits merged, and the commits for which the forge names none.
 
         The index of requests by commit lags behind a merge, by tens of seconds on GitHub. A commit that it does not know is
         looked for among the requests that ended last, which name the commit that merged them.
@@ -327,7 +327,7 @@ class HostedForge:
         return MergedRequests(tuple(found[number] for number in sorted(found)), said), frozenset(left)
 
     def _ended(self, unread: list[str]) -> Iterator[ChangeRequest]:
-        """The requests that ended last. Those that the forge cannot show are left out, and noted in `unread`.
+        """Return the requests that ended last. Those that the forge cannot show are left out and noted in `unread`.
 
         Where the list fails because of one of them, they are read one by one. If none can be read, the forge is at fault and not
         a request. Raises RemoteError.
@@ -350,7 +350,7 @@ class HostedForge:
         yield from self._readable(entries, unread)
 
     def _alone(self, row: JsonObject, unread: list[str]) -> Iterator[JsonObject]:
-        """The one request of a row with its number; none if the forge cannot show it."""
+        """Return the one request of a row, looked up by its number. None if the forge cannot show it."""
         request = self._dialect.get_request(row.number("number"))
         answer = self._sender.send(replace(request, quiet=request.quiet | {_BROKEN}))
         if answer.status == _OK:
@@ -359,7 +359,7 @@ class HostedForge:
             unread.append(f"the forge answers {request.method} {request.path} with status {answer.status}")
 
     def _readable(self, entries: Iterable[JsonObject], unread: list[str]) -> Iterator[ChangeRequest]:
-        """Those entries that can be read; why others cannot is added to `unread`."""
+        """Return the entries that can be read. The reasons for the others are added to `unread`."""
         for entry in entries:
             try:
                 request = self._read_request(entry)
@@ -403,7 +403,10 @@ class HostedForge:
         return self._dialect.escape(text)
 
     def _create(self, request: WebRequest, find: Callable[[], T | None], read: Callable[[WebAnswer], T]) -> T:
-        """Create what must not exist twice, by rule 5 of writing; `find` looks for it, `read` makes it of the answer."""
+        """Create something that must not exist twice, by rule 5 of writing.
+
+        `find` looks for it; `read` reads it from the answer.
+        """
         try:
             return read(self._sender.send(request))
         except RemoteError as error:
@@ -417,7 +420,7 @@ class HostedForge:
         return read(self._sender.send(request))
 
     def _comment_last(self, request: WebRequest) -> None:
-        """Comment on what is closed. If the answer is lost, the comment may be there, and is not worth a second try."""
+        """Comment on a closed request. If the answer is lost there is no second try, because the comment may exist."""
         try:
             self._sender.send(request)
         except RemoteError as error:

@@ -102,7 +102,7 @@ def check_head(remote: GitRemote, request: ChangeRequest, expected_head: str | N
 
 
 def _rebase(store: GitStore, request: ChangeRequest, target: str, signing_key: str | None) -> str:
-    """Each commit of a request again on top of the target, without merges; returns the last."""
+    """Apply each commit of a request, except merges, again on top of the target. Returns the last one."""
     head = target
     for commit in reversed(store.commits_between(target, request.head)):
         if len(commit.parents) > 1:

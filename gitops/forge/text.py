@@ -48,7 +48,7 @@ def cut_markdown(text: str, most: int) -> str:
 
 
 def _fence_after(fence: str, line: str) -> str:
-    """The fence that is open after a line, given the one that is open before it.
+    """Return the fence that is open after a line, given the fence that is open before it.
 
     https://spec.commonmark.org/0.31.2/#fenced-code-blocks
     """

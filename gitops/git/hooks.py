@@ -180,7 +180,7 @@ def erase_hooks(folder: Path, kind: HookKind) -> tuple[str, ...]:
 
 
 def _content(name: str, command: Sequence[str]) -> bytes:
-    """A hook that starts the program by this argument vector."""
+    """Return a hook that starts the program with this argument vector."""
     # Inside an installed wheel, else in the source checkout.
     packaged = files(gitops) / "_data" / "hooks"
     templates = packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "hooks"
@@ -208,7 +208,7 @@ def _advice(folder: Path, names: Sequence[str], command: Sequence[str]) -> str:
 
 
 def _hooks_path(git_dir: str) -> str | None:
-    """The value of `core.hooksPath` in the configuration that git reads when the user runs it, or None."""
+    """Return `core.hooksPath` from the configuration that git reads for this user, or None."""
     git = GitProgram(git_dir, as_user=True)
     # The system configuration counts here too; settings of this program have the scope `command`.
     keys = ("--type=path", "--get-all", "core.hooksPath")
@@ -252,7 +252,7 @@ def _hook_text(path: Path) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a hook at once; an unchanged one is left alone."""
+    """Replace a hook in one step. A hook with the same content is not touched."""
     if path.is_file() and path.read_bytes() == content and os.access(path, os.X_OK):
         return
     handle, name = tempfile.mkstemp(prefix=".gitops-", dir=path.parent)

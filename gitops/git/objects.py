@@ -118,7 +118,7 @@ def parse_commit(commit_id: str, raw: bytes) -> Commit:
 
 
 def _person(value: bytes) -> Person:
-    """A person line; a malformed one is kept as a name, since old histories hold such lines."""
+    """Parse a person line. A malformed line is kept as a name, because old histories contain such lines."""
     match = _PERSON.fullmatch(value)
     if match is None:
         return Person(value.decode("utf-8", "replace"), "")

@@ -95,7 +95,7 @@ class _PushResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Location:
-    """A remote's address: as git gets it, as people see it, and the credentials that were in it."""
+    """A remote's address: the form for git, the form to display, and the credentials that it contained."""
 
     argument: str
     shown: str
@@ -273,7 +273,7 @@ class ProgramRemote:
         self._read_back(updates, output)
 
     def _read_back(self, updates: Sequence[RefUpdate], output: Output) -> None:
-        """Return if the refs are where the push should have moved them; else raise what went wrong."""
+        """Return if the refs are where the push should have moved them. Otherwise raise the error of the push."""
         try:
             now = {u.ref: self.refs(u.ref).get(u.ref, ZERO) for u in updates}
         except RemoteError as error:
@@ -291,7 +291,7 @@ class ProgramRemote:
         return RemoteError(Code.GIT_REMOTE_UNAVAILABLE, f"{self.url}: {text}", retryable=retryable)
 
     def _text(self, stderr: str) -> str:
-        """Messages of git, without credentials and without characters that steer a terminal or turn text around."""
+        """Return messages of git without credentials and without characters that control a terminal or reverse text."""
         text = stderr.replace(self._location.argument, self.url)
         visible = "".join(c for c in text if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs"))
         return _CREDENTIALS.sub("", visible).strip()[:_MAX_TEXT]
@@ -338,7 +338,7 @@ def _conflict(updates: Sequence[RefUpdate]) -> ConflictError:
 
 
 def _is_pattern(name: str) -> bool:
-    """A full ref name, or a folder of refs with `*` as its last part."""
+    """Return True for a full ref name, or for a folder of refs with `*` as its last part."""
     return is_ref(name.removesuffix("/*"))
 
 
@@ -350,7 +350,7 @@ def _report(output: Output) -> list[tuple[str, str, str]]:
 
 
 def _push_result(updates: Sequence[RefUpdate], output: Output) -> _PushResult:
-    """The result of a whole push: a refusal outweighs a lost race, which outweighs refs that failed because of another one."""
+    """Return the result of a whole push. A refusal outweighs a lost race, which outweighs refs that failed because of others."""
     rows = {ref: (flag, summary) for flag, ref, summary in _report(output)}
     found = [_ref_result(u, *rows[u.ref]) if u.ref in rows else _PushResult.UNKNOWN for u in updates]
     if _PushResult.REFUSED in found:
@@ -365,7 +365,7 @@ def _push_result(updates: Sequence[RefUpdate], output: Output) -> _PushResult:
 
 
 def _ref_result(update: RefUpdate, flag: str, summary: str) -> _PushResult:
-    """The result of one ref. A rejection by the remote that is neither a race nor a breakdown is a refusal by its rules."""
+    """Return the result of one ref. A rejection that is neither a race nor a breakdown is a refusal by the remote's rules."""
     if flag in _MOVED:
         return _PushResult.MOVED
     if flag == _UP_TO_DATE:

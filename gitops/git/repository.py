@@ -218,7 +218,7 @@ class GitRepository:
                 raise
 
     def _refuse_partial(self, object_id: str) -> None:
-        """Say why an object is missing where a partial clone left it out. Raises GitopsError `partial_clone`."""
+        """Raise GitopsError `partial_clone` if this is a partial clone, which left the object out."""
         if any(entry.name.endswith((".promisor", ".partialclone")) for entry in self._repo.config):
             raise GitopsError(Code.PARTIAL_CLONE, f"object {object_id[:12]} was left out (--filter)")
 
@@ -228,7 +228,7 @@ class GitRepository:
             return str(self._repo.odb.write(_KINDS[kind], data))
 
     def _history_of(self, *commits: str) -> pygit2.Repository:
-        """The repository, if it has these commits and all of its history."""
+        """Return the repository if it has these commits and their whole history."""
         if self.is_shallow:
             raise GitopsError(Code.SHALLOW_REPOSITORY, "the repository is shallow, so its history cannot be checked")
         for commit_id in commits:
@@ -253,7 +253,7 @@ class GitRepository:
         return None
 
     def _ref_target(self, name: str) -> str | None:
-        """The id that a ref points to, symbolic refs followed."""
+        """Return the id that a ref points to, after following symbolic refs."""
         if not is_ref(name) and name != "HEAD":
             return None
         with _failures(name):
@@ -441,7 +441,7 @@ class GitRepository:
             raise self._update_failure(updates, output)
 
     def _update_failure(self, updates: Sequence[RefUpdate], output: Output) -> GitopsError:
-        """A conflict if a ref is not where it was expected, or was locked by another process just then."""
+        """Return a conflict if a ref has moved or another process just locked it, otherwise the failure that git reports."""
         moved = [u.ref for u in updates if (self._ref_target(u.ref) or ZERO) != u.old]
         # A lock file that exists is another process; one that cannot be made for another reason is a problem of this repository.
         unusable = "Unable to create" in output.stderr and "File exists" not in output.stderr

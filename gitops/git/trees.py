@@ -160,7 +160,7 @@ class TreeWriter:
         return self._apply(base_tree, root) or self._write("tree", b"")
 
     def _apply(self, base: str | None, edit: _Edit) -> str | None:
-        """The id of one edited folder, or None if nothing is left in it. As deep as the paths that were asked for."""
+        """Return the id of one edited folder, or None if it is empty. Recurses as deep as the requested paths."""
         entries = {} if base is None else {e.name: e for e in parse_tree(base, self._read(base, "tree"))}
         for name, content in edit.files.items():
             if content is not None:

@@ -72,7 +72,7 @@ def _apply(current: Session) -> ApplyOutcome:
 
 
 def _carry_out_part(run: Run, part: Part) -> tuple[ApplyOutcome, bool]:
-    """Steps 6 to 10; with whether the next part may follow."""
+    """Do steps 6 to 10. Also returns True if the next part may follow."""
     current, cancel = run.session, run.session.workspace.cancel
     if cancel.requested or not announce(run, part.label):
         report_interrupt(cancel, (), current.problems)

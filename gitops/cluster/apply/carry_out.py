@@ -169,7 +169,7 @@ def _work(run: Run) -> list[ExecNode]:
 
 
 class _Barriers:
-    """The work of the four barriers. It runs in the coordinating thread, while no node does."""
+    """The work of the four barriers. It runs in the coordinating thread while no node runs."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -179,7 +179,7 @@ class _Barriers:
         self.unsure = False
 
     def reach(self, node: ExecNode) -> NodeResult:
-        """Pass one barrier; what keeps the run from passing it is the failure of the barrier."""
+        """Pass one barrier. Whatever prevents this is the failure of the barrier."""
         work: Mapping[str, Callable[[], None]] = {
             PREPARED: self._prepare,
             COMMITTED: self._commit,
@@ -331,7 +331,10 @@ def _with_finished(run: Run, results: Mapping[str, NodeResult]) -> LedgerState:
 
 
 def _require_gates(run: Run) -> None:
-    """Verify the approvals of what is about to happen again: one may be revoked or expired by now. Raises GitopsError."""
+    """Verify the approvals of changes that are about to be repeated, because one may be revoked or expired by now.
+
+    Raises GitopsError.
+    """
     current, needs = run.session, [need for need in run.plan.approvals_required if need.satisfied]
     if not needs:
         return
@@ -354,7 +357,7 @@ def _require_gates(run: Run) -> None:
 
 
 def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
-    """Record the error, take back what is staged, and end the changeset. What fails here, the next run does again."""
+    """Record the error, take back the staged changes, and end the changeset. The next run repeats what fails here."""
     current, journal = run.session, run.journal
     try:
         if _pivot_may_be_done(run, results):
@@ -409,7 +412,7 @@ def _pivot_may_be_done(run: Run, results: Sequence[NodeResult]) -> bool:
 
 
 def _record_unfinished(run: Run, results: Sequence[NodeResult]) -> None:
-    """Record what could not be finished after the commit; every later run tries it again."""
+    """Record the work that could not be finished after the commit. Every later run tries it again."""
     journal, at = run.journal, run.session.workspace.stamp()
     by_node = {result.node_id: result for result in results}
     try:
@@ -496,7 +499,7 @@ def _as_settled(result: NodeResult, landed: Mapping[Address, object]) -> NodeRes
 
 
 def _fail(run: Run, results: Sequence[NodeResult]) -> None:
-    """Add that the changeset failed: the first failure in plan order is its error."""
+    """Add the event that the changeset failed. Its error is the first failure in plan order."""
     failed = {r.node_id: r for r in results if r.outcome.failed}
     errors = [d for d in run.session.problems if d.severity is Severity.ERROR]
     messages = [*map(failure_text, failed.values()), *(error.message for error in errors)]

@@ -112,7 +112,7 @@ def _carry_out(current: Session, target: StrategyTarget, changes: RowChanges) ->
 
 
 def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
-    """Record what is ours on a target, if that is something else than before. Raises GitopsError of the ledger."""
+    """Record which rows on a target are ours, if this differs from the last record. Raises GitopsError of the ledger."""
     state, rows = current.state, dict[Address, list[OwnedRow]]()
     recorded = owned_rows(state.observations)
     for row in (*(each for each in recorded if each.target.name != name), *owned):

@@ -148,7 +148,7 @@ class ClusterProvider:
             self._stores.ledger.arm(intent)
 
     def _restore(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
-        """All or nothing: after an error nothing has happened, unless the storage did not answer."""
+        """Restore a graph, all or nothing: after an error nothing has happened, unless the storage did not answer."""
         workspace, stores = self._workspace, self._stores
         intent, graph = self._intents[node.id], change.address.name
         order = restore_order(self._resources[change.address])

@@ -113,7 +113,7 @@ def next_fence(view: LedgerView, intents: Sequence[Intent]) -> int:
 
 
 def _fenced_probe(stores: Stores, intent: Intent, fence: int, problems: Diagnostics) -> GraphProbe:
-    """Fence a graph, then look at it. One that could not be fenced is of unknown existence."""
+    """Fence a graph, then look at it. If it cannot be fenced, its existence is unknown."""
     graph, uri = intent.graph_id, stores.graph_uri(intent.graph_id)
     try:
         if stores.data_problem is None:
@@ -352,7 +352,7 @@ def settled(current: Session, intents: Iterable[Intent]) -> tuple[str, ...]:
 
 
 def _report_unfinished(current: Session, journal: Journal, address: Address, error: GitopsError) -> None:
-    """Report what could not be done, and record it the first time."""
+    """Report the work that could not be done, and record it the first time."""
     detail = f"changeset {journal.record.key} is not finished: {error.detail}"
     current.problems.add(error.code, address, detail, fix=error.fix)
     if not journal.record.needs_attention:

@@ -148,7 +148,7 @@ def _record_vanished(current: Session, draft: StateDraft, state: LedgerState, gr
 
 
 def _record_undeclared(current: Session, draft: StateDraft, graph: str, reading: GraphReading) -> None:
-    """Record what is in a graph whose delete waits: its approvers want to know it."""
+    """Record the content of a graph whose delete waits for approval, because its approvers want to see it."""
     seen = Seen(reading.incarnation, reading.rows, reading.manifest_version)
     uri, live = current.opened.graph_uri(graph), digest(reading.schema_source)
     at = current.workspace.stamp()
@@ -156,7 +156,7 @@ def _record_undeclared(current: Session, draft: StateDraft, graph: str, reading:
 
 
 def _record_graph(current: Session, draft: StateDraft, graph: str, observed: GraphProbe, error: str | None) -> None:
-    """Record one observation of a declared graph; `error` says why it did not open."""
+    """Record one observation of a declared graph. `error` is the reason why it did not open."""
     address, schema = graph_address(graph), schema_address(graph)
     desired, live = current.desired.resources[schema].digest, observed.live
     matches: bool | None = None if live is None else live == desired

@@ -170,7 +170,7 @@ class _Coordinator:
         self._seq = 0
 
     def wake(self) -> None:
-        """Look at the request to stop now; may be called from a signal handler and from any thread."""
+        """Check for a request to stop now. May be called from a signal handler and from any thread."""
         self._answers.put(None)
 
     def begin(self, **facts: Any) -> None:
@@ -233,7 +233,7 @@ class _Coordinator:
             self._end(NodeResult(name, NodeOutcome.INDETERMINATE), self._schedule.give_up)
 
     def emit(self, event: str, node: str | None = None, at: datetime | None = None, **facts: Any) -> datetime:
-        """Hand an event to the observer; an observer that raises gets no more events. Returns the time of the event."""
+        """Pass an event to the observer. An observer that raises gets no more events. Returns the time of the event."""
         self._seq += 1
         at = self._now() if at is None else at
         if self._on_event is not None:
@@ -279,7 +279,7 @@ class _Coordinator:
             worker.give(node)
 
     def _wait(self) -> None:
-        """Take one answer or be woken, or give up what has run for too long."""
+        """Wait for one answer or a wake-up, or give up a node that has run too long."""
         # They stand in the order of their starts, so the first that is ever given up is given up first.
         end = next(filter(None, map(self._end_of, self._running.values())), None)
         wait = None if end is None else max(0.0, (end - self._now()).total_seconds())
@@ -300,7 +300,7 @@ class _Coordinator:
             raise answer.crash
 
     def _end_of(self, work: _Work) -> datetime | None:
-        """When a running node is given up; None for never."""
+        """Return the time at which a running node is given up, or None for never."""
         if self._limits.cancel.abandoned:
             return work.began
         if self._asked is None or not work.node.interruptible:
@@ -424,7 +424,7 @@ def answer_of(node: ExecNode, execute: Callable[[ExecNode], NodeResult]) -> Work
 
 
 def _checked(node: ExecNode, result: object) -> NodeResult:
-    """`result`, if the node may have it. Raises BugError otherwise: its provider is at fault."""
+    """Return `result` if it is allowed for the node. Otherwise raise BugError, because the provider is at fault."""
     if not isinstance(result, NodeResult) or result.node_id != node.id or result.outcome not in ENDINGS:
         raise BugError(f"the provider of {node.id} gave a result that the node cannot have")
     return result

@@ -120,7 +120,7 @@ _GRANT: Form[ForgeGrant] = record(
 
 
 def _check_via(statement: ApprovalStatement) -> None:
-    """A review needs a grant, an emergency its reason, and version 2 one of them."""
+    """Check that a review has a grant, an emergency has its reason, and version 2 has one of them."""
     belongs = {Via.FORGE: (True, False), Via.BREAK_GLASS: (False, True), Via.SIGNATURE: (False, False)}[statement.via]
     if (statement.grant is not None, statement.emergency is not None) != belongs:
         raise MalformedError(f"an approval via {statement.via} does not have this form", "via")

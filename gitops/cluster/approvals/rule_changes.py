@@ -113,7 +113,7 @@ def _numbers(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
 
 
 def _approvers(root: TrustRoot) -> frozenset[str]:
-    """The people who may approve, whether or not a rule lists them."""
+    """Return the people who may approve, also if no rule lists them."""
     speaking = {signer.principals[0] for signer in root.signers if signer.key not in root.revoked}
     return frozenset(root.approvers or speaking) - root.ledger_signers
 

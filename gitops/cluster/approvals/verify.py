@@ -120,16 +120,16 @@ class _Case:
 
     @property
     def approval(self) -> Approval:
-        """The document, which is there once step 1 has passed."""
+        """The document. It is present once step 1 has passed."""
         return cast(Approval, self.evidence.approval)
 
     @property
     def statement(self) -> ApprovalStatement:
-        """The statement, which is there once step 1 has passed."""
+        """The statement. It is present once step 1 has passed."""
         return cast(ApprovalStatement, self.evidence.statement)
 
     def names(self) -> frozenset[str]:
-        """All names of the approver, once step 3 has passed."""
+        """All names of the approver. They are present once step 3 has passed."""
         listed = frozenset[str]() if self.statement.via is Via.FORGE else self.trust.names(self.evidence.signature.key)
         return self.trust.known_as({self.approval.approved_by, *listed})
 

@@ -254,7 +254,7 @@ def _is_recorded(view: LedgerView, need: DecisionNeed) -> bool:
 def _retired(
     named: Sequence[ApprovalEvidence], need: DecisionNeed, evidence: DecisionEvidence, trust: TrustRoot
 ) -> tuple[list[RefUpdate], str]:
-    """The branches of the approval that a revocation makes useless, and why they stay where they do: rule 2."""
+    """Return the approval branches that a revocation makes useless, and the reason if they are not deleted: rule 2."""
     own = [each for each in named if each.commit == need.commit and each.ref]
     if any(each.statement is not None and each.statement.grant is not None for each in own):
         return [], "it keeps the review from being attested again"
@@ -289,7 +289,7 @@ def _locked(context: DecisionContext, problems: Diagnostics) -> Iterator[bool]:
 
 
 def _record(context: DecisionContext, commit: str, view: LedgerView, problems: Diagnostics) -> None:
-    """Take the revocation into the ledger at once, where its key may also write entries; else the bot's next run does."""
+    """Record the revocation in the ledger at once if its key may write entries. Otherwise the bot's next run does it."""
     publisher, trust = context.publisher, view.trust
     signer = None if trust is None else _signer(context, commit, trust, view.time(context.clock.now()))
     if trust is None or signer not in trust.ledger_signers:
@@ -343,7 +343,7 @@ def _write(
 
 
 def _push(context: DecisionContext, created: Sequence[RefUpdate], retired: Sequence[RefUpdate] = ()) -> str:
-    """Create the branch of a decision and delete what it makes useless, at once; else only create it: rule 1.
+    """Create the branch of a decision and delete the branches it makes useless in one push, or only create it: rule 1.
 
     Returns why nothing was deleted, empty if all was. Raises GitopsError `approval_write_error`, `push_refused`, RemoteError.
     """

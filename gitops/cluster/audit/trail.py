@@ -118,7 +118,7 @@ def _used_countersignature(
 
 
 def _unverified_entry(reader: GitReader, commit_id: str) -> LedgerEntry | None:
-    """The document of an entry that does not verify, where it can be read."""
+    """Return the document of an entry that does not verify, if it can be read."""
     try:
         content = reader.read(reader.commit(commit_id).tree, ENTRY)
         return None if content is None else read_entry(content)

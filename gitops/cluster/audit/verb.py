@@ -314,7 +314,7 @@ def find_contradictions(
 
 
 def _doubt(reader: GitReader, commit: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
-    """Why a signed document proves nothing; empty if it is a proof."""
+    """Return why a signed document proves nothing. It is empty if the document is a proof."""
     try:
         return document_problem(reader, commit, witness, ledger)
     except GitopsError as error:

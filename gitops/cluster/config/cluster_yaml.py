@@ -158,7 +158,7 @@ def _what(node: YamlNode) -> str:
 
 
 class _ClusterReader:
-    """Reads nodes into declarations; what does not fit is reported and read as if it were empty."""
+    """Reads nodes into declarations. A node that does not fit is reported and treated as empty."""
 
     def __init__(self, found: Diagnostics) -> None:
         self._found = found

@@ -104,7 +104,7 @@ class CommitTree:
         return checked_listing(place, self._level(entry.id), self._meter.limits)
 
     def _find(self, place: str) -> TreeEntry | None:
-        """The entry at a normalized path; refuses a link or submodule anywhere on the way."""
+        """Return the entry at a normalized path. Refuses a link or submodule anywhere on the way."""
         entry = TreeEntry(".", EntryType.TREE, self._tree)
         if place == ".":
             return entry

@@ -139,7 +139,7 @@ def _contents(
 
 
 def _form(resources: Mapping[Address, Resource], address: Address) -> tuple[str, Collection[str]] | None:
-    """Digest and bindings of a resource, None where it is not."""
+    """Return the digest and bindings of a resource, or None if it does not exist."""
     resource = resources.get(address)
     return None if resource is None else (resource.digest, resource.applies_to or ())
 

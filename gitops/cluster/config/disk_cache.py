@@ -93,7 +93,7 @@ class DiskCache:
         return folder
 
     def _sweep(self, folder: int, size: int) -> None:
-        """Remove the oldest files if there is too much: asked at the first write of a process, then from time to time."""
+        """Remove the oldest files if there are too many bytes. Checked at the first write of a process, then now and then."""
         self._written = None if self._written is None else self._written + size
         if self._written is not None and self._written < self._max_bytes // 8:
             return
@@ -114,7 +114,7 @@ def _head(key: str, data: bytes) -> bytes:
 
 
 def _write(folder: int, name: str, data: bytes) -> None:
-    """Put a file in its place in one step. What a crash leaves has another name, and is swept with the rest."""
+    """Put a file in its place in one step. A crash leaves a file with another name, which is swept like the rest."""
     temporary = f"{_TEMPORARY}{os.urandom(8).hex()}"
     descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=folder)
     try:

@@ -226,7 +226,7 @@ class _Candidate(NamedTuple):
 
 
 class _GraphLoading:
-    """One graph while it is loaded. `files` and `listings` are as in LoadedGraph.
+    """One graph while it is being loaded. `files` and `listings` have the meaning they have in LoadedGraph.
 
     `skipped` says that a query was not compiled because it is known to be sound, `needs_schema` that the schema was not yet.
     """
@@ -347,7 +347,7 @@ class _GraphLoading:
         yield from first.values()
 
     def _check(self, candidate: _Candidate) -> CheckedQuery | None:
-        """The checked query, or None: with a problem reported, or known to be sound."""
+        """Return the checked query. None if it has a problem, which is reported, or if it is known to be sound."""
         declared = candidate.declared
         if declared is None:
             return None

@@ -177,7 +177,7 @@ def _own_bytes(tree: SourceTree, place: str) -> bytes:
 
 
 def _read_again(tree: SourceTree, place: str, expected: str) -> bytes:
-    """The bytes of a recorded file. Raises SourceMovedError if they are not those that were recorded."""
+    """Return the bytes of a recorded file. Raises SourceMovedError if they differ from the recorded ones."""
     try:
         data = tree.read(place)
     except SourceError:

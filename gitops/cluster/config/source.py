@@ -221,7 +221,7 @@ def checked_listing(path: str, names: Iterable[str], limits: SourceLimits) -> tu
 
 
 def _require_safe(name: str, path: str) -> None:
-    """Raise SourceError `source_name_unsafe` for a name that may not name a file.
+    """Raise SourceError `source_name_unsafe` if a file must not have this name.
 
     Refused are invisible and control characters, backslash and colon (separators elsewhere), every spelling that some
     file system takes for `.git`, and names over 255 bytes. Shell metacharacters are fine: no name ever reaches a shell.

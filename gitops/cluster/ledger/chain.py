@@ -237,7 +237,7 @@ def is_continuation(reader: GitReader, head: str, old: str) -> bool:
 
 
 def _trust_after(reader: GitReader, commit_id: str, known: TrustCache) -> TrustRoot:
-    """Keys and rules after an entry; ones that cannot be used make the entry invalid."""
+    """Return the keys and rules after an entry. The entry is invalid if they cannot be used."""
     tree = reader.subtree(reader.commit(commit_id).tree, TRUST) or ""
     if tree not in known:
         try:

@@ -213,7 +213,7 @@ EVENT = Document(
 
 
 def _read_lines(document: Document[T], data: bytes) -> tuple[T, ...]:
-    """The documents of a file with one to a line. Raises IntegrityError `changeset_invalid`."""
+    """Read the documents of a file that has one on each line. Raises IntegrityError `changeset_invalid`."""
     if data and not data.endswith(b"\n"):
         raise IntegrityError(Code.CHANGESET_INVALID, "the last line is cut off")
     return tuple(map(document.read, data.splitlines()))

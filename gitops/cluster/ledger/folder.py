@@ -194,7 +194,7 @@ class FolderChangesets:
         raise conflict_error()
 
     def _follow(self, known: ChangesetRecords, recording: Recording) -> None:
-        """Write the files of events that are recorded. What fails here, the next writer does."""
+        """Write the files of recorded events. If this fails, the next writer does it."""
         self._known = None
         with contextlib.suppress(RemoteError):
             self._write_files(known, recording)
@@ -537,7 +537,7 @@ class FolderLedger(ChangesetReader):
         return self._store.replace(layout.STATE, data, expected=current)
 
     def _mark(self, approvals: Sequence[Approval]) -> bool:
-        """Mark approvals as consumed; False if one of the documents could not be written."""
+        """Mark approvals as consumed. Return False if one of the documents could not be written."""
         marked, now = 0, timestamp(self._clock.now()) if approvals else ""
         for approval in approvals:
             with contextlib.suppress(GitopsError, ValueError):
@@ -551,7 +551,7 @@ class FolderLedger(ChangesetReader):
         self._seen = self._store.read(layout.STATE)
 
     def _read_ahead(self, folder: str) -> None:
-        """Read documents before they are asked for; after a failure who asks for them reads them."""
+        """Read documents before they are needed. After a failure they are read when they are needed."""
         with contextlib.suppress(RemoteError):
             self._ahead[folder] = self._read_documents(folder)
 

@@ -196,7 +196,7 @@ class GitLock:
             raise GitopsError(Code.PUSH_REFUSED, f"{detail} delete (gitolite: RW+ or RWD): {error.detail}") from error
 
     def _take_back(self, oid: str) -> None:
-        """Remove our own ref after a failed attempt; another one stays."""
+        """Remove our own ref after a failed attempt. The ref of another holder stays."""
         for place in self._places:
             with contextlib.suppress(GitopsError):
                 if self._remote.refs(place).get(place) == oid:

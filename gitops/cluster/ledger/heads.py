@@ -267,7 +267,7 @@ class Heads:
         return WitnessedLedger(self.cluster, head, entries, settings.anchor, repository)
 
     def _doubt(self, commit_id: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
-        """Why a signed document proves nothing; empty if it is a proof."""
+        """Return why a signed document proves nothing. It is empty if the document is a proof."""
         try:
             return document_problem(self._store, commit_id, witness, ledger)
         except GitopsError as error:

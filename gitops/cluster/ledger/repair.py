@@ -101,7 +101,7 @@ class RepairLedger(BranchLedger):
         return self._last
 
     def _known(self) -> Iterator[tuple[str, str]]:
-        """The entries that are known besides the branch, each with where from."""
+        """Return the entries that are known apart from the branch, each with its source."""
         known = self._heads.known()
         for commit in (known.seen, known.note, known.branch):
             if commit is not None:
@@ -117,7 +117,7 @@ class RepairLedger(BranchLedger):
             yield entry, f"an entry that {ref.removeprefix('refs/heads/')} names"
 
     def _verified(self, commit: str) -> VerifiedEntry | None:
-        """An entry of this cluster whose whole chain verifies, else None."""
+        """Return an entry of this cluster if its whole chain verifies, otherwise None."""
         try:
             found = verify_chain(self._store, commit, None)
         except GitopsError:

@@ -132,7 +132,7 @@ class ServingReports:
         return self._opened
 
     def _one(self, name: str) -> ServerReport | UnreadReport | None:
-        """The report in a file; None for one that was just taken back."""
+        """Return the report in a file, or None if it was taken back in the meantime."""
         key = f"{layout.SERVING}/{name}"
         data = self._store.read(key)
         if data is None:

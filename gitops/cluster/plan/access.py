@@ -186,7 +186,7 @@ def _invokes(text: PolicyText) -> bool:
 
 
 def _touched(before: AccessSource, after: AccessSource) -> list[str]:
-    """The scopes on which anything differs that decides who may do what."""
+    """Return the scopes with a difference in anything that decides who may do what."""
     scopes = [CLUSTER_SCOPE, *map(graph_address, sorted(before.graphs | after.graphs))]
     changed = {
         name

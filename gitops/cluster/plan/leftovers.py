@@ -258,7 +258,7 @@ def step_of(current: Session, found: Interrupted, address: Address, version: obj
 
 
 def _removal(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> DeleteGraph:
-    """Delete a graph that a changeset created, while it is empty; else it has to stay (`changeset_orphaned`)."""
+    """Delete a graph that a changeset created, while it is empty. Otherwise it has to stay (`changeset_orphaned`)."""
     stores, uri = current.opened, current.opened.graph_uri(member.address.name)
     if stores.engine.exists(uri) is Existence.ABSENT:
         return DeleteGraph(None, there=False)  # A run may have died while it created the graph.
@@ -283,7 +283,7 @@ def _removal(current: Session, record: Changeset, member: Member, announced: Seq
 def _migration_back(
     current: Session, member: Member, announced: Sequence[Intent], version: object
 ) -> MigrateGraph | None:
-    """Take back a migration after which nothing was written, else it has to stay (`changeset_orphaned`); None without a graph."""
+    """Take back a migration if nothing was written after it. Otherwise it stays (`changeset_orphaned`). None without a graph."""
     reading = read_now(current, member.address.name)
     if reading is None:
         return None

@@ -112,7 +112,7 @@ def _report_approvals(
     inputs: PlanInputs,
     problems: Diagnostics,
 ) -> None:
-    """Approvals that no change uses, and those of which more are needed."""
+    """Report approvals that no change uses, and changes that need more approvals."""
     for need in required:
         unused = [a for a in inputs.approvals if a.resource == need.resource and a.consumed_at is None]
         if unused and not need.approvals:

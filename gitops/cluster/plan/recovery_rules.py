@@ -128,7 +128,7 @@ def _mark(draft: StateDraft, graph: str, record: StatusRecord) -> None:
 
 
 def _schema_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: GraphProbe) -> _Row:
-    """The row of a create or a schema update; what keeps it is reported."""
+    """Return the row of a create or a schema update. If the intent is kept, the reason is reported."""
     graph, live = intent.graph_id, seen.live
     if seen.existence is Existence.ABSENT:  # C1, S0
         return _Row.RETIRE

@@ -288,14 +288,14 @@ class Schedule:
         return Skip(reason, cause, result)
 
     def _leave_line(self, name: str) -> None:
-        """A ready node stops being a candidate, and waits for no lock."""
+        """Remove a ready node from the candidates and from every wait for a lock."""
         at = bisect_left(self._candidates, self._priority[name])
         if at < len(self._candidates) and self._candidates[at] == self._priority[name]:
             del self._candidates[at]
         self._parked.leave(name, self._claims[name])
 
     def _wake(self, name: str) -> None:
-        """Look again at those who wait for what this node held or was to hold."""
+        """Look again at the nodes that wait for locks that this node held or was to hold."""
         for claim in self._claims[name]:
             for woken in self._parked.next_in_line(claim.key):
                 self._parked.leave(woken, self._claims[woken])

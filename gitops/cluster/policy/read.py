@@ -88,7 +88,7 @@ def read_bundle(data: bytes, path: str, at: str | None = None) -> tuple[Bundle |
 
 
 class _BundleReader:
-    """Reads one file; what only a file of the expected shape is checked for waits until it is known to be one."""
+    """Reads one file. Checks that need the expected shape wait until the file is known to have it."""
 
     def __init__(self, nodes: NodeReader) -> None:
         self._nodes = nodes

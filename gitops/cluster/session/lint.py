@@ -302,7 +302,7 @@ class _LintRun:
             self._problems[path].setdefault(each, []).append(schema)
 
     def _read(self, path: str, missing: Code, declared: _Declared | None) -> SourceText | None:
-        """The text of a file; an unreadable file is reported once."""
+        """Return the text of a file. An unreadable file is reported once."""
         if path not in self._texts:
             try:
                 self._texts[path] = SourceText(self._tree.read(path))

@@ -190,7 +190,7 @@ def record_revocations(context: RevocationContext, view: LedgerView) -> LedgerVi
 
 
 def _find(context: RevocationContext, view: LedgerView) -> tuple[RecordedRevocation, ...]:
-    """The revocations that count and are not recorded yet. Without a ledger there is nothing to revoke."""
+    """Return the revocations that count and are not recorded yet. Without a ledger there is nothing to revoke."""
     if view.entry is None or view.state is None or view.trust is None or view.entry.former is not None:
         return ()
     listing, at = context.ledger.approvals(), view.time(context.clock.now())
@@ -385,7 +385,7 @@ def _enter_locked(current: Session, operation: str, need: StateNeed) -> bool:
 
 
 def _release_lock(current: Session) -> Diagnostics:
-    """Release the lock if it was taken; a failure is returned as a warning."""
+    """Release the lock if it was taken. Return a failure as a warning."""
     left = Diagnostics()
     if current.lock_id is not None:
         try:

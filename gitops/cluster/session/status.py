@@ -121,7 +121,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
 
 
 def _warn_of_what_waits(state: LedgerState, problems: Diagnostics) -> None:
-    """Report rows that are not on their target yet, and graphs that the last refresh did not find, or could not read."""
+    """Warn of rows that are not on their target yet, and of graphs that the last refresh did not find or could not read."""
     for target, addresses in pending_rows(state).items():
         detail = f"not on target {target} yet: {', '.join(addresses)}; the next apply or tick writes the rows"
         problems.add(Code.PROJECTION_PENDING, place_of(target), detail)

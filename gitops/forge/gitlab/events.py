@@ -182,7 +182,7 @@ def _push(payload: JsonObject) -> events.Event:
 
 
 def _time(note: JsonObject) -> str:
-    """When a comment was written: webhooks say `2015-05-17 18:21:36 UTC`, where the API speaks RFC 3339."""
+    """Return when a comment was written. Webhooks write `2015-05-17 18:21:36 UTC`, while the API uses RFC 3339."""
     given = note.text("created_at")
     plain = _TIME.fullmatch(given)
     moment = parse_timestamp(f"{plain[1]}T{plain[2]}Z" if plain else given)
@@ -195,7 +195,7 @@ def _time(note: JsonObject) -> str:
 
 
 def _requested(environ: Mapping[str, str]) -> events.Event:
-    """A pipeline of a merge request: of its head, of its merge with the target, or of its place in a merge train.
+    """Return a pipeline of a merge request: of its head, of its merge with the target, or of its place in a merge train.
 
     https://docs.gitlab.com/ci/pipelines/merge_request_pipelines/
     """

@@ -554,7 +554,7 @@ class GitLabForge(HostedForge):
         return approvals, list(self._list(self._api.reviewers(number)))
 
     def _ref_of(self, commit: str) -> str | None:
-        """A ref of this project that holds a commit which no branch of it does.
+        """Return a ref of this project that holds a commit which is on none of its branches.
 
         For the head of a fork it is the ref of the merge request, for a commit of a merge train that of its pipeline.
         """

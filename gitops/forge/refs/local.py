@@ -100,7 +100,7 @@ class DocumentReports(ABC):
 
     @abstractmethod
     def _amend(self, ref: str, what: str, change: Amend, missing: GitopsError | None = None) -> DocumentFolder:
-        """Change files behind a ref without losing another writer's change; returns the files as `change` saw them.
+        """Change files behind a ref without losing another writer's change. Return the files that `change` received.
 
         Raises `missing`, if it is given, for a ref that does not exist; any other starts without files.
         """
@@ -252,12 +252,12 @@ def _issues_ref(marker: str, author: str) -> str:
 
 
 def _file_name(text: str) -> str:
-    """A file name for a text: texts that differ only in punctuation have different names."""
+    """Return a file name for a text. Texts that differ only in punctuation get different names."""
     return f"{slug(text)}-{digest(text.encode(errors='replace'))[:12]}"
 
 
 def _line(text: str) -> str:
-    """A name from outside, on one line: an odd one must not keep a check from being written."""
+    """Put a name from outside on one line, so that an odd name does not prevent a check from being written."""
     return cut("".join(c if c.isprintable() else "?" for c in text).strip(), MAX_NOTE)
 
 
@@ -342,7 +342,7 @@ class DocumentForge(DocumentReports):
 
     @abstractmethod
     def _push(self, push: PushedBranch, text: str | None) -> tuple[port.ChangeRequest, bool]:
-        """The open request after a push, with a text if one is given, and whether it was opened now."""
+        """Return the open request after a push, with a text if one is given, and True if it was opened now."""
 
     def _request_folder(self, number: int) -> DocumentFolder:
         ref = records.meta_ref(number)
@@ -633,7 +633,7 @@ class LocalForge(DocumentForge):
         return tip
 
     def _branch(self, branch: str) -> str | None:
-        """The tip of a branch on the remote, now; its objects are here afterwards, and no branch of this clone moves."""
+        """Return the tip of a branch on the remote, and fetch its objects if they are missing. No branch of this clone moves."""
         tip = self._remote.refs(branch).get(branch)
         if tip is not None and self._store.resolve(tip) is None:
             self._remote.fetch([branch])
@@ -642,7 +642,7 @@ class LocalForge(DocumentForge):
     # Inside
 
     def _commit(self, ref: str, old: str | None, files: Mapping[str, bytes], message: str, now: datetime) -> RefUpdate:
-        """A commit that changes `files` of commit `old`, and the move of `ref` to it."""
+        """Make a commit that changes `files` of commit `old`, and the move of `ref` to it."""
         base = None if old is None else self._store.commit(old).tree
         author = replace(self._bot, time=int(now.timestamp()))
         parents = () if old is None else (old,)
