@@ -13,6 +13,7 @@
 # make docs   write the generated pages again
 # make docs-site  build the documentation site into build/site; a broken link fails. make docs-serve shows it while you write
 # make docs-publish VERSION=0.9.0 ALIAS=latest  commit that version of the site to the branch gh-pages
+# make pictures  draw the pictures of comments again; needs the Debian packages chromium and pngquant
 # make lock   resolve the dependencies again
 
 PYTHON ?= python3
@@ -29,7 +30,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The tests start thousands of interpreters: without bytecode each of them would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-crash mutants lint figures bench docs docs-site docs-serve docs-publish lock clean
+.PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-crash mutants lint figures bench docs docs-site docs-serve docs-publish pictures lock clean
 .DEFAULT_GOAL := test
 
 # pip is the fallback for uv, which does not read the package index from pip's configuration. Python compiles what it imports.
@@ -142,6 +143,11 @@ docs-serve: $(SITE)/.ready
 docs-publish: $(SITE)/.ready
 	PATH="$(CURDIR)/$(SITE)/bin:$$PATH" mike deploy --update-aliases $(VERSION) $(ALIAS)
 	$(if $(ALIAS),PATH="$(CURDIR)/$(SITE)/bin:$$PATH" mike set-default $(ALIAS))
+	$(PY) -m tests.support.comment_pages
+
+pictures: $(READY)
+	@command -v chromium && command -v pngquant || { echo 'Install the Debian packages chromium and pngquant'; exit 1; }
+	$(PY) -m tests.support.comment_pages pictures
 
 lock:
 	uv pip compile pyproject.toml --extra s3 --group build --group test --group lint --universal --python-version 3.11 \

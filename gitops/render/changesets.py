@@ -16,6 +16,7 @@ from gitops.cluster.model.plan import NodeOutcome, RunRecord
 from gitops.core.clock import parse_timestamp
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
+from gitops.render.text import count
 
 _SHORT = 12
 _HEADS = ("KEY", "STATE", "AGE", "MERGE", "CHANGES", "ERROR")
@@ -80,7 +81,9 @@ def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: R
     lines += [f"  {', '.join(facts)}"] if facts else []
     others = [each for each in record.covers if each != source.merge_commit]
     lines += [f"  brings in {each[:_SHORT]} as well" for each in others]
-    lines.append(f"  plan {plan.digest[:_SHORT]}: {plan.nodes} node(s), {plan.edges} edge(s), {plan.layers} layer(s)")
+    lines.append(
+        f"  plan {plan.digest[:_SHORT]}: {count(plan.nodes, 'node')}, {count(plan.edges, 'edge')}, {count(plan.layers, 'layer')}"
+    )
     moved = "" if record.result is None else f", now revision {record.result.state_revision}"
     lines.append(f"  on top of revision {base.state_revision}{moved}")
     for name in ("prepared", "committed", "drained", "finalized"):
@@ -144,7 +147,7 @@ def item_lines(item: StreamItem) -> list[str]:
     """An item of a stream for people; a full state has a line for each changeset in it."""
     if not isinstance(item.what, FullState):
         return [visible(f"{item.at}  {item.changeset} {_what(item.what)}")]
-    lines = [f"{item.at}  revision {item.what.state_revision}, {len(item.what.resources)} resource(s) applied"]
+    lines = [f"{item.at}  revision {item.what.state_revision}, {count(len(item.what.resources), 'resource')} applied"]
     for each in item.what.changesets:
         error = "" if each.error is None else f": {each.error}"
         lines.append(f"{each.updated_at}  {each.key} is {each.state}{error}")
@@ -240,7 +243,7 @@ def run_lines(run: RunRecord, nodes: int) -> list[str]:
     """
     shown = longest(run, MOST_BARS).nodes
     span = max((node.finished for node in run.nodes), default=0)
-    lines = [f"  run: {len(shown)} of {nodes} node(s), {run.workers} worker(s), {_seconds(span)}"]
+    lines = [f"  run: {len(shown)} of {count(nodes, 'node')}, {count(run.workers, 'worker')}, {_seconds(span)}"]
     width = max((len(visible(node.id)) for node in shown), default=0)
     # What never started comes last.
     ordered = sorted(shown, key=lambda node: (node.started is None, node.started or node.finished, node.id))

@@ -9,7 +9,7 @@ from gitops.database.language.schema.steps import Migration, UnsupportedChange
 from gitops.render.characters import visible
 from gitops.render.json import Form, plain, present
 from gitops.render.migrations import MigrationView, StepView, plain_words
-from gitops.render.text import diagnostic_lines
+from gitops.render.text import count, diagnostic_lines
 
 if TYPE_CHECKING:
     from gitops.cluster.session.down import DownOutcome
@@ -53,7 +53,7 @@ def _down_lines(outcome: DownOutcome) -> Iterator[str]:
         summary = MigrationView("", supported=True, steps=steps).back
     yield f"schema down: {outcome.subject}, {summary}"
     for title, migration in (("forward", planned.forward), ("back", planned.back)):
-        yield f"  {title}: {len(migration.steps)} step(s)"
+        yield f"  {title}: {count(len(migration.steps), 'step')}"
         for step in migration.steps:
             cost = StepView(step.to_json()).back if migration is planned.forward else ""
             if isinstance(step, UnsupportedChange):

@@ -15,7 +15,7 @@ from gitops.database.language.lint import LintLevel
 from gitops.database.language.text import SourceText
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
-from gitops.render.text import diagnostic_lines
+from gitops.render.text import count, diagnostic_lines
 
 SHOWN = 1_000
 """The largest number of problems in the text; the rest is counted."""
@@ -53,8 +53,8 @@ def lint_text(outcome: LintOutcome, display: Callable[[str], str] = str) -> str:
     files = {each.path for each in outcome.queries} | {path for _, path in outcome.unchecked}
     queries = len({(each.path, result.span.start) for each in outcome.queries for result in each.report.results})
     lines.append(
-        f"lint: {errors} error(s), {warnings} warning(s) in {len(outcome.schemas)} schema(s), "
-        f"{len(files)} query file(s), {queries} quer{'y' if queries == 1 else 'ies'}"
+        f"lint: {count(errors, 'error')}, {count(warnings, 'warning')} in {count(len(outcome.schemas), 'schema')}, "
+        f"{count(len(files), 'query file')}, {count(queries, 'query', 'queries')}"
     )
     return "".join(visible(line) + "\n" for line in lines)
 

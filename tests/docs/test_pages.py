@@ -12,10 +12,11 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from comment_cases import MISSING, SUBJECT, applied, comments, drifted, everything, planned
+from comment_cases import MISSING, SUBJECT, applied, drifted, everything, planned
 from jinja2 import meta
 from markdown_it import MarkdownIt
 
@@ -26,6 +27,7 @@ from gitops.cluster.plan import classes, graph
 from gitops.render.comment import apply_comment, drift_body, plan_comment, refusal_comment
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, PlanComment, RefusalComment, Templates
 from gitops.render.environment import _FILTERS, _Environment
+from tests.support.comment_pages import DIGESTS, PICTURES, SAMPLES, examples
 from tests.support.page_edits import apply_edit, copy_tree, edits
 from tests.support.pages import ROOT, read_page
 
@@ -62,11 +64,20 @@ def _rendered(name: str, text: str) -> str:
     return drift_body(replace(report, templates=own))
 
 
-def test_the_examples_of_the_page_are_lines_of_comments():
-    known = {line for body in comments().values() for line in body.split("\n")}
-    examples = [t.content for t in MarkdownIt().parse(_PAGE) if t.type == "fence" and t.info == "markdown"]
-    assert len(examples) == 7
-    assert [line for example in examples for line in example.split("\n") if line not in known] == []
+def test_the_examples_of_the_page_are_those_of_the_week():
+    assert examples(_PAGE) == _PAGE
+    assert set(re.findall(r"<!-- comment (\w+) part -->", _PAGE)) == {each.name for each in SAMPLES}
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda each: each.name)
+def test_a_picture_shows_the_current_comment(sample):
+    """`make pictures` draws it again."""
+    picture = PICTURES / f"comment-{sample.name}.png"
+    assert re.search(rf"!\[[^\]]{{20,}}\]\(pictures/{picture.name}\)", _PAGE), (
+        "the page shows it with a text for those who cannot see it"
+    )
+    assert 1_000 < picture.stat().st_size < 150_000
+    assert json.loads(DIGESTS.read_text("utf-8"))[sample.name] == sha256(sample.text.encode()).hexdigest()
 
 
 def test_the_template_of_the_page_is_used_as_it_is():

@@ -386,7 +386,7 @@ def test_a_ledger_branch_governs_until_another_store_is_approved(loop: Loop) -> 
     said = text_of(loop.move(MAIN, loop.commit("carol", {"gitops.yaml": lax.encode()})))
     assert "trust_change_pending" in said
     assert keeps_branch_ledgers(loop.local())
-    assert "5 resource(s)" in loop.gitops("carol", "status", "--config", "cluster").text
+    assert "5 resources" in loop.gitops("carol", "status", "--config", "cluster").text
 
 
 def test_a_plan_of_files_that_are_not_committed_shows_where_they_declare_the_cluster(loop: Loop) -> None:

@@ -200,7 +200,7 @@ def test_a_watch_prints_a_line_for_each_item_as_text_and_as_json(folder, capsys)
     story = landed(ONE)
     assert watched(folder, ONE.key, between=(recorded(*story[:3]), recorded(*story[3:5]))) == 0
     assert [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()] == [
-        "revision 1, 0 resource(s) applied",
+        "revision 1, 0 resources applied",
         f"{ONE.key} created for merge 111111111111: 1 to change",
         f"{ONE.key} query.brain.find staged",
         f"{ONE.key} query.brain.find ready",

@@ -762,14 +762,14 @@ def test_of_many_nodes_the_longest_are_drawn_and_nothing_of_a_name_acts():
 def test_lines_for_a_terminal():
     waited = "waited 0.20 s for a worker"
     assert run_lines(recorded(), 6) == [
-        "  run: 5 of 6 node(s), 2 worker(s), 1.20 s",
+        "  run: 5 of 6 nodes, 2 workers, 1.20 s",
         "    query.g.a        |   ..........#############              | 0.40 s done, waited 0.30 s for a worker",
         "    query.h.bad      |          ..........###                 | 0.10 s failed, waited 0.30 s for a worker",
         "    query.g.b        |      ........................##########| 0.30 s done, waited 0.70 s for query.g.a",
         f"    barrier.prepared |                          .......###    | 0.10 s done, after query.g.a, {waited}",
         "    query.h.c        |                                        | blocked, after query.h.bad",
     ]
-    assert run_lines(RunRecord(1, ()), 0) == ["  run: 0 of 0 node(s), 1 worker(s), 0.00 s"]
+    assert run_lines(RunRecord(1, ()), 0) == ["  run: 0 of 0 nodes, 1 worker, 0.00 s"]
 
 
 def test_a_wait_that_would_print_as_nothing_is_left_out():
