@@ -106,7 +106,7 @@ def test_from_an_empty_folder_to_a_first_approved_delete(tmp_path: Path) -> None
     shown = on_terminal("".join(blocks), {"Type yes to sign this: ": "yes"}, machine.folder, machine.environ)
     assert "gitops: apply of brain: 4 applied" in shown
     assert "needs approval: graph.drafts" in shown
-    assert "delete graph.drafts approved by ben@brain.example" in shown
+    assert "Approved: delete graph.drafts, by ben@brain.example" in shown
     # The last two commands are `gitops log --limit 1` and `gitops audit`.
     log = shown[shown.rindex("\nentry ") :]
     assert re.search(r"^  delete graph.drafts  approved by ben@brain.example ", log, re.MULTILINE)
@@ -116,6 +116,21 @@ def test_from_an_empty_folder_to_a_first_approved_delete(tmp_path: Path) -> None
     assert set(json.loads(status)["resource_digests"]) & {"graph.notes", "graph.drafts"} == {"graph.notes"}
     assert list(folder.rglob("notes.omni/**/*.lance"))
     assert not list(folder.rglob("drafts.omni/**/*.lance"))
+    # The tutorial goes on from here, with two commands that fail.
+    script = "".join(shell_blocks("docs/tutorial.md"))
+    for failing in ("gitops validate --config cluster\n", "gitops request merge 4\n"):
+        script = script.replace(failing, f"! {failing}", 1)
+    shown = on_terminal(script, {"Type yes to sign this: ": "yes"}, folder / "company-ben", machine.environ)
+    page = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    printed = [
+        line
+        for block in re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+    ]
+    assert [line for line in printed if line.strip() not in shown] == []
+    assert re.search(r"^  update schema.notes  approved by ben@brain.example ", shown, re.MULTILINE)
+    assert "ben@brain.example saw 4 rows" in shown
+    assert "audit good: brain" in shown
 
 
 @pytest.mark.e2e

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import pairwise
@@ -30,7 +31,7 @@ def shell_blocks(page: str, heading: str = "") -> list[str]:
 def on_terminal(
     script: str, answers: Mapping[str, str], folder: Path, environ: Mapping[str, str], user: int | None = None
 ) -> str:
-    """Run a script on a terminal, and type each answer when its question is shown. Returns what the terminal showed.
+    """Run a script on a terminal, and type each answer whenever its question is shown. Returns what the terminal showed.
 
     `user` is the user and group that runs it. AssertionError if the script fails.
     """
@@ -46,13 +47,15 @@ def on_terminal(
         **identity,
     ) as running:
         os.close(theirs)
-        shown, waiting = "", dict(answers)
+        shown, answered = "", Counter[str]()
         # The end of a terminal is an error on Linux.
         with suppress(OSError):
             while part := os.read(ours, 65536):
                 shown += part.decode("utf-8", "replace")
-                for question in [question for question in waiting if question in shown]:
-                    os.write(ours, f"{waiting.pop(question)}\n".encode())
+                for question, answer in answers.items():
+                    if shown.count(question) > answered[question]:
+                        answered[question] += 1
+                        os.write(ours, f"{answer}\n".encode())
         os.close(ours)
     assert running.returncode == 0, shown
     return shown.replace("\r\n", "\n")
