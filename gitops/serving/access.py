@@ -198,7 +198,7 @@ def authorize(
 def _denial(generation: Generation, graph: ServedGraph | None, record: DecisionRecord) -> str:
     """What is missing, and where: the action, its branch, the graph or the server, and the policy that decides there.
 
-    The name of a policy is told only to an actor whom it has in a group.
+    The name of a policy is shown only to the actors of its groups.
     """
     wanted = record.wanted
     scope, decides = ("the server", generation) if graph is None else (f"graph '{graph.graph_id}'", graph)

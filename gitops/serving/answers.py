@@ -114,7 +114,7 @@ def problem_answer(problem: ApiProblem) -> BodyAnswer:
     return json_answer(problem.form, problem.status, problem.headers)
 
 
-# What an answer says of each failure of the graph database: one table.
+# What an answer reports for each failure of the graph database: one table.
 #
 # Tests hold it to the codes that the graph database, its storage and the languages can raise. What is not the caller's business,
 # such as where files are, is said by the fixed summary of the code; the log of the server has the whole message.

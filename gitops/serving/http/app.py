@@ -142,7 +142,7 @@ class HttpApp:
         route = match.route
         if route is None:
             if not match.allowed:
-                raise answers.not_found("the address leads to nothing")
+                raise answers.not_found("no route has this path; all paths are in /openapi.json")
             allowed = ", ".join(match.allowed)
             message = f"the method is not allowed here; allowed: {allowed}"
             raise answers.ProblemError(
@@ -297,7 +297,7 @@ async def describe(call: Call) -> BodyAnswer:
 
 @cache
 def _page() -> BodyAnswer:
-    """The page for people, which loads nothing from elsewhere and runs no other script than its own."""
+    """The page for people, which loads nothing from elsewhere and runs only its own script."""
     page = Path(__file__).with_name("docs.html").read_bytes()
 
     def hashed(tag: bytes) -> str:

@@ -311,7 +311,7 @@ async def load_stream(call: Call) -> BodyAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Load:
+class _PermittedLoad:
     """A load that is permitted; `origin` is the branch that was asked for as `from`, `base` the same if the branch is missing."""
 
     branch: str
@@ -320,8 +320,8 @@ class _Load:
     mode: graph.LoadMode
 
 
-async def _permit_load(call: Call, branch: str, origin: str | None, mode: graph.LoadMode) -> _Load:
-    """What is to be loaded where. Raises as `Call.require`."""
+async def _permit_load(call: Call, branch: str, origin: str | None, mode: graph.LoadMode) -> _PermittedLoad:
+    """The load, if the actor may carry it out. Raises as `Call.require`."""
     base = origin
     if origin is not None:
         known = await call.work(lambda: graph.list_branches(call.graph.uri))
@@ -330,10 +330,10 @@ async def _permit_load(call: Call, branch: str, origin: str | None, mode: graph.
         else:
             call.require(PolicyAction.BRANCH_CREATE, branch=origin, target_branch=branch)
     call.require(PolicyAction.CHANGE, branch=branch)
-    return _Load(branch, origin, base, mode)
+    return _PermittedLoad(branch, origin, base, mode)
 
 
-def _load(call: Call, load: _Load, records: BinaryIO) -> dict[str, Any]:
+def _load(call: Call, load: _PermittedLoad, records: BinaryIO) -> dict[str, Any]:
     """Load strict records, and give the receipt.
 
     Raises ProblemError 400 with the first problems of the records, 409 for keys that exist already, and whatever reading raises.

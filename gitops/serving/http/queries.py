@@ -179,8 +179,8 @@ async def _permitted_query(call: Call, name: str, body: InvokeBody) -> StoredQue
 def _no_such_query(call: Call, name: str, denial: str) -> str:
     """What is said where a stored query is not run.
 
-    Whether it exists is told only to an actor who may list it: to all others, one that it may not invoke and one that there is
-    not are the same.
+    Only an actor who may list the query learns that it exists: for all others, a query that does not exist and one that they may
+    not invoke are the same.
     """
     if not call.may(PolicyAction.READ, branch=MAIN):
         return "stored query not found"
