@@ -227,6 +227,7 @@ def as_chosen(workspace: Workspace, options: argparse.Namespace) -> Workspace:
         workers=options.parallel or workspace.workers,
         time_limit=options.timeout or workspace.time_limit,
         fail_fast=options.fail_fast or (workspace.fail_fast and not options.keep_going),
+        keep_going=options.keep_going,
         atomic=options.atomic,
         keeps_staged=options.on_failure == "keep" if options.on_failure else workspace.keeps_staged,
     )

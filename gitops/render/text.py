@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from gitops.cluster.model.approval import Approval
-from gitops.cluster.model.change import Change, Disposition
+from gitops.cluster.model.change import Change, Disposition, Reason
 from gitops.cluster.model.ledger import LedgerEntry
 from gitops.cluster.model.outcome import (
     ApplyOutcome,
@@ -43,12 +42,14 @@ if TYPE_CHECKING:
 _NAMES = 5
 _MOST_ALIKE = 3
 _MOST_LANDING = 20
-_MOST_WAITING = 10
 _SYNC = {
     True: "yes",
     False: "no; gitops plan shows what an apply would do",
     None: "not known, because the folder has errors; gitops validate shows them",
 }
+
+_OF_OTHERS = (Reason.DEPENDENCY_NOT_APPLIED, Reason.NOT_TRIED, Reason.CHANGESET_FAILED, Reason.RUN_STOPPED)
+"""The reasons that say nothing about the change itself: what many wait for is one line."""
 
 _FOLLOWS = {
     Follows.WATCH: "",
@@ -106,7 +107,7 @@ def _body(outcome: VerbOutcome, *, verbose: bool) -> list[str]:
         case PlanOutcome():
             return _plan(outcome)
         case ApplyOutcome(dry_run=None):
-            return _apply(outcome)
+            return _apply(outcome, verbose=verbose)
         case ApplyOutcome():
             counts = apply_counts(outcome).replace(" applied", " would be applied", 1)
             first = counts if outcome.ok else f"would fail{_first(outcome)}"
@@ -278,6 +279,13 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def few(names: Sequence[str], *, verbose: bool = False) -> str:
+    """The first of many names with the number of all; `verbose` has them all."""
+    if verbose or len(names) <= _NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES:,} more ({len(names):,} in all)"
+
+
 def rule_line(change: RuleChange) -> str:
     """A difference of keys and rules: `+` added, `-` removed, `~` changed."""
     if change.before is None:
@@ -289,13 +297,19 @@ def rule_line(change: RuleChange) -> str:
     return f"{text} (permits more)" if change.widens else text
 
 
-def _apply(outcome: ApplyOutcome) -> list[str]:
+def _apply(outcome: ApplyOutcome, *, verbose: bool) -> list[str]:
     lines = [f"Apply: {apply_counts(outcome)}" if outcome.ok else f"Apply failed{_first(outcome)}"]
+    alike: dict[Reason | None, list[str]] = {reason: [] for reason in _OF_OTHERS}
     for change in outcome.changes:
-        if change.disposition is Disposition.DERIVED or change.address in outcome.republished:
+        if change.reason in alike and not verbose:
+            alike[change.reason].append(change.address)
+    many = {reason: names for reason, names in alike.items() if len(names) > _NAMES}
+    for change in outcome.changes:
+        if change.disposition is Disposition.DERIVED or change.address in outcome.republished or change.reason in many:
             continue
         reason = f": {change.reason}" if change.reason is not None else ""
         lines.append(f"{_change(change)} [{change.disposition.capitalize()}{reason}]")
+    lines += [f"  {few(names)} [Blocked: {reason}]" for reason, names in many.items()]
     if outcome.ok:
         lines += _automatic(outcome)
         converged, written = (str(flag).lower() for flag in (outcome.converged, outcome.state_written))
@@ -358,12 +372,9 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     if outcome.state is None:
         return [f"State: {_extent(seen)}" if seen.state_found else "State: no ledger yet", _lock(seen)]
     lines = [f"State: {_extent(seen)}", f"  in sync: {_SYNC[outcome.in_sync]}"]
-    may = f"; may approve: {', '.join(outcome.approvers)}" if outcome.approvers else ""
-    listed = list(outcome.waiting.items())[: None if verbose else _MOST_WAITING]
-    lines += [f"  waits: {name}: {record.message}{may}" for name, record in listed]
-    more = len(outcome.waiting) - len(listed)
-    lines += [f"  waits: and {more} more; -v lists them"] if more else []
-    lines.append(f"  drift: {', '.join(outcome.drifted) or 'none when it was last recorded'}")
+    lines += _waiting(outcome, verbose=verbose)
+    drifted = few(outcome.drifted, verbose=verbose)
+    lines.append(f"  drift: {drifted or 'none when it was last recorded'}")
     lines.append(f"  debts: {len(outcome.state.debts) or 'none'}")
     lines += _serving(outcome.serving)
     if outcome.entry is not None:
@@ -373,6 +384,20 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     if seen.applied_config_digest is not None:
         lines.append(f"  applied config: {seen.applied_config_digest}")
     return [*lines, _lock(seen)]
+
+
+def _waiting(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
+    """What waits, by the reason: a line for each change, or one for many."""
+    may = f"; may approve: {', '.join(outcome.approvers)}" if outcome.approvers else ""
+    alike: dict[str, list[str]] = {}
+    for name, record in outcome.waiting.items():
+        unapproved = not record.conditions or Reason.APPROVAL_REQUIRED.value in record.conditions
+        alike.setdefault(f"{record.message}{may if unapproved else ''}", []).append(name)
+    lines = []
+    for why, names in alike.items():
+        together = [few(names, verbose=verbose)] if len(names) > _MOST_ALIKE and not verbose else names
+        lines += [f"  waits: {each}: {why}" for each in together]
+    return lines
 
 
 def status_line(place: str, outcome: StatusOutcome) -> str:
@@ -385,10 +410,8 @@ def status_line(place: str, outcome: StatusOutcome) -> str:
     word = {True: "in sync", False: "not in sync", None: "not known whether in sync"}[outcome.in_sync]
     debts = len(outcome.state.debts)
     parts = [word, f"revision {outcome.observations.state_revision}"]
-    more = len(outcome.waiting) - _MOST_WAITING
-    waiting = [*islice(outcome.waiting, _MOST_WAITING), *([f"{more} more"] if more > 0 else [])]
-    parts += [f"waits: {', '.join(waiting)}"] if waiting else []
-    parts += [f"drift: {', '.join(outcome.drifted)}"] if outcome.drifted else []
+    parts += [f"waits: {few(tuple(outcome.waiting))}"] if outcome.waiting else []
+    parts += [f"drift: {few(outcome.drifted)}"] if outcome.drifted else []
     parts += [count(debts, "debt")] if debts else []
     if outcome.serving:
         # Which of them do not serve what is applied.

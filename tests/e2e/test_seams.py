@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -42,6 +43,8 @@ from tests.support.loop import (
     printed_command,
 )
 from tests.support.loop_data import audited, load, refreshed, schema, workspace
+from tests.support.paused import PausedRun
+from tests.support.prefork import PYTHON
 
 pytestmark = pytest.mark.e2e
 
@@ -211,6 +214,62 @@ def test_the_remedies_for_a_graph_that_vanished_are_accepted(loop: Loop, tmp_pat
         done = alike.confirmed("alice", "approve", address)
         assert done.code == 0, done.text
         assert alike.graph("notes").exists()
+
+
+# A failure of one graph, and what a run says of what it did not try.
+
+
+def many_graphs(loop: Loop, *names: str) -> Path:
+    """A folder of alice with a started ledger that declares these graphs."""
+    folder = loop.home("alice") / "many"
+    folder.mkdir()
+    (folder / "notes.pg").write_bytes(SLIM)
+    graphs = "".join(f"  {name}: {{schema: notes.pg}}\n" for name in names)
+    (folder / "cluster.yaml").write_text(f"version: 1\ngraphs:\n{graphs}")
+    loop.gitops("alice", "import", "--config", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("option", "created"), [((), {"a"}), (("--keep-going",), {"a", "c", "d"}), (("--fail-fast",), {"a"})]
+)
+def test_a_graph_that_refuses_ends_the_others_unless_the_run_keeps_going(
+    loop: Loop, option: tuple[str, ...], created: set[str]
+) -> None:
+    folder = many_graphs(loop, *"abcd")
+    foreign = folder / "graphs" / "b.omni"
+    foreign.mkdir(parents=True)
+    (foreign / "foreign").touch()
+    apply = ("apply", "--config", str(folder), *option)
+    done = loop.gitops("alice", *apply, check=False)
+    assert done.code == 1
+    assert set(re.findall(r"Create graph\.(\w) \[Applied\]", done.text)) == created
+    foreign.joinpath("foreign").unlink()
+    foreign.rmdir()
+    assert loop.gitops("alice", *apply).code == 0, "the next run brings in the rest"
+
+
+def test_what_was_stopped_is_one_line_and_its_status_is_true(loop: Loop, tmp_path: Path) -> None:
+    names = [f"g{number:03}" for number in range(60)]
+    folder = many_graphs(loop, *names)
+    config = ("--config", str(folder))
+    started = ", ".join(f"graph.{name}" for name in names[:5])
+    assert f"  drift: {started} and 115 more (120 in all)\n" in loop.gitops("alice", "status", *config).text
+    run = PausedRun.start(PYTHON, tmp_path / "pause", "cluster_apply.after_graph_create", "apply", *config)
+    run.signal(signal.SIGINT)
+    run.asked()
+    run.pause.go_on()
+    code, text = run.ended()
+    assert code == 128 + signal.SIGINT, text
+    stopped = [line for line in text.splitlines() if "[Blocked" in line]
+    assert len(stopped) == 1, text
+    assert re.fullmatch(r"  graph\.g\d+, .* more \(\d+ in all\) \[Blocked: run_stopped\]", stopped[0])
+    status = loop.gitops("alice", "status", *config).text
+    waits = [line for line in status.splitlines() if line.startswith("  waits:")]
+    assert len(waits) == 1, status
+    assert waits[0].endswith(": stopped before it ran")
+    assert "could not" not in status
+    assert f"graph.{names[-1]}: stopped" in loop.gitops("alice", "status", "--verbose", *config).text
 
 
 # What nothing makes, and what is made twice.

@@ -12,6 +12,8 @@ import pytest
 from gitops.cluster.apply.drift import drift
 from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.session.validate import validate
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError, RemoteError
 from gitops.database.graph import read
 from gitops.database.graph.history.branches import create_branch
 from gitops.database.graph.history.merge import merge_branch
@@ -104,24 +106,44 @@ def test_an_unsupported_type_change_is_refused_every_time(cluster):
     assert not outcome.state_written
 
 
-def test_after_a_failed_create_the_next_graph_waits_but_the_catalog_goes_on(cluster):
+@pytest.mark.parametrize("keep_going", [False, True])
+def test_after_a_failed_create_the_next_graph_waits_unless_the_run_keeps_going(cluster, keep_going):
     cluster.graphs = {"alpha": {}, "beta": {}}
     cluster.policies = {"wide": ["cluster"], "narrow": ["beta"]}
     cluster.save()
     cluster.put_state(LedgerState())
     cluster.twin.leave_partial_root(cluster.uri("alpha"))
-    outcome = cluster.apply()
-    assert found(outcome, "graph_create_skipped").path == "graph.beta"
+    outcome = cluster.apply(keep_going=keep_going)
+    waits = "create applied" if keep_going else "create blocked:dependency_not_applied"
+    assert [d.path for d in outcome.diagnostics if d.code == "graph_create_skipped"] == ["graph.beta"][keep_going:]
     assert rulings(outcome.changes) == {
         "graph.alpha": "create blocked:graph_create_failed",
-        "graph.beta": "create blocked:graph_create_failed",
-        "policy.narrow": "create blocked:dependency_not_applied",
+        "graph.beta": "create applied" if keep_going else "create blocked:not_tried",
+        "policy.narrow": waits,
         "policy.wide": "create applied",
         "schema.alpha": "create blocked:dependency_not_applied",
-        "schema.beta": "create blocked:dependency_not_applied",
+        "schema.beta": waits,
     }
     assert outcome.state_written
     assert [s["graph_id"] for s in cluster.sidecars] == ["alpha"]
+
+
+@pytest.mark.parametrize("error", [GitopsError, RemoteError])
+def test_a_run_that_keeps_going_ends_where_the_storage_of_all_graphs_fails(cluster, error):
+    cluster.graphs = {"alpha": {}, "beta": {}}
+    cluster.policies = {}
+    cluster.save()
+    cluster.converge()
+    cluster.write("alpha.pg", WIDER)
+    cluster.write("beta.pg", WIDER)
+
+    def fails():
+        raise error(Code.STORAGE_FAILED, "no answer")
+
+    outcome = cluster.apply(keep_going=True, faults=DoAt("cluster_apply.before_schema_apply", fails, 1))
+    skipped = [d.path for d in outcome.diagnostics if d.code == "schema_apply_skipped"]
+    assert skipped == (["schema.beta"] if error is RemoteError else [])
+    assert (rulings(outcome.changes)["schema.beta"] == "update applied") is not bool(skipped)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -199,7 +221,7 @@ def test_fail_fast_leaves_out_what_is_left_and_records_the_truth(cluster):
     cluster.put_state(LedgerState())
     cluster.twin.leave_partial_root(cluster.uri("alpha"))
     outcome = cluster.apply(fail_fast=True)
-    assert rulings(outcome.changes)["policy.wide"] == "create blocked:dependency_not_applied"
+    assert rulings(outcome.changes)["policy.wide"] == "create blocked:not_tried"
     assert outcome.state_written
     assert set(cluster.state.statuses) == {"graph.alpha", "schema.alpha", "policy.wide"}
 

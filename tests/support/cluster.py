@@ -248,10 +248,11 @@ class Cluster:
         faults: Faults | None = None,
         *,
         fail_fast: bool = False,
+        keep_going: bool = False,
         atomic: bool = False,
     ) -> ApplyOutcome:
         workspace = self.workspace(actor, faults)
-        return apply(replace(workspace, fail_fast=fail_fast, atomic=atomic))
+        return apply(replace(workspace, fail_fast=fail_fast, keep_going=keep_going, atomic=atomic))
 
     def ledger(self) -> LedgerStore:
         """The ledger, as another program opens it."""

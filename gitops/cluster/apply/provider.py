@@ -14,7 +14,7 @@ from gitops.cluster.model.address import Kind, schema_address
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Intent
-from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
+from gitops.cluster.model.plan import SHARED, ExecNode, NodeOutcome, NodeResult
 from gitops.cluster.model.resource import restore_order
 from gitops.cluster.plan.landing import check_migration
 from gitops.cluster.plan.leftovers import out_of_cluster
@@ -71,6 +71,8 @@ class ClusterProvider:
         except GitopsError as error:
             problems.add(error.code, error.path or node.address, error.detail, fix=error.fix)
             unseen = facts.pop(_UNSEEN, False) and not facts.get(DISARMED)
+            if any(isinstance(each, RemoteError) for each in (error, error.__cause__)):
+                facts[SHARED] = True
             outcome = NodeOutcome.INDETERMINATE if unseen else NodeOutcome.FAILED
             return NodeResult(node.id, outcome, tuple(problems), facts=facts)
         except _InjectedCrashError as crash:
@@ -81,7 +83,7 @@ class ClusterProvider:
     def _create(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
         workspace, stores, intent = self._workspace, self._stores, self._intents[node.id]
         uri = stores.graph_uri(graph)
-        self._arm(intent)
+        self._arm(intent, facts)
         workspace.faults.reach("cluster_apply.before_graph_create")
         source = self._read_source(graph, intent, Code.GRAPH_CREATE_FAILED, facts)
         with _failing_as(Code.GRAPH_CREATE_FAILED, node):
@@ -102,7 +104,7 @@ class ClusterProvider:
             preview = check_migration(stores.engine, uri, change, resource.content or b"")
             before = stores.engine.read(uri)
         intent = replace(intent, observed_manifest_version=before.manifest_version)
-        self._arm(intent)
+        self._arm(intent, facts)
         with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
             workspace.faults.reach("cluster_apply.before_schema_apply")
         source = self._read_source(graph, intent, Code.SCHEMA_APPLY_FAILED, facts)
@@ -135,7 +137,7 @@ class ClusterProvider:
         seen = intent.observed_manifest_version
         order = DeleteOrder(intent.incarnation, intent.max_rows, intent.fence, intent.approval_ids, seen)
         uri, armed = stores.graph_uri(graph), intent.operation_id in self._armed
-        self._arm(intent)
+        self._arm(intent, facts)
         # It is armed by the commit: before that, the delete is still planned after a refusal.
         with _failing_as(Code.GRAPH_DELETE_FAILED, node), out_of_cluster(uri) if armed else nullcontext():
             workspace.faults.reach("cluster_apply.before_graph_delete")
@@ -143,16 +145,21 @@ class ClusterProvider:
                 stores.engine.delete(uri, order)
         self._fault_after("cluster_apply.after_graph_delete")
 
-    def _arm(self, intent: Intent) -> None:
-        if intent.operation_id not in self._armed:
+    def _arm(self, intent: Intent, facts: dict[str, object]) -> None:
+        if intent.operation_id in self._armed:
+            return
+        try:
             self._stores.ledger.arm(intent)
+        except GitopsError:
+            facts[SHARED] = True
+            raise
 
     def _restore(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
         """Restore a graph, all or nothing: after an error nothing has happened, unless the storage did not answer."""
         workspace, stores = self._workspace, self._stores
         intent, graph = self._intents[node.id], change.address.name
         order = restore_order(self._resources[change.address])
-        self._arm(intent)
+        self._arm(intent, facts)
         try:
             workspace.faults.reach("cluster_apply.before_graph_restore")
             with _acting(facts):

@@ -72,8 +72,9 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class RunLimits:
     """Limits of a run: the number of concurrent nodes, and what ends it early.
 
-    One worker gives the serial run. With `fail_fast`, nothing more starts after a failure. `stop` is called before each
-    start, only in the coordinating thread, and returns whether to start nothing more.
+    One worker gives the serial run. With `fail_fast`, nothing more starts after a failure. With `keep_going`, everything that
+    does not depend on the failure starts, if the storage and the ledger have not failed. `stop` is called before each start,
+    only in the coordinating thread, and returns whether to start nothing more.
     """
 
     workers: int = 1
@@ -82,6 +83,7 @@ class RunLimits:
     stop: Callable[[], bool] | None = None
     time_limit: timedelta | None = None
     grace: timedelta = GRACE
+    keep_going: bool = False
 
 
 def run_graph(
@@ -107,7 +109,7 @@ def run_graph(
     anything starts, and what ended the scheduling as described above, after running nodes finished.
     """
     limits = RunLimits() if limits is None else limits
-    schedule = Schedule(graph, workers=limits.workers, fail_fast=limits.fail_fast)
+    schedule = Schedule(graph, workers=limits.workers, fail_fast=limits.fail_fast, keep_going=limits.keep_going)
     coordinator = _Coordinator(graph, schedule, execute, at_barrier, clock, limits, on_event, recoveries)
     with limits.cancel.watched(coordinator.wake):
         try:

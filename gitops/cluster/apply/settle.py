@@ -54,10 +54,11 @@ def settle(
         moving, result = rules_of(change.address).operation(change.action), by_node.get(change.address)
         if moving is None or moving.failed is None or result is None or result.outcome.succeeded:
             continue
-        failures[change.address] = moving.failed
-        if moving.skipped is not None and result.outcome in (NodeOutcome.SKIPPED, NodeOutcome.BLOCKED):
-            why = f"because of {result.blocked_by}" if result.blocked_by else "because the run was stopped before"
-            diagnostics.add(moving.skipped, change.address, f"not tried {why}")
+        failures[change.address] = _reason(result, moving.failed)
+        if result.outcome not in (NodeOutcome.SKIPPED, NodeOutcome.BLOCKED):
+            continue
+        if moving.skipped is not None and result.blocked_by:
+            diagnostics.add(moving.skipped, change.address, f"not tried because of {result.blocked_by}")
     changes = _demote(plan.changes, failures, by_node, desired)
     for change in changes:
         if (left := left_out(change)) is not None:
@@ -107,10 +108,21 @@ def _demote(
         address = change.address
         left = address in undone or (torn and address.kind is Kind.STRATEGY)
         if change.disposition is Disposition.APPLIED and (left or address in bound or address.graph in graphs):
-            reason = failures.get(address, Reason.DEPENDENCY_NOT_APPLIED)
+            reason = failures.get(address) or _reason(results.get(address), Reason.DEPENDENCY_NOT_APPLIED)
             change = replace(change, disposition=Disposition.BLOCKED, reason=reason)  # noqa: PLW2901
         final.append(change)
     return tuple(final)
+
+
+def _reason(result: NodeResult | None, failed: Reason) -> Reason:
+    """Why a change is not applied whose node ended so: `failed` if the change itself was tried."""
+    if result is None or result.outcome is NodeOutcome.FAILED or result.outcome.succeeded:
+        return failed
+    if result.stopped:
+        return Reason.RUN_STOPPED
+    if result.outcome is NodeOutcome.INDETERMINATE:
+        return Reason.RECOVERY_PENDING
+    return Reason.NOT_TRIED if result.outcome is NodeOutcome.SKIPPED else Reason.DEPENDENCY_NOT_APPLIED
 
 
 def with_seen(

@@ -39,6 +39,8 @@ class Reason(StrEnum):
     SCHEMA_APPLY_FAILED = "schema_apply_failed"
     GRAPH_DELETE_FAILED = "graph_delete_failed"
     CHANGESET_FAILED = "changeset_failed"
+    NOT_TRIED = "not_tried"
+    RUN_STOPPED = "run_stopped"
 
     @property
     def words(self) -> str:
@@ -55,6 +57,8 @@ _REASONS = {
     Reason.SCHEMA_APPLY_FAILED: "the schema could not be applied",
     Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
     Reason.CHANGESET_FAILED: "nothing of its changeset is applied",
+    Reason.NOT_TRIED: "not tried, because another change failed first",
+    Reason.RUN_STOPPED: "stopped before it ran",
 }
 
 

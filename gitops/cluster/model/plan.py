@@ -138,6 +138,10 @@ class NodeOutcome(StrEnum):
         return self in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)
 
 
+SHARED = "shared"
+"""The fact of a result that says that the ledger or the storage failed, not the graph."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeResult:
     """The single result of a node.
@@ -153,6 +157,17 @@ class NodeResult:
     facts: dict[str, object] = field(default_factory=dict)
     started_at: datetime | None = None
     finished_at: datetime | None = None
+
+    @property
+    def concerns_group(self) -> bool:
+        """Whether others of its failure group would probably fail too: what they share failed, or did not answer."""
+        return self.outcome is NodeOutcome.INDETERMINATE or bool(self.facts.get(SHARED))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a request to stop kept it from being carried out."""
+        never = self.outcome is NodeOutcome.SKIPPED and self.blocked_by is None
+        return never or self.outcome is NodeOutcome.CANCELLED
 
     def timed(self, started: datetime, finished: datetime) -> NodeResult:
         """Return the result with its times. A run creates thousands of these, and `replace` takes twice as long."""

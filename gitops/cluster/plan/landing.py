@@ -51,7 +51,8 @@ def left_out(change: Change) -> GitopsError | None:
     if blocked and address.kind in PENDING:
         code, detail = PENDING[address.kind]
         return GitopsError(code, detail, path=address)
-    if blocked and change.reason is not None:
+    # What a run did not try is said where it stopped.
+    if blocked and change.reason not in (None, Reason.NOT_TRIED, Reason.RUN_STOPPED):
         why = f"{change.reason}: {change.reason.words}"
         # A change with a separate gate is approved at its own address, any other at the one that its kind returns.
         gated = address if change.tier is not None else rules_of(address).gated_at(change)

@@ -9,7 +9,7 @@ in the same order always give the same starts.
 3. With one worker, the ready node with the lowest position starts: the serial run. `build_graph` numbers nodes in an order
    that no edge contradicts, so for its graphs that is the plan order.
 4. Every node ends with exactly one result. After a failure (a started node that did not succeed):
-   a. no other node of its failure group starts: SKIPPED;
+   a. no other node of its failure group starts: SKIPPED; with `keep_going` only if the failure concerns the whole group;
    b. nodes that depend on it or on (a): BLOCKED;
    c. with `fail_fast`, everything else that has not started: SKIPPED.
    `blocked_by` is the failed node in all three cases. Running nodes finish.
@@ -93,7 +93,9 @@ class Progress(NamedTuple):
 class Schedule:
     """State of the coordinator: pending, ready, running and ended nodes, and lock holders. For one thread only."""
 
-    def __init__(self, graph: ExecutionGraph, *, workers: int = 1, fail_fast: bool = False) -> None:
+    def __init__(
+        self, graph: ExecutionGraph, *, workers: int = 1, fail_fast: bool = False, keep_going: bool = False
+    ) -> None:
         """Nothing runs yet.
 
         Raises UsageError for less than one worker, BugError for a graph that `validate` refuses.
@@ -106,7 +108,7 @@ class Schedule:
             raise BugError(f"an invalid execution graph was scheduled: {problems[0].message}")
         self._graph = graph
         self._workers = workers
-        self._fail_fast = fail_fast
+        self._fail_fast, self._keep_going = fail_fast, keep_going
         self._nodes = {node.id: node for node in graph.nodes}
         self._priority: dict[str, Priority] = {node.id: (node.position, node.id) for node in graph.nodes}
         self._open_edges = {name: len(sources) for name, sources in self._before.items()}
@@ -253,7 +255,9 @@ class Schedule:
 
     def _fail(self, failed: str, shut: Iterable[str] = ()) -> tuple[Skip, ...]:
         """Rules 4 and 5: end what the failure keeps from starting; `shut` are those whose locks it keeps."""
-        group = self._nodes[failed].group
+        # A graph that refuses its change says nothing about the others.
+        alone = self._keep_going and not self._results[failed].concerns_group
+        group = "" if alone else self._nodes[failed].group
         mates = [name for name in self._pending if self._nodes[name].group == group] if group else []
         first = dict.fromkeys(shut, SkipReason.LOCK_KEPT) | dict.fromkeys(mates, SkipReason.GROUP_FAILED)
         skips = {name: self._skip(name, first[name], failed, failed) for name in self._ordered(first)}

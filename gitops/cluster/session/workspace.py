@@ -183,8 +183,9 @@ class Workspace:
     it, so that a migration can be planned without reading the graph. `proposed_scope` returns how uncommitted files change
     the location of the cluster, given their declared storage. `vouched` are the graphs of the folder that the ledger lists
     as checked: no verb reads them. `on_event` observes applies. `workers` is the number of concurrent changes, if a person
-    chose it; otherwise the stores decide. `time_limit` is how long an apply waits for one interruptible change, and `cancel`
-    requests a stop. `undoes` means that the folder reverts changes, so that a plan explains what it restores. `atomic` makes
+    chose it; otherwise the stores decide. After a failure, `fail_fast` starts no more changes, `keep_going` continues with the
+    other graphs, and without either the other graphs wait. `time_limit` is how long an apply waits for one interruptible
+    change, and `cancel` requests a stop. `undoes` means that the folder reverts changes, so that a plan explains what it restores. `atomic` makes
     an apply atomic instead of best-effort. `changeset` is the origin of the changes of an apply. Data that an atomic apply
     deletes is kept for `drain_grace` after the commit, or until every reporting server has released it. `keeps_staged`
     leaves the staged changes of a failed atomic apply in place, for people to inspect. `open_target` creates a strategy
@@ -200,6 +201,7 @@ class Workspace:
     actor: str | None = None
     workers: int | None = None
     fail_fast: bool = False
+    keep_going: bool = False
     governance: Governance | None = None
     accepted_schema: Callable[[str, str], bytes | None] = lambda _graph, _digest: None
     proposed_scope: Callable[[str | None], ScopeChange | None] = lambda _storage: None

@@ -460,10 +460,19 @@ def test_a_status_fits_on_a_screen_however_much_waits():
     outcome = replace(outcome, state=replace(outcome.state, statuses={Address(name): waits for name in names}))
     lines = report(outcome).splitlines()
     assert len(lines) < 24
-    assert "  waits: and 240 more; -v lists them" in lines
+    first = f"{', '.join(names[:5])} and 245 more (250 in all)"
+    assert [line for line in lines if line.startswith("  waits:")] == [
+        f"  waits: {first}: an approval is missing; may approve: ada@example.com, bob@example.com"
+    ]
     full = report(outcome, verbose=True)
     assert all(f"  waits: {name}: " in full for name in names)
-    assert f"waits: {', '.join(names[:10])}, 240 more;" in status_line("production/brain", outcome)
+    assert f"waits: {first};" in status_line("production/brain", outcome)
+    # Who may approve is said of what waits for an approval alone.
+    stopped = dict.fromkeys(
+        map(Address, names), StatusRecord(Status.BLOCKED, ("run_stopped",), "stopped before it ran")
+    )
+    outcome = replace(outcome, state=replace(outcome.state, statuses=stopped))
+    assert f"  waits: {first}: stopped before it ran" in report(outcome).splitlines()
 
 
 def test_a_log_says_where_to_read_what_became_of_a_changeset():

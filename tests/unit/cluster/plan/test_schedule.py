@@ -274,11 +274,14 @@ OTHERS = {"graph.h": "", "schema.h": "5", "query.h.q": "6", "policy.wide": "7"}
 WIDE = {"policy.wide": ["cluster"]}
 
 
-def run(inputs: PlanInputs, outcomes: dict[str, NodeOutcome]) -> tuple[Plan, Settlement]:
+def run(inputs: PlanInputs, outcomes: dict[str, NodeOutcome], blocked_by: str | None = None) -> tuple[Plan, Settlement]:
     """Plan, and settle with these outcomes; what is not named is done."""
     inputs = replace(inputs, seen=dict.fromkeys(inputs.state.resources, SEEN))
     made = make_plan(inputs)
-    results = [NodeResult(n.id, outcomes.get(n.id, NodeOutcome.DONE)) for n in made.graph.nodes]
+    results = [
+        NodeResult(n.id, outcomes.get(n.id, NodeOutcome.DONE), blocked_by=blocked_by if n.id in outcomes else None)
+        for n in made.graph.nodes
+    ]
     return made, settle(made, inputs.desired, inputs.state, results, **STAMP)
 
 
@@ -338,17 +341,31 @@ def test_other_graphs_and_cluster_policies_are_not_demoted(failed):
 @pytest.mark.parametrize("outcome", [NodeOutcome.SKIPPED, NodeOutcome.BLOCKED])
 def test_a_graph_operation_that_was_not_tried_is_said_and_counts_as_failed(failed, code, outcome):
     inputs, node = FAILURES[failed]
-    _, done = run(inputs, {node: outcome})
+    _, done = run(inputs, {node: outcome}, "graph.other")
     assert [d.path for d in done.diagnostics if d.code == code] == [node]
     assert all(c.disposition == "blocked" for c in done.changes if c.address == node)
 
 
-@pytest.mark.parametrize("outcome", [NodeOutcome.SKIPPED, NodeOutcome.BLOCKED])
-def test_what_was_never_started_is_blocked_and_does_not_hold_up_the_rest(outcome):
-    _, done = run(CREATE, {"policy.wide": outcome})
+@pytest.mark.parametrize(
+    ("outcome", "blocked_by", "reason"),
+    [
+        (NodeOutcome.SKIPPED, "graph.a", "not_tried"),
+        (NodeOutcome.BLOCKED, "graph.a", "dependency_not_applied"),
+        (NodeOutcome.SKIPPED, None, "run_stopped"),
+        (NodeOutcome.CANCELLED, None, "run_stopped"),
+    ],
+)
+@pytest.mark.parametrize("undone", ["graph.g", "policy.wide"])
+def test_what_was_never_started_is_blocked_and_does_not_hold_up_the_rest(undone, outcome, blocked_by, reason):
+    _, done = run(CREATE, {undone: outcome}, blocked_by)
     assert done.publishable
-    assert "policy.wide" not in done.state.resources
-    assert done.state.statuses["policy.wide"].conditions == ("dependency_not_applied",)
+    assert undone not in done.state.resources
+    assert done.state.statuses[undone].conditions == (reason,)
+    assert [d.code for d in done.diagnostics if d.path == undone and blocked_by is None] == []
+
+
+def test_a_run_that_was_stopped_does_not_hold_up_what_is_done():
+    _, done = run(CREATE, {"policy.wide": NodeOutcome.SKIPPED})
     assert done.state.resources["schema.g"].digest == hexed("1")
 
 
@@ -361,7 +378,7 @@ def test_without_its_payload_nothing_may_be_published(failed, outcome):
 def test_an_unknown_outcome_of_a_graph_operation_is_not_taken_for_done():
     _, done = run(CREATE, {"graph.g": NodeOutcome.INDETERMINATE})
     assert "graph.g" not in done.state.resources
-    assert done.state.statuses["graph.g"].conditions == ("graph_create_failed",)
+    assert {c.address: c.reason for c in done.changes}["graph.g"] == "cluster_recovery_pending"
 
 
 def test_applied_creates_and_updates_set_digest_bindings_and_a_clean_status():
