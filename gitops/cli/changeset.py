@@ -25,6 +25,7 @@ from gitops.cli.shared import (
 from gitops.cluster.changesets.stream import ChangesetAnswer, StreamItem, Until
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.ledger.changesets import CHANGESET, EVENT
+from gitops.cluster.ledger.files import lock_held_message
 from gitops.cluster.ledger.records import RUN
 from gitops.cluster.model.changeset import ChangesetKind, ChangesetState
 from gitops.cluster.model.ledger import is_changeset_key
@@ -120,7 +121,6 @@ def show(options: argparse.Namespace) -> int:
 def watch(options: argparse.Namespace, pacing: changesets.Pacing | None = None) -> int:
     """`gitops changeset watch`. Problems are printed on standard error, so that each line of the output is an item."""
     wanted = _wanted(options)
-    rules = changesets.WatchRules(Until(options.until), options.timeout, require_converged=options.require_converged)
 
     def emit(item: StreamItem) -> None:
         if options.json:
@@ -130,6 +130,9 @@ def watch(options: argparse.Namespace, pacing: changesets.Pacing | None = None) 
 
     try:
         opened = _open(options)
+        rules = changesets.WatchRules(
+            Until(options.until), options.timeout, require_converged=options.require_converged, idle=opened.idle
+        )
         found, records = changesets.watch_changeset(
             opened.ledger, opened.cluster, wanted, rules, pacing or usual_pacing(), emit, opened.brings_nothing
         )
@@ -260,12 +263,16 @@ def _no_change(cluster: str, wanted: changesets.WatchedChangeset) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _OpenedLedger:
-    """A cluster and its ledger; `moved_on` says whether its branch has other content of the cluster than a commit."""
+    """A cluster and its ledger; `moved_on` says whether its branch has other content of the cluster than a commit.
+
+    `idle` is as in `WatchRules`: in a folder the lock says it, and behind a branch a job may start later.
+    """
 
     cluster: str
     ledger: LedgerStore
     brings_nothing: changesets.BringsNothing = lambda _: False
     moved_on: Callable[[str], bool] = lambda _: False
+    idle: Callable[[], GitopsError | None] = lambda: None
 
 
 def _open(options: argparse.Namespace, *, writes: bool = False) -> _OpenedLedger:
@@ -291,4 +298,19 @@ def _open(options: argparse.Namespace, *, writes: bool = False) -> _OpenedLedger
     if header is None:
         problem = next(iter(problems))
         raise GitopsError(problem.code, problem.message, path=problem.path, fix=problem.fix)
-    return _OpenedLedger(header.name or _UNNAMED, workspace.open_stores(header.storage).ledger)
+    ledger = workspace.open_stores(header.storage).ledger
+
+    def idle() -> GitopsError | None:
+        held, again = ledger.observe_lock(), f"gitops apply{workspace.selected}"
+        if held.abandoned:
+            detail = f"nothing is at work: {lock_held_message(held, workspace.stamp(), workspace.selected)}"
+            fix = f"remove the lock, then continue: {again}"
+        elif held.held or not header.lock:
+            return None
+        else:
+            detail, fix = "nothing is at work: no run holds the lock of the ledger", f"continue: {again}"
+        return GitopsError(
+            Code.CHANGESET_NOT_ENDED, detail, path=_wanted(options).key or header.name or _UNNAMED, fix=fix
+        )
+
+    return _OpenedLedger(header.name or _UNNAMED, ledger, idle=idle)

@@ -272,6 +272,42 @@ def test_what_was_stopped_is_one_line_and_its_status_is_true(loop: Loop, tmp_pat
     assert f"graph.{names[-1]}: stopped" in loop.gitops("alice", "status", "--verbose", *config).text
 
 
+# A run that died in a folder.
+
+
+def died(loop: Loop, tmp_path: Path) -> tuple[str, str]:
+    """A folder in which a run that lands whole or not at all was killed, and the key of its changeset."""
+    folder = many_graphs(loop, "a", "b")
+    config = ("--config", str(folder))
+    run = PausedRun.start(PYTHON, tmp_path / "pause", "cluster_apply.after_graph_create", "apply", "--atomic", *config)
+    run.signal(signal.SIGKILL)
+    run.process.communicate()
+    (listed,) = json.loads(loop.gitops("alice", "changeset", "list", "--json", *config).text)["changesets"]
+    return str(folder), listed["key"]
+
+
+def test_the_lock_of_a_run_that_died_is_named_so_and_the_command_works(loop: Loop, tmp_path: Path) -> None:
+    folder, key = died(loop, tmp_path)
+    config = ("--config", folder)
+    for reads in (("plan",), ("apply", "--dry-run"), ("status",)):
+        shown = loop.gitops("alice", *reads, *config)
+        assert "WARN  state_lock_held" in shown.text, shown.text
+        assert "runs on this machine" in shown.text
+        assert "graph.a" in shown.text
+    watched = loop.gitops("alice", "changeset", "watch", key, *config, check=False)
+    assert watched.code == 3
+    assert "nothing is at work: the ledger is locked by apply" in watched.text
+    refused = loop.gitops("alice", "apply", *config, check=False)
+    assert refused.code == 1
+    printed = re.search(r"unless it runs on another one: (gitops force-unlock .*)", refused.text)
+    assert printed is not None, refused.text
+    loop.gitops("alice", *shlex.split(printed[1])[1:])
+    idle = loop.gitops("alice", "changeset", "watch", key, *config, check=False)
+    assert (idle.code, f"fix: continue: gitops apply --config {folder}" in idle.text) == (3, True), idle.text
+    loop.gitops("alice", "apply", *config)
+    assert loop.gitops("alice", "changeset", "watch", key, *config).code == 0
+
+
 # What nothing makes, and what is made twice.
 
 

@@ -99,16 +99,28 @@ def test_plan_reports_revision_and_the_token_of_the_exact_bytes(cluster):
     assert seen.acquired_lock_id is not None
 
 
-@pytest.mark.parametrize("verb", ["plan", "apply", "refresh", "import_", "approve"])
+def test_a_plan_reads_while_another_run_holds_the_lock(cluster):
+    cluster.converge()
+    cluster.write("knowledge.pg", WIDER)
+    before, lock = cluster.state_bytes, cluster.hold_lock()
+    outcome = cluster.plan()
+    assert rulings(outcome.plan.changes)[SCHEMA_ADDRESS] == "update applied"
+    assert found(outcome, "state_lock_held").severity == "warning"
+    assert outcome.observations.held.info.operation == "apply"
+    assert (cluster.stored(LOCK), cluster.state_bytes) == (lock, before)
+
+
+@pytest.mark.parametrize("verb", ["apply", "refresh", "import_", "approve"])
 def test_a_held_lock_stops_the_verb_and_names_the_way_out(cluster, verb):
     cluster.converge()
     before = cluster.state_bytes
     lock = cluster.hold_lock()
     outcome = cluster.approve(GRAPH) if verb == "approve" else getattr(cluster, verb)()
+    place = f" --config {cluster.folder}"
     assert codes(outcome) == ["state_lock_held"]
     assert found(outcome, "state_lock_held").message == (
         "the ledger is locked by apply since 2026-06-11T07:59:00Z, for 60 s (process 4711); "
-        "if that process has ended: gitops force-unlock 01JZ0000000000000000000CCC"
+        f"if that process has ended: gitops force-unlock 01JZ0000000000000000000CCC{place}"
     )
     if verb != "approve":
         assert outcome.observations.held.info.operation == "apply"

@@ -95,19 +95,28 @@ def lock_observation(data: bytes | None, key: str = "") -> LockObservation:
         return LockObservation(held=True, problem=problem.code, detail=problem.detail, key=key)
 
 
-def lock_held_message(seen: LockObservation, at: str | None = None) -> str:
-    """Describe who holds the lock, since when and how to break it, and with `at` (RFC 3339) its age in whole seconds."""
+def lock_held_message(seen: LockObservation, at: str | None = None, place: str = "") -> str:
+    """Describe who holds the lock, since when and how to break it, and with `at` (RFC 3339) its age in whole seconds.
+
+    `place` is the part of a command line that selects this cluster.
+    """
     if not seen.held:
         return "the lock was just freed; run the command again"
     if seen.info is None:
-        remedy = f"; if no run is active: gitops force-unlock {seen.unlock_id}" if seen.unlock_id else ""
+        remedy = f"; if no run is active: gitops force-unlock {seen.unlock_id}{place}" if seen.unlock_id else ""
         return f"the ledger is locked; its lock cannot be read{': ' if seen.detail else ''}{seen.detail}{remedy}"
     info = seen.info
     created, now = parse_timestamp(info.created_at), None if at is None else parse_timestamp(at)
     age = "" if created is None or now is None else f", for {max(0, int((now - created).total_seconds()))} s"
+    lock = f"{seen.unlock_id}{place}"
+    if seen.abandoned:
+        return (
+            f"the ledger is locked by {info.operation} since {info.created_at}{age}, but no process {info.pid} runs on this "
+            f"machine; unless it runs on another one: gitops force-unlock {lock}"
+        )
     return (
         f"the ledger is locked by {info.operation} since {info.created_at}{age} (process {info.pid}); "
-        f"if that process has ended: gitops force-unlock {seen.unlock_id}"
+        f"if that process has ended: gitops force-unlock {lock}"
     )
 
 

@@ -253,9 +253,15 @@ class FolderChangesets:
 class FolderLedger(ChangesetReader):
     """LedgerStore on an object store, thread-safe. Entries are ignored, because a folder keeps no history."""
 
-    def __init__(self, store: ObjectStore, *, clock: Clock, faults: Faults) -> None:
-        """`store` is the storage root. `clock` gives the time at which approvals are consumed."""
+    def __init__(
+        self, store: ObjectStore, *, clock: Clock, faults: Faults, has_ended: Callable[[int], bool] = lambda _: False
+    ) -> None:
+        """`store` is the storage root. `clock` gives the time at which approvals are consumed.
+
+        `has_ended` returns whether the process of a lock has ended, as far as that is known.
+        """
         self._store = store
+        self._has_ended = has_ended
         self._clock = clock
         self._faults = faults
         self._writer = FolderChangesets(store, faults)
@@ -286,7 +292,8 @@ class FolderLedger(ChangesetReader):
     def observe_lock(self) -> LockObservation:
         """Return the state of the lock. An unreadable lock counts as held."""
         try:
-            return lock_observation(self._store.read(layout.LOCK))
+            seen = lock_observation(self._store.read(layout.LOCK))
+            return replace(seen, abandoned=seen.info is not None and self._has_ended(seen.info.pid))
         except RemoteError as error:
             return LockObservation(held=True, problem=Code.STATE_LOCK_READ_ERROR, detail=error.detail)
 

@@ -404,6 +404,7 @@ class LockObservation:
     """An observed lock. `problem` is a code if the lock exists but cannot be read as version 1.
 
     `key` identifies the lock regardless of its content: the id of its commit, or in a folder the digest of its bytes.
+    `abandoned` is true if the ledger is a folder of this machine, and the process of its lock does not run here.
     """
 
     held: bool
@@ -411,6 +412,7 @@ class LockObservation:
     problem: Code | None = None
     detail: str = ""
     key: str = ""
+    abandoned: bool = False
 
     @property
     def unlock_id(self) -> str:

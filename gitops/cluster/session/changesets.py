@@ -71,11 +71,15 @@ class WatchedChangeset:
 
 @dataclass(frozen=True, slots=True)
 class WatchRules:
-    """End of a watch: the awaited outcome, or the time limit."""
+    """End of a watch: the awaited outcome, the time limit, or that nothing is at work on the cluster.
+
+    `idle` returns the problem for the last one, None while a run may be at work.
+    """
 
     until: Until = Until.COMMITTED
     timeout: timedelta = timedelta(minutes=30)
     require_converged: bool = False
+    idle: Callable[[], GitopsError | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,10 @@ def watch_changeset(
             found = answer_now(wanted, records, rules) if records else ChangesetAnswer.WAITING
             if found is not ChangesetAnswer.WAITING:
                 return found, records
+            # A run that has ended since the reading recorded its end.
+            idle = rules.idle() if records and not items else None
+            if idle is not None and _records(ledger, wanted) == records:
+                raise idle
         left = (end - pacing.clock.now()).total_seconds()
         if left <= 0 and failure is not None:
             raise failure

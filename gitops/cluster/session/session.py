@@ -298,26 +298,31 @@ def reading(
     *,
     loaded: Loaded | None = None,
 ) -> T:
-    """Run `body` like `writing`, but without a lock if the ledger's reads are snapshots."""
+    """Run `body` like `writing`, but without a lock if the ledger's reads are snapshots.
+
+    While another run holds the lock, read the ledger as it is, with a warning.
+    """
 
     def enter(current: Session) -> bool:
-        if current.opened.ledger.snapshot_reads:
-            return _read_ledger(current, need, writes=False)
-        return _enter_locked(current, operation, need)
+        opened = current.opened.ledger
+        if not opened.snapshot_reads:
+            current.held = opened.observe_lock() if current.desired.lock else current.held
+            if current.held.info is None:
+                return _enter_locked(current, operation, need)
+            _warn_of_lock(current)
+        return _read_ledger(current, need, writes=False)
 
     return _in_session(workspace, body, enter, loaded)
 
 
 def looking(workspace: Workspace, need: StateNeed, body: Callable[[Session], T], *, loaded: Loaded | None = None) -> T:
-    """Run `body` in a session that shows what a writing one would do. It takes no lock and is not ready while it is held."""
+    """Run `body` in a session that shows what a writing one would do. It takes no lock, and warns while it is held."""
 
     def enter(current: Session) -> bool:
         if current.desired.lock:
             current.held = current.opened.ledger.observe_lock()
             if current.held.held:
-                at = timestamp(workspace.clock.now())
-                current.problems.add(Code.STATE_LOCK_HELD, LOCK_FILE, lock_held_message(current.held, at))
-                return False
+                _warn_of_lock(current)
         return _read_ledger(current, need, writes=True)
 
     return _in_session(workspace, body, enter, loaded)
@@ -361,8 +366,13 @@ def _enter_locked(current: Session, operation: str, need: StateNeed) -> bool:
         try:
             ledger.acquire(info)
         except GitopsError as error:
-            current.problems.add_error(error)
             current.held = ledger.observe_lock()
+            if error.code is Code.STATE_LOCK_HELD and current.held.held:
+                current.problems.add(
+                    error.code, error.path, lock_held_message(current.held, info.created_at, workspace.selected)
+                )
+            else:
+                current.problems.add_error(error)
             return False
         except BaseException:
             # An interrupt: whether the lock was taken before it is not known. Only our own is released.
@@ -382,6 +392,13 @@ def _enter_locked(current: Session, operation: str, need: StateNeed) -> bool:
             current.problems.add_error(error)
             return False
     return True
+
+
+def _warn_of_lock(current: Session) -> None:
+    workspace = current.workspace
+    held = lock_held_message(current.held, timestamp(workspace.clock.now()), workspace.selected)
+    detail = f"this shows the ledger as it is now, which that run may still change: {held}"
+    current.problems.add(Code.STATE_LOCK_HELD, LOCK_FILE, detail, severity=Severity.WARNING)
 
 
 def _release_lock(current: Session) -> Diagnostics:

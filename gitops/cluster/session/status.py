@@ -14,6 +14,7 @@ from typing import Any
 
 from gitops.cluster.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
 from gitops.cluster.config.load import load_desired
+from gitops.cluster.ledger.files import lock_held_message
 from gitops.cluster.ledger.port import LedgerView
 from gitops.cluster.ledger.served import ServingReports
 from gitops.cluster.model.address import Address, Kind, trust_address
@@ -83,8 +84,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
     held, view, newest = LockObservation(held=False), LedgerView(), None
     try:
         held, listing, seen = read_at_once(ledger)
-        if held.problem is not None:
-            problems.add(held.problem, LOCK_FILE, held.detail, severity=Severity.WARNING)
+        _warn_of_lock(workspace, held, problems)
         warn_of_intents(listing, problems, "an interrupted operation is not settled")
         problems.extend(header_problems)
         if header is not None:
@@ -118,6 +118,15 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         serving=seen_servers,
         diagnostics=tuple(problems),
     )
+
+
+def _warn_of_lock(workspace: Workspace, held: LockObservation, problems: Diagnostics) -> None:
+    """Report a lock that cannot be read, and one that a run left."""
+    if held.problem is not None:
+        problems.add(held.problem, LOCK_FILE, held.detail, severity=Severity.WARNING)
+    if held.abandoned:
+        detail = lock_held_message(held, workspace.stamp(), workspace.selected)
+        problems.add(Code.STATE_LOCK_HELD, LOCK_FILE, detail, severity=Severity.WARNING)
 
 
 def _warn_of_what_waits(state: LedgerState, problems: Diagnostics) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from datetime import timedelta
@@ -179,18 +180,18 @@ class Workspace:
     """A cluster folder with its ledger, engine and clock.
 
     `config_dir` is echoed as given. `open_stores` takes the declared storage root (None for the default) and raises
-    GitopsError if it cannot be used. `accepted_schema` finds the applied schema text of a graph by its digest, if git has
-    it, so that a migration can be planned without reading the graph. `proposed_scope` returns how uncommitted files change
-    the location of the cluster, given their declared storage. `vouched` are the graphs of the folder that the ledger lists
-    as checked: no verb reads them. `on_event` observes applies. `workers` is the number of concurrent changes, if a person
-    chose it; otherwise the stores decide. After a failure, `fail_fast` starts no more changes, `keep_going` continues with the
+    GitopsError if it cannot be used. `accepted_schema` finds the applied schema text of a graph by its digest, if git has it,
+    so that a migration can be planned without reading the graph. `proposed_scope` returns how uncommitted files change the
+    location of the cluster, given their declared storage. `vouched` are the graphs of the folder that the ledger lists as
+    checked: no verb reads them. `on_event` observes applies. `workers` is the number of concurrent changes, if a person chose
+    it; otherwise the stores decide. After a failure, `fail_fast` starts no more changes, `keep_going` continues with the
     other graphs, and without either the other graphs wait. `time_limit` is how long an apply waits for one interruptible
-    change, and `cancel` requests a stop. `undoes` means that the folder reverts changes, so that a plan explains what it restores. `atomic` makes
-    an apply atomic instead of best-effort. `changeset` is the origin of the changes of an apply. Data that an atomic apply
-    deletes is kept for `drain_grace` after the commit, or until every reporting server has released it. `keeps_staged`
-    leaves the staged changes of a failed atomic apply in place, for people to inspect. `open_target` creates a strategy
-    target, which connects when it is entered; it raises UsageError if this machine does not know its URL, and is None if no
-    URLs are known.
+    change, and `cancel` requests a stop. `undoes` means that the folder reverts changes, so that a plan explains what it
+    restores. `atomic` makes an apply atomic instead of best-effort. `changeset` is the origin of the changes of an apply.
+    Data that an atomic apply deletes is kept for `drain_grace` after the commit, or until every reporting server has released
+    it. `keeps_staged` leaves the staged changes of a failed atomic apply in place, for people to inspect. `open_target`
+    creates a strategy target, which connects when it is entered; it raises UsageError if this machine does not know its URL,
+    and is None if no URLs are known.
     """
 
     tree: SourceTree
@@ -218,6 +219,13 @@ class Workspace:
     drain_grace: timedelta = timedelta(0)
     keeps_staged: bool = False
     open_target: OpenTarget | None = None
+
+    @property
+    def selected(self) -> str:
+        """What a command line adds to reach this cluster, with a blank in front."""
+        if self.governance is not None:
+            return f" --cluster {self.governance.target.cluster}"
+        return "" if self.config_dir == "." else f" --config {shlex.quote(self.config_dir)}"
 
     def stamp(self) -> str:
         """Return the current time as RFC 3339 UTC text."""

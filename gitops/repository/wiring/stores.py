@@ -31,7 +31,7 @@ from gitops.core.late import Late
 from gitops.core.redact import Secret, resolve
 from gitops.database.storage.local import LocalStore
 from gitops.database.storage.port import ObjectStore, StorageKind, StorageRootError, parse_storage
-from gitops.repository.wiring.system import RandomIds, SystemClock
+from gitops.repository.wiring.system import RandomIds, SystemClock, process_has_ended
 
 if TYPE_CHECKING:
     from gitops.cluster.config.cache import CompileCache
@@ -75,7 +75,12 @@ def folder_workspace(
                 path="storage",
             )
         return Stores(
-            ledger=FolderLedger(open_store(root), clock=clock, faults=faults),
+            ledger=FolderLedger(
+                open_store(root),
+                clock=clock,
+                faults=faults,
+                has_ended=(lambda _: False) if root.startswith("s3:") else process_has_ended,
+            ),
             engine=graph_engine(faults),
             graph_uri=lambda graph: graph_uri(root, graph),
             data_problem=problem,

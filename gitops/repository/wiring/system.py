@@ -30,6 +30,17 @@ def own_command() -> tuple[str, ...]:
     return (sys.executable, "-I", "-m", "gitops")
 
 
+def process_has_ended(pid: int) -> bool:
+    """Whether no process of this machine has this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return pid > 0
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
 def git_setting(key: str, folder: str) -> str | None:
     """The value of `key` as git reads it in `folder`, which may be outside any repository. None if it is not set."""
     # Imported here: commands that only read never need the operator.
