@@ -147,11 +147,12 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
 
 def status_of(local: LocalRepository, rule: ClusterRule, *, serving: bool = False) -> StatusOutcome:
     """The status of a cluster, `serving` as there; what keeps its ledger from being read is a problem of this cluster alone."""
+    from gitops.cli.issues import with_reported_drift
     from gitops.cluster.model.outcome import StatusOutcome
     from gitops.cluster.session.status import status as run
 
     try:
-        return run(local.workspace(rule, None, in_place=True), serving=serving)
+        return with_reported_drift(local, rule, run(local.workspace(rule, None, in_place=True), serving=serving))
     except GitopsError as error:
         problems = Diagnostics()
         problems.add_error(error)

@@ -242,6 +242,8 @@ class Code(StrEnum):
     LEDGER_NOT_WRITABLE = "ledger_not_writable"
     LEDGER_CHECKED_OUT = "ledger_checked_out"
     MERGE_NOT_CURRENT = "merge_not_current"
+    DRIFT_REPORTED = "drift_reported"
+    ISSUE_NOT_FOUND = "issue_not_found"
     REQUEST_NOT_FOUND = "request_not_found"
     REQUEST_CHECKS_FAILED = "request_checks_failed"
     REQUEST_CLOSED = "request_closed"

@@ -272,6 +272,31 @@ def test_what_was_stopped_is_one_line_and_its_status_is_true(loop: Loop, tmp_pat
     assert f"graph.{names[-1]}: stopped" in loop.gitops("alice", "status", "--verbose", *config).text
 
 
+# What the bot found is known to everybody who has a clone.
+
+
+def test_reported_drift_is_not_in_sync_and_its_issue_is_read_in_a_clone(loop: Loop) -> None:
+    with LoopServer(loop) as server:
+        loop.http = server
+        assert "  in sync: yes" in loop.gitops("bob", "status").text
+        assert "no issue is open" in loop.gitops("bob", "issue", "list").text
+        shutil.rmtree(loop.graph("notes"))
+        loop.gitops("bot", "bot", "drift", at=loop.server, check=False)
+        status = loop.gitops("bob", "status").text
+        assert "  in sync: no" in status
+        printed = re.search(r"drift_reported brain: issue 1 is open: Drift in .*: 1 resource: gitops (.*)", status)
+        assert printed is not None, status
+        shown = loop.gitops("bob", *printed[1].split()).text
+        assert "graph.notes" in shown
+        assert json.loads(loop.gitops("bob", "status", "--json").text)["in_sync"] is False
+        (listed,) = json.loads(loop.gitops("bob", "issue", "list", "--json").text)["issues"]
+        assert (listed["number"], listed["state"]) == (1, "open")
+        assert json.loads(loop.gitops("bob", "issue", "show", "1", "--json").text)["issue"]["body"] in shown
+        missing = loop.gitops("bob", "issue", "show", "7", check=False)
+        assert (missing.code, "issue_not_found" in missing.text) == (1, True)
+        assert "fix: list the issues: gitops issue list --all" in missing.text
+
+
 # A run that died in a folder.
 
 

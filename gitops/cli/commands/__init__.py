@@ -12,7 +12,18 @@ from gitops.cli.commands.cluster import (
     STRATEGIES,
 )
 from gitops.cli.commands.graph import GRAPH, QUERY
-from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, CHANGESET, HOOK, LEDGER, PROMOTE, REQUEST, REVERT, SERVE
+from gitops.cli.commands.repository import (
+    AUDIT_COMMANDS,
+    BOT,
+    CHANGESET,
+    HOOK,
+    ISSUE,
+    LEDGER,
+    PROMOTE,
+    REQUEST,
+    REVERT,
+    SERVE,
+)
 
 COMMANDS = (
     *SETUP_COMMANDS,
@@ -25,6 +36,7 @@ COMMANDS = (
     QUERY,
     BOT,
     REQUEST,
+    ISSUE,
     PROMOTE,
     REVERT,
     *AUDIT_COMMANDS,

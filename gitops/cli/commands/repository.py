@@ -22,7 +22,7 @@ from gitops.cli.commands.arguments import (
 )
 
 _BOT, _SERVE, _AUDIT = "gitops.cli.bot", "gitops.cli.serve", "gitops.cli.audit"
-_HOOKS, _REQUESTS = "gitops.cli.hooks", "gitops.cli.requests"
+_HOOKS, _ISSUES, _REQUESTS = "gitops.cli.hooks", "gitops.cli.issues", "gitops.cli.requests"
 _EXITS = "exit codes: 0 done, 1 a problem, 2 wrong usage, 3 waiting for a person, 4 conflict with a newer entry"
 _EVENT = Argument("--event", "FILE", "forge event (default: the event of the CI job)")
 
@@ -316,6 +316,27 @@ REQUEST = Command(
             f"{_REQUESTS}:request_close",
             PROJECT,
             _NUMBER,
+        ),
+    ),
+)
+
+ISSUE = Command(
+    "issue",
+    "list and show the issues that the bot wrote in a bare repository",
+    commands=(
+        Command(
+            "list",
+            "list the open issues",
+            f"{_ISSUES}:issue_list",
+            PROJECT,
+            flag("--all", "also those that are closed"),
+        ),
+        Command(
+            "show",
+            "show an issue",
+            f"{_ISSUES}:issue_show",
+            PROJECT,
+            Argument("number", "N", "number of the issue", type=count),
         ),
     ),
 )

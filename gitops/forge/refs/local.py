@@ -197,6 +197,11 @@ class DocumentReports(ABC):
         found = _read_issues(self._folder(_issues_ref(marker, by)) or EMPTY)
         return tuple(each for each in found if (each.marker, each.author) == (marker, by))
 
+    def all_issues(self) -> tuple[RecordedIssue, ...]:
+        """The issues of all authors about everything, by number. Raises IntegrityError `request_invalid`."""
+        found = (issue for folder in self._folders(_ISSUES).values() for issue in _read_issues(folder))
+        return tuple(sorted(found, key=lambda issue: issue.number))
+
     def upsert_issue(self, marker: str, title: str, body: str) -> str:
         """Create or update the bot's one open issue with this marker. Return the name under which `git show` prints it.
 

@@ -1,0 +1,92 @@
+"""Commands on the issues of a bare repository, in which the bot reports what no change request can express."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gitops.cli.shared import OK, open_repository, say, show_form
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import GitopsError, UsageError
+from gitops.render.characters import visible
+from gitops.repository.wiring.forge import LOCAL
+
+if TYPE_CHECKING:
+    from gitops.cluster.config.gitops_yaml import ClusterRule
+    from gitops.cluster.model.outcome import StatusOutcome
+    from gitops.forge.refs.records import RecordedIssue
+    from gitops.repository.wiring.local import LocalRepository
+
+
+def issue_list(options: argparse.Namespace) -> int:
+    """`gitops issue list`."""
+    found = [issue for issue in _issues(options) if issue.open or options.all]
+    if options.json:
+        show_form({"ok": True, "issues": list(map(_form, found)), "diagnostics": []})
+        return OK
+    for issue in found:
+        say(visible(f"{issue.number:>4}  {_state(issue):<6}  {issue.opened_at}  {issue.title}"))
+    if not found:
+        say("no issues" if options.all else "no issue is open; to list the closed ones too: gitops issue list --all")
+    return OK
+
+
+def issue_show(options: argparse.Namespace) -> int:
+    """`gitops issue show N`. Raises GitopsError `issue_not_found`."""
+    issue = next((each for each in _issues(options) if each.number == options.number), None)
+    if issue is None:
+        raise GitopsError(Code.ISSUE_NOT_FOUND, f"issue {options.number} does not exist")
+    if options.json:
+        show_form({"ok": True, "issue": {**_form(issue), "body": issue.body}, "diagnostics": []})
+        return OK
+    say(visible(f"issue {issue.number}: {issue.title}"))
+    say(visible(f"  {_state(issue)}, opened at {issue.opened_at} by {issue.author}\n\n{issue.body}", keep="\n"))
+    if issue.last_comment is not None:
+        say(visible(f"\n--- closed\n{issue.last_comment}", keep="\n"))
+    return OK
+
+
+def with_reported_drift(local: LocalRepository, rule: ClusterRule, outcome: StatusOutcome) -> StatusOutcome:
+    """The status of a cluster, which is not in sync while an issue of the bot about its drift is open."""
+    problems = Diagnostics()
+    try:
+        found = [issue for issue in local.forge().all_issues() if issue.open]
+    except GitopsError as error:
+        problems.add(error.code, error.path, error.detail, severity=Severity.WARNING)
+        return replace(outcome, diagnostics=(*outcome.diagnostics, *problems))
+    if not found:
+        return outcome
+    from gitops.render.comment import drift_marker
+
+    for issue in found:
+        if issue.marker == drift_marker(rule.name):
+            show = f"gitops issue show {issue.number}"
+            problems.add(Code.DRIFT_REPORTED, rule.name, f"issue {issue.number} is open: {issue.title}: {show}")
+    if not problems:
+        return outcome
+    return replace(
+        outcome,
+        in_sync=None if outcome.in_sync is None else False,
+        diagnostics=(*outcome.diagnostics, *problems),
+    )
+
+
+def _issues(options: argparse.Namespace) -> tuple[RecordedIssue, ...]:
+    """The issues by number. Raises UsageError where they are on a forge."""
+    local = open_repository(options)
+    kind = local.config().forge.kind
+    if kind not in (None, LOCAL):
+        detail = f"the issues of this repository are on its forge, {kind}"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="read them in the web pages of the forge")
+    return local.forge().all_issues()
+
+
+def _state(issue: RecordedIssue) -> str:
+    return "open" if issue.open else "closed"
+
+
+def _form(issue: RecordedIssue) -> dict[str, Any]:
+    form = {"number": issue.number, "state": _state(issue), "title": issue.title}
+    return {**form, "author": issue.author, "opened_at": issue.opened_at, "last_comment": issue.last_comment}
