@@ -209,7 +209,7 @@ def _pre_commit(_: list[str]) -> int:
     """
     from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
     from gitops.cluster.config.load import load_desired
-    from gitops.render.text import diagnostic_lines
+    from gitops.render.text import count, diagnostic_lines
     from gitops.repository.wiring.git import open_commit_tree
     from gitops.repository.wiring.repository import open_staged
 
@@ -219,7 +219,7 @@ def _pre_commit(_: list[str]) -> int:
         folders = [rule.path for rule in parse_bot_config(content).clusters]
     else:
         folders = ["."] if repository.read(tree, "cluster.yaml") is not None else []
-    failed = False
+    errors = 0
     for folder in folders:
         subtree = repository.subtree(tree, folder)
         if subtree is None:
@@ -233,8 +233,14 @@ def _pre_commit(_: list[str]) -> int:
             problems.extend(layout_problems(format_cluster(open_folder)))
         if len(problems):
             complain("\n".join([f"gitops: {folder}", *diagnostic_lines(problems)]))
-        failed = failed or problems.has_errors
-    return FAILED if failed else OK
+        errors += sum(each.severity == "error" for each in problems)
+    if errors:
+        them = "it" if errors == 1 else "them"
+        complain(
+            f"gitops: the commit is refused because of {count(errors, 'error')}; fix {them}, stage the files with git add, "
+            "then commit again"
+        )
+    return FAILED if errors else OK
 
 
 def _commit_msg(rest: list[str]) -> int:
@@ -290,9 +296,11 @@ def _pre_push(rest: list[str]) -> int:
             outcome = plan(local.at(rule, position, Candidate(commit), config=config).workspace(None))
             errors = [d for d in outcome.diagnostics if d.severity == "error"]
             if errors:
-                complain("\n".join([f"gitops: {rule.name}: refused", *diagnostic_lines(errors)]))
+                complain("\n".join([f"gitops: {rule.name}: the push is refused", *diagnostic_lines(errors)]))
             elif outcome.plan is not None:
-                complain(f"gitops: {rule.name}: {count(len(outcome.plan.edits), 'change')} against the ledger")
+                edits = len(outcome.plan.edits)
+                what = f"{count(edits, 'change')} not applied yet" if edits else "nothing that is not applied already"
+                complain(f"gitops: {rule.name}: this push has {what}")
             failed = failed or bool(errors)
     return FAILED if failed else OK
 

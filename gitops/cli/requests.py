@@ -27,7 +27,15 @@ from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines, status_line, to_text
 from gitops.repository.changes import brings_nothing
 from gitops.repository.kept_plans import kept_plan
-from gitops.repository.proposals import Proposal, earlier_folder, promotion, proposed_commit, reversal, way_back
+from gitops.repository.proposals import (
+    Proposal,
+    earlier_folder,
+    entry_of_merge,
+    promotion,
+    proposed_commit,
+    reversal,
+    way_back,
+)
 from gitops.repository.repository import Candidate
 from gitops.repository.wiring.forge import LOCAL
 from gitops.repository.wiring.git import open_commit_tree, open_git
@@ -470,9 +478,13 @@ def promote(options: argparse.Namespace) -> int:
 
 def revert(options: argparse.Namespace) -> int:
     """`gitops revert ENTRY`: a commit on a new branch, and its change request; `--dry-run` shows only what would change."""
+    if (options.entry is None) == (options.request is None):
+        fix = "gitops revert 7 takes back entry 7, and gitops revert --request 2 the merge of request 2"
+        raise UsageError(Code.USAGE_ERROR, "name either an entry or a change request", fix=fix)
     local = open_repository(options)
     rule = local.rule(options.cluster)
-    found, entry = reversal(local, rule, options.entry, local.git.person())
+    wanted = options.entry or _entry_of_request(local, rule, options.request)
+    found, entry = reversal(local, rule, wanted, local.git.person())
     files = list(local.git.changed_paths(found.old, found.new))
     form: dict[str, Any] = {"entry": entry.number, "changeset": entry.changeset, "files": files}
     number = len(entry.moved)
@@ -495,6 +507,15 @@ def revert(options: argparse.Namespace) -> int:
     else:
         say_report("\n".join(map(visible, lines)), options)
     return OK
+
+
+def _entry_of_request(local: LocalRepository, rule: ClusterRule, number: int) -> str:
+    """The entry that applied the merge of a request. Raises GitopsError `request_not_found`, `revert_refused`."""
+    request = local.forge().request(number)
+    if request.merged_as is None:
+        detail = f"request {number} is {request.state} and was not merged, so nothing of it is applied"
+        raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name, fix=f"gitops request show {number}")
+    return entry_of_merge(local, rule, request.merged_as, f"the merge of request {number}")
 
 
 def down_to(options: argparse.Namespace) -> int:

@@ -153,6 +153,21 @@ def reversal(repository: Repository, rule: ClusterRule, entry: str, person: Pers
     return Proposal(rule=rule, base=base, old=head, new=new, message=message), found
 
 
+def entry_of_merge(repository: Repository, rule: ClusterRule, merge: str, what: str) -> str:
+    """The number of the newest entry that applied changes from exactly this merge commit; `what` names the merge for people.
+
+    Raises GitopsError `revert_refused` if none did, as when a later merge brought its changes in.
+    """
+    chain = _chain(repository, rule)
+    for number in range(len(chain), 0, -1):
+        entry = read_verified_entry(repository.git, chain[number - 1]).entry
+        if entry.kind is EntryKind.APPLY and entry.moved and entry.source is not None and entry.source.commit == merge:
+            return str(number)
+    detail = f"no entry of {rule.name} applied {what} by itself"
+    fix = f"find the entry that has its changes: gitops log --cluster {rule.name}; then: gitops revert ENTRY"
+    raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name, fix=fix)
+
+
 def _chain(repository: Repository, rule: ClusterRule) -> tuple[str, ...]:
     """The commits of a ledger, the first entry first, after the chain was verified."""
     repository.position(rule)

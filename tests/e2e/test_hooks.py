@@ -73,7 +73,8 @@ def test_pre_commit_validates_what_is_staged(clone: Loop) -> None:
     schema.write_bytes(BROKEN_SCHEMA)
     clone.program("alice", "git", "add", "--all")
     schema.write_bytes(good)
-    _refused(_commit(clone, "-m", "Broken", check=False), "schema_parse_error", "notes.pg:2:12")
+    said = "gitops: the commit is refused because of 1 error; fix it, stage the files with git add, then commit again"
+    _refused(_commit(clone, "-m", "Broken", check=False), "schema_parse_error", "notes.pg:2:12", said)
 
     schema.write_bytes(good + b"// A remark.\n")
     clone.program("alice", "git", "add", "--all")
@@ -105,7 +106,9 @@ def test_pre_push_plans_against_the_ledger(clone: Loop) -> None:
     assert clone.store.resolve("refs/heads/topic") is None
     fine = clone.commit("alice", DELETE_LEGACY, away=True)
     pushed = clone.push("alice", f"{fine}:refs/heads/topic")
-    assert "brain: 2 changes against the ledger" in pushed.text
+    assert "gitops: brain: this push has 2 changes not applied yet" in pushed.text
+    same = clone.push("alice", f"{clone.tip()}:refs/heads/same")
+    assert "gitops: brain: this push has nothing that is not applied already" in same.text
 
 
 # On the server

@@ -36,6 +36,7 @@ from tests.support.loop import (
     CLUSTER,
     CONFIG,
     DELETE_LEGACY,
+    FILES,
     LEDGER,
     MAIN,
     Loop,
@@ -331,6 +332,28 @@ def test_the_lock_of_a_run_that_died_is_named_so_and_the_command_works(loop: Loo
     assert (idle.code, f"fix: continue: gitops apply --config {folder}" in idle.text) == (3, True), idle.text
     loop.gitops("alice", "apply", *config)
     assert loop.gitops("alice", "changeset", "watch", key, *config).code == 0
+
+
+# A merge is taken back by the number of its request.
+
+
+def test_the_merge_of_a_request_is_reverted_by_its_number(loop: Loop) -> None:
+    policy = {"cluster/notes.gq": FILES["cluster/notes.gq"] + b"// a remark\n"}
+    loop.move("refs/heads/remark", loop.commit("alice", policy))
+    opened = loop.gitops("bob", "revert", "--request", "1", check=False)
+    assert (opened.code, "request 1 is open" in opened.text) == (1, True), opened.text
+    loop.merge("carol", 1)
+    found = json.loads(loop.gitops("bob", "revert", "--request", "1", "--dry-run", "--json").text)
+    assert found["files"] == ["cluster/notes.gq"]
+    entry = str(found["entry"])
+    by_entry = loop.gitops("bob", "revert", entry, "--dry-run").text
+    assert loop.gitops("bob", "revert", "--request", "1", "--dry-run").text == by_entry
+    assert f"request 2: open for revert-brain-{entry}" in loop.gitops("bob", "revert", "--request", "1").text
+    for words in (("revert",), ("revert", "4", "--request", "1")):
+        refused = loop.gitops("bob", *words, check=False)
+        assert "usage_error: name either an entry or a change request" in refused.text
+    missing = loop.gitops("bob", "revert", "--request", "7", check=False)
+    assert (missing.code, "request_not_found" in missing.text) == (1, True)
 
 
 # What nothing makes, and what is made twice.
