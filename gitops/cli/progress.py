@@ -26,6 +26,8 @@ from gitops.core.errors import UsageError
 from gitops.render.progress import RunProgress, event_form
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from gitops.cluster.model.plan import RunRecord
 
 PATIENCE = timedelta(seconds=2)
@@ -40,7 +42,9 @@ def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
     """
     observers: list[Observer] = []
     with ExitStack() as closing:
-        if shows_progress(options):
+        if getattr(options, "log_format", None) == "json":
+            observers.append(EventLog(sys.stderr.buffer, "standard error"))
+        elif shows_progress(options):
             observers.append(_shown(options, closing))
         if (name := getattr(options, "events", None)) is not None:
             observers.append(EventLog(closing.enter_context(_created("--events", name)), name))
@@ -88,7 +92,7 @@ class LineLog:
 class EventLog:
     """Writes each event as a line of JSON."""
 
-    def __init__(self, file: RawIOBase, name: str) -> None:
+    def __init__(self, file: RawIOBase | BinaryIO, name: str) -> None:
         """`name` is what a message calls the file."""
         self._file, self._name = file, name
         self._broken = False

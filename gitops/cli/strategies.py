@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gitops.cli.cluster import to_read, to_write
-from gitops.cli.shared import FAILED, OK, UNWRITTEN, USAGE, say, say_report, show_form
+from gitops.cli.shared import FAILED, OK, UNWRITTEN, USAGE, complain, say, say_report, show_form
 from gitops.cluster.config.declaration import CONFIG_FILE
 from gitops.compute.strategies.simulation import Scenario, Timeline, read_scenario, simulate
 from gitops.core.codes import Code
@@ -76,6 +76,10 @@ def apply(options: argparse.Namespace) -> int:
         with watching(options) as on_event:
             (workspace,) = to_write(options)
             outcome = tick(replace(workspace, on_event=on_event, cancel=cancel), _how(options, workspace))
+            if options.log_format == "json":
+                from gitops.render.strategies import tick_line
+
+                complain(tick_line(outcome, workspace.stamp()))
         return _show_tick(outcome, options)
 
 

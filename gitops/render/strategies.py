@@ -12,7 +12,7 @@ from gitops.compute.ticks.tick import MemoryOutcome, TickOutcome
 from gitops.compute.ticks.what_if import ReplayOutcome
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostics
-from gitops.render.json import present
+from gitops.render.json import present, to_line
 from gitops.render.text import count
 
 _WIDTH, _LEFT, _BAND, _GAP, _TOP = 960, 120, 90, 30, 40
@@ -198,6 +198,11 @@ def tick_form(outcome: TickOutcome) -> dict[str, Any]:
         **present(skipped=outcome.skipped, changeset=None if outcome.changeset is None else outcome.changeset.key),
         "diagnostics": Diagnostics(outcome.diagnostics).to_json(),
     }
+
+
+def tick_line(outcome: TickOutcome, at: str) -> str:
+    """The last line of the log of a tick, in the form of the events of its run."""
+    return to_line({"v": 1, "at": at, "type": "tick_finished", "data": tick_form(outcome)})
 
 
 def memory_lines(outcome: MemoryOutcome, noun: str, done: str) -> list[str]:

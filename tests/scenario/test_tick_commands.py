@@ -107,6 +107,17 @@ def test_an_apply_acts_and_says_in_which_changeset(ticks: Ticks, capsys: pytest.
     assert f"create replica.prod.serving.main (stage): canonical\n{why}" in capsys.readouterr().out
 
 
+def test_a_tick_is_logged_as_lines_of_json(ticks: Ticks, capfd: pytest.CaptureFixture[str]) -> None:
+    tick = ["strategies", "apply", "--cluster", "serving", "--log-format", "json"]
+    for statements in ([CREATE], []):
+        assert main(tick) == 0
+        events = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+        last = events[-1]
+        assert (last["type"], [each["sql"] for each in last["data"]["actions"]]) == ("tick_finished", statements)
+        nodes = [each["data"]["node"] for each in events if each["type"] == "node_finished"]
+        assert ("replica.prod.serving.main" in nodes) is bool(statements)
+
+
 def test_a_tick_that_failed_is_not_tried_again(ticks: Ticks, capsys: pytest.CaptureFixture[str]) -> None:
     ticks.world.clusters["serving"].single = True
     assert main(["strategies", "apply", "--cluster", "serving"]) == 1
@@ -124,6 +135,12 @@ def test_a_tick_that_failed_is_not_tried_again(ticks: Ticks, capsys: pytest.Capt
             "postgresql://prod",
             2,
             "the filter of compute clusters 'a(' is not a regular expression: missing )",
+        ),
+        (
+            ["--cluster", "srving"],
+            "postgresql://prod",
+            2,
+            "the filter 'srving' matches no compute cluster with applied strategies; known: other, serving",
         ),
         ([], "", 2, "target_url_missing"),
         ([], "postgresql://nowhere", 3, "target_unreachable"),

@@ -492,6 +492,12 @@ STRATEGIES = Command(
             "apply",
             _PATTERN,
             flag("--scheduled", "for scheduled runs: exit 0 if another run is in progress"),
+            Argument(
+                "--log-format",
+                ("text", "json"),
+                "log on standard error: text, or json, which writes a line for each event and tick_finished at the end",
+                default="text",
+            ),
         ),
         _on_targets(
             "wipe-state",

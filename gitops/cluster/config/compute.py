@@ -59,7 +59,9 @@ _SPAN = re.compile(r"(0|[1-9][0-9]{0,5})([smhd])\Z", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _YEAR_S = 366 * 24 * 3600
 # What sizes look like where the name of a replica is made from one.
-_LADDER = re.compile(r"[0-9]+(cc|C)", re.ASCII)
+_LADDER = re.compile(r"[0-9]+(cc|C)|[A-Z]\.[0-9]+-[0-9a-z]+", re.ASCII)
+# The target refuses to create replicas whose names begin so. Source: Materialize, BUILTIN_PREFIXES.
+_RESERVED = ("mz_", "pg_", "external_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,10 @@ def check_strategies(declared: DeclaredStrategies, cluster: str, *, experimental
         message = "cannot be combined with drop_first: a cluster that may have one replica only gets no burst replica"
         problems.append((("burst", CHOSEN_KEY), message))
     name = None if target is None else target.replica_name
-    if name is not None and _is_taken(name, cluster, declared):
+    if name is not None and name.startswith(_RESERVED):
+        message = f"'{name}' cannot be created: names that begin with {', '.join(_RESERVED)} belong to the target"
+        problems.append((("target_size", "replica_name"), message))
+    elif name is not None and _is_taken(name, cluster, declared):
         message = f"'{name}' is a name that strategies or tools give to replicas of their own; choose another one"
         problems.append((("target_size", "replica_name"), message))
     if problems:

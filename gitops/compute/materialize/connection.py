@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _GRACE_S = 5
 _DENIED = "42501"
+_ATTEMPTS = 3
+"""How often a statement is tried that lost against another one (SQLSTATE 40001)."""
 _INDETERMINATE = ReplicaOutcome.INDETERMINATE
 _LOGIN_REFUSED = re.compile(
     r"authentication failed|invalid password|no password supplied|role \".*\" does not exist|not permitted to log in"
@@ -109,7 +111,7 @@ class TargetConnection:
         connection = self._connected()
         try:
             with self._deadline(connection):
-                cursor = connection.execute(query.text, values or None)
+                cursor = self._executed(connection, query.text, values or None)
                 found = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
                 return found, cursor.rowcount
         except driver.Error as error:
@@ -126,13 +128,24 @@ class TargetConnection:
             return ReplicaResult(_INDETERMINATE, error.detail)
         try:
             with self._deadline(connection):
-                connection.execute(text)
+                self._executed(connection, text)
         except driver.Error as error:
             message = self._text(error)
             lost = connection.closed or error.sqlstate is None
             outcome = _INDETERMINATE if lost else outcome_of(error.diag.message_primary or "", error.sqlstate)
             return ReplicaResult(outcome, message)
         return ReplicaResult(ReplicaOutcome.DONE)
+
+    def _executed(
+        self, connection: psycopg.Connection, text: str, values: tuple[object, ...] | None = None
+    ) -> psycopg.Cursor[Any]:
+        """The cursor of a statement, which is repeated where it lost against another one: nothing of it has happened then."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return connection.execute(text, values)
+            except _driver().errors.SerializationFailure:
+                continue
+        return connection.execute(text, values)
 
     def _connected(self) -> psycopg.Connection:
         if self._open is not None and not self._open.closed:

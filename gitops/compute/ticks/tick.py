@@ -269,7 +269,7 @@ def _with_outcome(decided: Decided, state: StrategyState, outcome: str) -> Strat
 def targets_of(current: Session, how: Ticking) -> Mapping[str, list[ComputeRules]]:
     """The applied strategies of the targets that have any of the chosen compute clusters; none where they cannot be read.
 
-    Raises UsageError for a chosen target that no strategy is on.
+    Raises UsageError for a chosen target that no strategy is on, and for a filter that matches no compute cluster.
     """
     if not current.ready:
         return {}
@@ -282,7 +282,13 @@ def targets_of(current: Session, how: Ticking) -> Mapping[str, list[ComputeRules
     if chosen is not None and chosen not in targets:
         detail = f"no applied strategy is on a target {chosen}; known: {', '.join(targets) or 'none'}"
         raise UsageError(Code.USAGE_ERROR, detail)
-    return {name: found for name, found in targets.items() if any(map(how.selection.has, found))}
+    found = {name: each for name, each in targets.items() if any(map(how.selection.has, each))}
+    if how.selection.clusters is not None and not found:
+        known = ", ".join(each.key for each in rules) or "none"
+        pattern = how.selection.clusters.pattern
+        detail = f"the filter {pattern!r} matches no compute cluster with applied strategies; known: {known}"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="correct the regular expression, or leave the filter out")
+    return found
 
 
 def _interrupted(current: Session) -> Changeset | str | None:

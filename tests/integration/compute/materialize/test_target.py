@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -189,6 +190,21 @@ def test_an_answer_that_comes_late_is_waited_for(stand_in, close):
     close(opened)
     stand_in.fail_next(Delay.IN_TIME)
     assert opened.run(TargetQuery("SELECT %s::int"), 7)[0] == [(7,)]
+
+
+@pytest.mark.parametrize("losses", [2, 3])
+def test_a_statement_that_loses_against_another_one_is_repeated(stand_in, close, losses):
+    opened = TargetConnection(address(stand_in))
+    close(opened)
+    opened.run(TargetQuery("CREATE SEQUENCE losses"))
+    losing = (
+        f"DO $$ BEGIN IF nextval('losses') <= {losses} THEN "
+        "RAISE EXCEPTION 'could not serialize access' USING ERRCODE = '40001'; END IF; END $$"
+    )
+    refused = pytest.raises(RemoteError, match="could not serialize access")
+    with refused if losses > 2 else nullcontext():
+        opened.run(TargetQuery(losing))
+    assert opened.run(TargetQuery("SELECT last_value FROM losses"))[0] == [(3,)]
 
 
 def test_a_statement_that_takes_too_long_is_ended_by_the_server(stand_in, close):
@@ -438,12 +454,12 @@ from pathlib import Path
 
 from gitops.compute.ticks.tick import Ticking, tick
 from gitops.core.redact import Secret
-from gitops.compute.materialize.connection import Address
+from gitops.compute.materialize.connection import TargetAddress
 from gitops.compute.materialize.target import MaterializeTarget
 from tests.support.cluster import Cluster, DieAt
 
 folder, url, point = sys.argv[1:]
-target = MaterializeTarget(Address("compute.targets.prod", Secret("PROD_URL", url), "cluster-gitops"))
+target = MaterializeTarget(TargetAddress("compute.targets.prod", Secret("PROD_URL", url), "cluster-gitops"))
 tick(Cluster(Path(folder)).workspace("ada", DieAt(point)), Ticking(lambda _: target))
 """
 
