@@ -16,7 +16,7 @@ from gitops.repository.wiring.forge import LOCAL
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ClusterRule
     from gitops.cluster.model.outcome import StatusOutcome
-    from gitops.forge.refs.records import RecordedIssue
+    from gitops.forge.port import Issue
     from gitops.repository.wiring.local import LocalRepository
 
 
@@ -42,7 +42,7 @@ def issue_show(options: argparse.Namespace) -> int:
         show_form({"ok": True, "issue": {**_form(issue), "body": issue.body}, "diagnostics": []})
         return OK
     say(visible(f"issue {issue.number}: {issue.title}"))
-    say(visible(f"  {_state(issue)}, opened at {issue.opened_at} by {issue.author}\n\n{issue.body}", keep="\n"))
+    say(visible(f"  {_state(issue)}, opened at {issue.opened_at} by {issue.account}\n\n{issue.body}", keep="\n"))
     if issue.last_comment is not None:
         say(visible(f"\n--- closed\n{issue.last_comment}", keep="\n"))
     return OK
@@ -62,8 +62,8 @@ def with_reported_drift(local: LocalRepository, rule: ClusterRule, outcome: Stat
 
     for issue in found:
         if issue.marker == drift_marker(rule.name):
-            show = f"gitops issue show {issue.number}"
-            problems.add(Code.DRIFT_REPORTED, rule.name, f"issue {issue.number} is open: {issue.title}: {show}")
+            detail = f"issue {issue.number} is open: {issue.title}: gitops issue show {issue.number}"
+            problems.add(Code.DRIFT_REPORTED, rule.name, detail)
     if not problems:
         return outcome
     return replace(
@@ -73,7 +73,7 @@ def with_reported_drift(local: LocalRepository, rule: ClusterRule, outcome: Stat
     )
 
 
-def _issues(options: argparse.Namespace) -> tuple[RecordedIssue, ...]:
+def _issues(options: argparse.Namespace) -> tuple[Issue, ...]:
     """The issues by number. Raises UsageError where they are on a forge."""
     local = open_repository(options)
     kind = local.config().forge.kind
@@ -83,10 +83,10 @@ def _issues(options: argparse.Namespace) -> tuple[RecordedIssue, ...]:
     return local.forge().all_issues()
 
 
-def _state(issue: RecordedIssue) -> str:
+def _state(issue: Issue) -> str:
     return "open" if issue.open else "closed"
 
 
-def _form(issue: RecordedIssue) -> dict[str, Any]:
+def _form(issue: Issue) -> dict[str, Any]:
     form = {"number": issue.number, "state": _state(issue), "title": issue.title}
-    return {**form, "author": issue.author, "opened_at": issue.opened_at, "last_comment": issue.last_comment}
+    return {**form, "author": issue.account, "opened_at": issue.opened_at, "last_comment": issue.last_comment}

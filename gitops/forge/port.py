@@ -177,13 +177,20 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """An open issue. `account` is the id of its author, `url` its address for people."""
+    """An issue. `account` is the id of its author, `url` its address for people.
+
+    The other fields are known only if the bot stores its issues itself: its `marker`, and the comment with which it was closed.
+    """
 
     number: int
     account: str
     title: str
     body: str
     url: str
+    marker: str = ""
+    open: bool = True
+    opened_at: str = ""
+    last_comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,12 +289,14 @@ def test_reported_drift_is_not_in_sync_and_its_issue_is_read_in_a_clone(loop: Lo
         assert printed is not None, status
         shown = loop.gitops("bob", *printed[1].split()).text
         assert "graph.notes" in shown
-        assert json.loads(loop.gitops("bob", "status", "--json").text)["in_sync"] is False
+        form = json.loads(loop.gitops("bob", "status", "--json").text)
+        assert (form["in_sync"], [each["code"] for each in form["diagnostics"]]) == (False, ["drift_reported"])
         (listed,) = json.loads(loop.gitops("bob", "issue", "list", "--json").text)["issues"]
         assert (listed["number"], listed["state"]) == (1, "open")
         assert json.loads(loop.gitops("bob", "issue", "show", "1", "--json").text)["issue"]["body"] in shown
         missing = loop.gitops("bob", "issue", "show", "7", check=False)
-        assert (missing.code, "issue_not_found" in missing.text) == (1, True)
+        assert missing.code == 1
+        assert "issue_not_found" in missing.text
         assert "fix: list the issues: gitops issue list --all" in missing.text
 
 

@@ -442,6 +442,18 @@ def test_the_graph_has_a_look_at_each_target_before_its_strategies(tmp_path):
     assert {"target.prod", "target.spare", SIZE, BURST} <= staged
 
 
+@pytest.mark.parametrize("atomic", [False, True])
+def test_a_size_that_the_target_lacks_keeps_only_its_compute_cluster_out(sized, atomic):
+    for number in range(9):
+        sized.section["strategies"][f"c{number}"] = {"target": "prod", "target_size": {"target_size": "50cc"}}
+    sized.section["strategies"]["c0"]["target_size"]["target_size"] = "51cc"
+    sized.save()
+    found = rulings(sized.apply(atomic=atomic).changes)
+    landed = {address for address, ruling in found.items() if ruling == "create applied"}
+    assert landed == (set() if atomic else {f"strategy.c{number}.target_size" for number in range(1, 9)})
+    assert found["strategy.c0.target_size"].startswith("create blocked:")
+
+
 def test_a_size_that_the_target_lacks_keeps_the_strategies_as_they_are(sized):
     before, rows = dict(sized.state.resources), sized.rows()
     misspell(sized)

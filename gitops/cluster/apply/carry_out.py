@@ -81,7 +81,7 @@ def carry_out(
         if node.id in run.done:
             result = NodeResult(node.id, NodeOutcome.UNCHANGED, facts=dict(run.done[node.id]))
         elif node.kind == TARGET:
-            result = check_target(current, node, sound=sound)
+            result = check_target(current, node, sound=sound, atomic=run.atomic)
         else:
             result = act(node, changes[node.address])
         if result.facts.get(CRASHED):

@@ -21,7 +21,7 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget, OwnedRow, new_sizes, observed_rows, owned_rows
 from gitops.cluster.model.ledger import EntryKind
 from gitops.cluster.model.outcome import ApplyOutcome
-from gitops.cluster.model.plan import TARGET, ExecNode, NodeOutcome, NodeResult
+from gitops.cluster.model.plan import REFUSED, TARGET, ExecNode, NodeOutcome, NodeResult
 from gitops.cluster.plan.strategies import applied_rules, folder_owner
 from gitops.cluster.session.session import Session
 from gitops.cluster.targets.port import TARGET_LOCK, StrategyTarget
@@ -135,7 +135,8 @@ def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
 #
 # | what is found | the look |
 # | --- | --- |
-# | a size that no applied strategy of the target has, and that the target does not list | fails: strategies stay as they are |
+# | a size that no applied strategy of the target has, and that the target does not list | refuses that compute cluster: its |
+# | | strategies stay as they are, and an atomic run fails |
 # | a compute cluster that has its first strategies and is managed | warns: its owner may change that |
 # | a target that is not known here, does not answer, or denies a read | says nothing: no merge waits for a target |
 #
@@ -143,34 +144,40 @@ def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
 # that a target does not offer is refused at every tick, and a compute cluster that was suspended before would not come back.
 
 
-def check_target(current: Session, node: ExecNode, *, sound: NodeOutcome) -> NodeResult:
+def check_target(current: Session, node: ExecNode, *, sound: NodeOutcome, atomic: bool) -> NodeResult:
     """Check the target of a node, by the table of this module. `sound` is the outcome if there is no problem."""
     from gitops.cluster.plan.strategies import applied_rules, declared_rules  # late, since few runs change strategies
 
-    problems = Diagnostics()
+    problems, refused = Diagnostics(), list[str]()
     with suppress(GitopsError):
         declared = [each for each in declared_rules(current) if f"{TARGET}.{each.target.name}" == node.id]
         applied = [each for each in applied_rules(current) if f"{TARGET}.{each.target.name}" == node.id]
-        _look(current, declared, applied, problems)
-    return NodeResult(node.id, NodeOutcome.FAILED if problems.has_errors else sound, tuple(problems))
+        refused = _look(current, declared, applied, problems)
+    facts: dict[str, object] = {REFUSED: tuple(refused)} if refused else {}
+    return NodeResult(node.id, NodeOutcome.FAILED if refused and atomic else sound, tuple(problems), facts=facts)
 
 
 def _look(
     current: Session, declared: Sequence[ComputeRules], applied: Sequence[ComputeRules], problems: Diagnostics
-) -> None:
-    """Report the problems of a target with new values in its strategies. Raises GitopsError if it cannot be queried."""
+) -> list[str]:
+    """Report the problems of a target with new values in its strategies, and return the keys of the refused compute clusters.
+
+    Raises GitopsError if it cannot be queried.
+    """
     target, opening = declared[0].target, current.workspace.open_target
     begun = {each.cluster for each in applied}
     first = [each for each in declared if each.cluster not in begun]
-    sizes = {each.place: new_sizes(each, applied) for each in declared}
+    sizes = {each.key: new_sizes(each, applied) for each in declared}
     if opening is None or not (first or any(sizes.values())):
-        return
+        return []
     with opening(target) as opened:
         clusters, listed = opened.clusters(), opened.sizes()
-    for place, size in ((place, size) for place, named in sizes.items() for size in listed.lacks(named)):
+    refused = {each: lacking for each in declared if (lacking := listed.lacks(sizes[each.key]))}
+    for each, size in ((each, size) for each, lacking in refused.items() for size in lacking):
         detail = f"target {target.name} has no size {size}; it has {', '.join(list(listed.credits)[:20])}"
-        problems.add(Code.REPLICA_SIZE_INVALID, place, detail)
+        problems.add(Code.REPLICA_SIZE_INVALID, each.place, detail)
     for each in first:
         if (there := clusters.get(each.cluster)) is not None and there.managed:
             detail = f"{each.cluster} is managed: target {target.name} makes its replicas by itself, and no tick does"
             problems.add(Code.COMPUTE_CLUSTER_MANAGED, each.place, detail, severity=Severity.WARNING)
+    return [each.key for each in refused]

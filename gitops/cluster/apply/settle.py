@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gitops.cluster.model.address import Address, Kind, graph_address, of_kind, schema_address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Action, Change, Disposition, Reason, Seen
-from gitops.cluster.model.compute import intended_rows
+from gitops.cluster.model.compute import intended_rows, read_strategy
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
-from gitops.cluster.model.plan import ApprovalRequirement, NodeOutcome, NodeResult, Plan
+from gitops.cluster.model.plan import REFUSED, ApprovalRequirement, NodeOutcome, NodeResult, Plan
 from gitops.cluster.model.resource import DesiredState, edges_near
 from gitops.cluster.plan.draft import StateDraft
 from gitops.cluster.plan.landing import PENDING, left_out
@@ -59,7 +59,7 @@ def settle(
             continue
         if moving.skipped is not None and result.blocked_by:
             diagnostics.add(moving.skipped, change.address, f"not tried because of {result.blocked_by}")
-    changes = _demote(plan.changes, failures, by_node, desired)
+    changes = _demote(plan.changes, failures, by_node, desired, state)
     for change in changes:
         if (left := left_out(change)) is not None:
             diagnostics.add_error(left)
@@ -92,26 +92,54 @@ def _demote(
     failures: Mapping[Address, Reason],
     results: Mapping[str, NodeResult],
     desired: DesiredState,
+    state: LedgerState,
 ) -> tuple[Change, ...]:
-    """Changes that were to be applied and are not done, or depend on a graph operation that is not, become blocked.
-
-    Strategies are applied together or not at all: the text of each also says what is declared of its target and its compute
-    cluster, and those of some texts would contradict the others.
-    """
+    """Changes that were to be applied and are not done, or depend on a graph operation that is not, become blocked."""
     graphs = {address.graph for address in failures if address.graph is not None}
     near = edges_near(desired.dependencies, graphs)
     bound = {edge.source for edge in near if edge.source.kind is Kind.POLICY and edge.target.graph in graphs}
     undone = {name for name, result in results.items() if not result.outcome.succeeded}
-    torn = any(address in undone for address in of_kind((c.address for c in changes), Kind.STRATEGY))
+    torn = _torn([c for c in changes if c.address.kind is Kind.STRATEGY], undone, results, desired, state)
     final = []
     for change in changes:
         address = change.address
-        left = address in undone or (torn and address.kind is Kind.STRATEGY)
+        left = address in undone or address.compute in torn
         if change.disposition is Disposition.APPLIED and (left or address in bound or address.graph in graphs):
             reason = failures.get(address) or _reason(results.get(address), Reason.DEPENDENCY_NOT_APPLIED)
             change = replace(change, disposition=Disposition.BLOCKED, reason=reason)  # noqa: PLW2901
         final.append(change)
     return tuple(final)
+
+
+def _torn(
+    changes: Sequence[Change],
+    undone: Collection[str],
+    results: Mapping[str, NodeResult],
+    desired: DesiredState,
+    state: LedgerState,
+) -> frozenset[str | None]:
+    """The compute clusters of which no strategy is applied.
+
+    The strategies of a compute cluster are applied together or not at all: the text of each also says what is declared of it and
+    of its target, and those of some texts would contradict the others. If strategies that are left out are recorded, the others
+    wait too, unless an unchanged one of their target shows that the declaration of the target is unchanged.
+    """
+    refused: set[str] = set()
+    for result in results.values():
+        if isinstance(keys := result.facts.get(REFUSED), tuple):
+            refused.update(keys)
+    left = {c.address.compute for c in changes if c.address in undone or c.address.compute in refused}
+    recorded = {address.compute for address in of_kind(state.resources, Kind.STRATEGY)}
+    if not left & recorded:
+        return frozenset(left)
+    target = {
+        address: read_strategy(address, desired.resources[address].content or b"").target.name
+        for address in of_kind(desired.resources, Kind.STRATEGY)
+    }
+    same = {target[address] for address in target if state.digests().get(address) == desired.resources[address].digest}
+    if all(target.get(c.address) in same for c in changes if c.address.compute in left & recorded):
+        return frozenset(left)
+    return frozenset(c.address.compute for c in changes)
 
 
 def _reason(result: NodeResult | None, failed: Reason) -> Reason:

@@ -138,6 +138,8 @@ class NodeOutcome(StrEnum):
         return self in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)
 
 
+REFUSED = "refused"
+"""The fact of a look at a target: the keys of the compute clusters that it refuses."""
 SHARED = "shared"
 """The fact of a result that says that the ledger or the storage failed, not the graph."""
 

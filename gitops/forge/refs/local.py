@@ -197,9 +197,23 @@ class DocumentReports(ABC):
         found = _read_issues(self._folder(_issues_ref(marker, by)) or EMPTY)
         return tuple(each for each in found if (each.marker, each.author) == (marker, by))
 
-    def all_issues(self) -> tuple[RecordedIssue, ...]:
+    def all_issues(self) -> tuple[port.Issue, ...]:
         """The issues of all authors about everything, by number. Raises IntegrityError `request_invalid`."""
-        found = (issue for folder in self._folders(_ISSUES).values() for issue in _read_issues(folder))
+        found = [
+            port.Issue(
+                each.number,
+                each.author,
+                each.title,
+                each.body,
+                f"{ref}:{each.path}",
+                marker=each.marker,
+                open=each.open,
+                opened_at=each.opened_at,
+                last_comment=each.last_comment,
+            )
+            for ref, folder in self._folders(_ISSUES).items()
+            for each in _read_issues(folder)
+        ]
         return tuple(sorted(found, key=lambda issue: issue.number))
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:

@@ -17,6 +17,8 @@ from gitops.cluster.model.change import Action, Effect, Reason
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget, read_strategies, strategy_resources
 from gitops.cluster.model.ledger import AppliedResource, Intent, IntentKind, LedgerState, Status, StatusRecord
 from gitops.cluster.model.plan import (
+    REFUSED,
+    TARGET,
     ExecEdge,
     ExecNode,
     ExecutionGraph,
@@ -568,6 +570,43 @@ def test_law_the_strategies_of_a_state_never_contradict_each_other(outcomes, beg
     landed = all(outcome.succeeded for outcome in outcomes[1:])
     assert done.converged == landed
     assert (found is not None and found.limits.max_replicas == 3) == landed
+
+
+def clusters_of(variable: str, sizes: Mapping[str, str]) -> dict[Address, Resource]:
+    prod = ComputeTarget("prod", variable)
+    made = (
+        ComputeRules(key, prod, key, (TargetSize(size), IdleSuspend(1800)), Limits(5)) for key, size in sizes.items()
+    )
+    return strategy_resources(made)
+
+
+@given(
+    before=st.dictionaries(st.sampled_from("abc"), st.sampled_from(["50cc", "100cc"])),
+    after=st.dictionaries(st.sampled_from("abc"), st.sampled_from(["50cc", "100cc"]), min_size=1),
+    moved=st.booleans(),
+    refused=st.sets(st.sampled_from("abc")),
+)
+def test_law_a_compute_cluster_that_its_target_refuses_keeps_no_more_out_than_agrees(before, after, moved, refused):
+    old, new = clusters_of("URL", before), clusters_of("OTHER" if moved else "URL", after)
+    state = LedgerState(revision=1, resources={name: AppliedResource(each.digest) for name, each in old.items()})
+    desired = DesiredState(hexed("c"), new, (), {})
+    made = make_plan(PlanInputs(desired, state))
+    look = {REFUSED: tuple(sorted(refused))}
+    results = [NodeResult(n.id, NodeOutcome.DONE, facts=look if n.kind == TARGET else {}) for n in made.graph.nodes]
+    done = settle(made, desired, state, results, **STAMP)
+    known = {each.digest: each.content or b"" for each in (*old.values(), *new.values())}
+    applied = {
+        each.key: each for each in read_strategies({n: known[a.digest] for n, a in done.state.resources.items()})
+    }
+    wanted = {each.key: each for each in read_strategies({n: each.content or b"" for n, each in new.items()})}
+    if not moved and set(before) <= set(after) and any(before[key] == after[key] for key in set(before) - refused):
+        assert all(applied.get(key) == wanted[key] for key in set(after) - refused)
+    if made.graph.nodes:
+        assert not any(
+            applied.get(key) == wanted[key]
+            for key in refused & set(after)
+            if before.get(key) != after[key] and not moved
+        )
 
 
 AT = "2026-06-11T08:00:00Z"
