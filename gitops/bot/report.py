@@ -45,7 +45,8 @@ from gitops.render.comment_inputs import (
 from gitops.render.json import approve_command
 from gitops.render.markdown import hidden
 from gitops.render.plan_views import PlanView
-from gitops.render.text import apply_counts, count
+from gitops.render.text import apply_counts
+from gitops.render.words import count
 from gitops.repository.kept_plans import PLAN_RECORD, RECORD, PlanRecord, SeenChange, kept_plan, plan_ref
 from gitops.repository.results import LogLine, RunResult, logged, result_of
 
@@ -83,13 +84,11 @@ def report_plan(
     bot = context.bot
     state, text, result = plan_status(outcome, earlier, verdict_missing=verdict_missing)
     line = f"plan of {subject.cluster}: {text}"
-    shown_outcome = _without_used(outcome)
-    caused = tuple(each for each in shown_outcome.diagnostics if warning_key(each) not in standing)
-    shown_outcome = replace(shown_outcome, diagnostics=caused)
-    approvals = _gate_states(subject, shown_outcome, earlier, via_forge=via_forge)
+    caused = _without_used(outcome, standing)
+    approvals = _gate_states(subject, caused, earlier, via_forge=via_forge)
     comment = PlanComment(
         subject=subject,
-        outcome=shown_outcome,
+        outcome=caused,
         approvals=approvals,
         approve_all=_approve_all(context, approvals, subject, request=subject.request),
         others=others,
@@ -100,9 +99,7 @@ def report_plan(
         forge_commands=_takes_commands(context),
         several=len(context.clusters) > 1,
         templates=context.templates,
-        view=None
-        if outcome.plan is None
-        else PlanView(outcome.plan, atomic=context.config.apply.atomicity == "atomic"),
+        view=_view(context, outcome),
     )
     bot.on_report(ClusterReport(comment, line, outcome.plan))
     not_kept, kept = "", None
@@ -114,7 +111,7 @@ def report_plan(
         comment = replace(comment, ref=commit and plan_ref(subject.cluster, subject.request), kept=commit)
     body = plan_comment(replace(comment, run=bot.run_url))
     yield from _set_status(context, subject, "plan", state, text)
-    yield from _write_check(context, subject, state, text, body, caused)
+    yield from _write_check(context, subject, state, text, body, caused.diagnostics)
     quiet = outcome.lands and not (outcome.plan and outcome.plan.changes) and not (refusals or explained)
     shown = yield from _write_comment(context, subject, body, only_update=quiet)
     if kept is not None and not shown:
@@ -122,6 +119,11 @@ def report_plan(
     yield LogLine(line, result)
     if not_kept:
         yield LogLine(not_kept)
+
+
+def _view(context: EventContext, outcome: PlanOutcome) -> PlanView | None:
+    atomic = context.config.apply.atomicity == "atomic"
+    return None if outcome.plan is None else PlanView(outcome.plan, atomic=atomic)
 
 
 def report_untouched(context: EventContext, subject: CommentSubject) -> Iterator[LogLine]:
@@ -307,9 +309,10 @@ def _write_comment(
     return True
 
 
-def _without_used(outcome: _Outcome) -> _Outcome:
-    """An outcome as comments show it: an approval that an earlier change used is not why this one misses an approval."""
-    return replace(outcome, diagnostics=tuple(d for d in outcome.diagnostics if d.code != Code.APPROVAL_SPENT))
+def _without_used(outcome: _Outcome, standing: frozenset[tuple[str, ...]] = frozenset()) -> _Outcome:
+    """An outcome as comments show it, without `standing` warnings and without approvals that earlier changes used."""
+    found = (d for d in outcome.diagnostics if d.code != Code.APPROVAL_SPENT and warning_key(d) not in standing)
+    return replace(outcome, diagnostics=tuple(found))
 
 
 def _gate_states(

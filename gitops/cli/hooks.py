@@ -272,7 +272,8 @@ def _commit_msg(rest: list[str]) -> int:
 def _pre_push(rest: list[str]) -> int:
     """Plan the clusters of every branch that is pushed against the ledger; errors refuse the push."""
     from gitops.cluster.plan.plan import plan
-    from gitops.render.text import count, diagnostic_lines
+    from gitops.render.text import diagnostic_lines
+    from gitops.render.words import count
     from gitops.repository.repository import Candidate
     from gitops.repository.wiring.local import LocalRepository
 

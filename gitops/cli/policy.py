@@ -42,7 +42,8 @@ from gitops.database.language.suggest import choices
 from gitops.render.characters import visible
 from gitops.render.json import access_form
 from gitops.render.markdown import block
-from gitops.render.text import access_lines, count, diagnostic_lines
+from gitops.render.text import access_lines, diagnostic_lines
+from gitops.render.words import count
 from gitops.repository.wiring.git import open_commit_tree, open_git
 
 

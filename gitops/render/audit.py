@@ -15,7 +15,8 @@ from gitops.core.codes import REGISTRY
 from gitops.render.characters import visible
 from gitops.render.json import Form, present, rule_forms
 from gitops.render.plan_views import automatic_lines
-from gitops.render.text import count, rule_line
+from gitops.render.text import rule_line
+from gitops.render.words import count
 
 _SHORT = 8
 _CHANGES = 10

@@ -21,8 +21,7 @@ from gitops.cluster.model.plan import BreakKind, ContractBreak, Plan, TextChange
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
 from gitops.database.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
-from gitops.render.plan_views import widening_changes
-from gitops.render.text import count
+from gitops.render.words import count, plural
 
 LISTED = 50
 """From this number of changes on, a comment gives most changes one row for each badge."""
@@ -156,7 +155,7 @@ def change_rows(
     for impact in plan.schema_impact if plan else ():
         in_graph[impact.schema] = [result.query for result in impact.results if result.query in broken]
     breaking = {*broken, *(schema for schema, queries in in_graph.items() if queries)}
-    widening = () if plan is None else widening_changes(plan)
+    widening = frozenset[Address]() if plan is None else plan.widens
     # If everything was applied, no row repeats that.
     whole = words is DONE and all(each.disposition in (Disposition.APPLIED, Disposition.DERIVED) for each in changes)
     rows = []
@@ -245,11 +244,6 @@ def _counted(badge: str, effect: str, found: Sequence[Address]) -> CountRow:
         graphs=graphs,
         effect=effect,
     )
-
-
-def plural(noun: str) -> str:
-    """The plural of a kind of resource."""
-    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
 def action_of(change: Change) -> str:

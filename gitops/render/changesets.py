@@ -16,7 +16,7 @@ from gitops.cluster.model.plan import NodeOutcome, RunRecord
 from gitops.core.clock import parse_timestamp
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
-from gitops.render.text import count
+from gitops.render.words import count
 
 _SHORT = 12
 _HEADS = ("KEY", "STATE", "AGE", "MERGE", "CHANGES", "ERROR")

@@ -12,10 +12,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from gitops.cluster.apply.drift import DriftKind
-from gitops.cluster.approvals.verify import STEPS
 from gitops.cluster.changesets.lifecycle import unfinished
 from gitops.cluster.model.address import Address, Kind, is_name
 from gitops.cluster.model.change import Reason
@@ -31,15 +29,12 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
 from gitops.render.change_rows import (
     DONE,
     LISTED,
-    PLANNED,
     STEPS_IN_ROW,
     Badge,
     ChangeRow,
     TextDiff,
-    action_of,
     broken_queries,
     change_rows,
-    effect_of,
     listed_rows,
     text_diff,
 )
@@ -53,6 +48,7 @@ from gitops.render.comment_inputs import (
     RequestComment,
     Templates,
 )
+from gitops.render.explanations import Reasoned, explanations
 from gitops.render.graph import ARROW, to_json, to_mermaid
 from gitops.render.json import envelope, to_text
 from gitops.render.markdown import (
@@ -66,7 +62,7 @@ from gitops.render.markdown import (
     hidden,
     link,
 )
-from gitops.render.migrations import SHOWN, MigrationView, affected_views, breaks_views
+from gitops.render.migrations import SHOWN, affected_views, breaks_views
 from gitops.render.plan_views import (
     ATOMIC,
     MOST_ROWS,
@@ -77,7 +73,8 @@ from gitops.render.plan_views import (
     headline,
     what_if_views,
 )
-from gitops.render.text import apply_counts, count
+from gitops.render.text import apply_counts
+from gitops.render.words import count
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _REQUEST_PAGE = re.compile(r"(https?://.+)/(?:pulls?|merge_requests)/[0-9]+\Z")
@@ -357,7 +354,7 @@ def _plan_values(
     gated = gated_views(rows, gates)
     others = _without(rows, gated)
     stuck = tuple(row for row in others if row.badge is Badge.CANNOT_LAND)
-    told = {row.resource for row in rows if row.fix}
+    shown = {row.resource for row in rows if row.fix}
     short = most is None or sum(not row.derived for row in rows) < most
     listed, counted = listed_rows([row for row in others if row.badge is not Badge.CANNOT_LAND], None if short else 0)
     gains = () if access is None else access_views(access)
@@ -367,7 +364,7 @@ def _plan_values(
         "rows": view.rows,
         "gated": gated,
         "stuck": stuck,
-        "blockers": _problem_views(each for each in fixes.values() if each.path not in told),
+        "blockers": _problem_views(each for each in fixes.values() if each.path not in shown),
         "listed": listed,
         "counted": counted,
         "automatic": view.automatic,
@@ -507,6 +504,7 @@ def approval_states(plan: Plan, states: Sequence[ApprovalState]) -> tuple[Approv
                 may=may,
                 emergency=alone,
                 count=need.words,
+                gate=need.gate,
             )
         )
     return tuple(result)
@@ -600,14 +598,6 @@ def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
         return f"{counts} · converged"
     warnings = sum(d.severity is Severity.WARNING for d in outcome.diagnostics)
     return f"{counts} · not converged" + (f" · {count(warnings, 'warning')}" if warnings else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Reasoned:
-    """A resource, and the reason for what is said of it."""
-
-    resource: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -744,85 +734,3 @@ def _problem_views(diagnostics: Iterable[Diagnostic]) -> tuple[ProblemView, ...]
 
 def _errors(outcome: VerbOutcome) -> str:
     return count(sum(d.severity is Severity.ERROR for d in outcome.diagnostics), "error")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """Everything about one change of a plan, as `/gitops explain ADDRESS` asks for.
-
-    It is not `changed` if the plan does not change the resource: then only `after` is set. `waits_for` and `awaited_by` are its
-    edges of the execution graph, `needed_by` what depends on the resource, each cut after 20 with the number of `more`.
-    """
-
-    resource: Address
-    changed: bool
-    action: str = ""
-    effect: str = ""
-    before: str = ""
-    after: str
-    waits_for: tuple[Reasoned, ...] = ()
-    awaited_by: tuple[Reasoned, ...] = ()
-    more_edges: int = 0
-    needed_by: tuple[Address, ...] = ()
-    more_needed: int = 0
-    migration: MigrationView | None = None
-    approval: ApprovalState | None = None
-    checks: tuple[dict[str, Any], ...] = ()
-
-
-def explanations(
-    outcome: PlanOutcome, view: PlanView | None, addresses: Iterable[str], states: Sequence[ApprovalState]
-) -> tuple[Explanation, ...]:
-    """One explanation per address text, in their order, each once."""
-    found = []
-    for address in map(Address, dict.fromkeys(addresses)):
-        change = None if view is None else view.plan.change(address)
-        if view is None or change is None:
-            declared = outcome.resource_digests.get(address, "")[:12]
-            found.append(Explanation(resource=address, changed=False, after=declared))
-            continue
-        plan = view.plan
-        before: list[Reasoned] = []
-        after: list[Reasoned] = []
-        for edge in plan.graph.edges:
-            reason = f"{edge.reason}: {edge.detail}" if edge.detail else edge.reason
-            if edge.after == address:
-                before.append(Reasoned(edge.before, reason))
-            if edge.before == address:
-                after.append(Reasoned(edge.after, reason))
-        needed = next((impact.affected for impact in plan.impact if impact.resource == address), ())
-        approval = next((state for state in states if state.resource == address), None)
-        found.append(
-            Explanation(
-                resource=address,
-                changed=True,
-                action=action_of(change),
-                effect=effect_of(change, PLANNED),
-                before=(change.before or "")[:12],
-                after=(change.after or "")[:12],
-                waits_for=tuple(before[:SHOWN]),
-                awaited_by=tuple(after[:SHOWN]),
-                more_edges=max(0, len(before) - SHOWN) + max(0, len(after) - SHOWN),
-                needed_by=needed[:SHOWN],
-                more_needed=max(0, len(needed) - SHOWN),
-                migration=view.migrations.get(address),
-                approval=approval,
-                checks=() if approval is None else verification_steps(approval),
-            )
-        )
-    return tuple(found)
-
-
-def verification_steps(approval: ApprovalState) -> tuple[dict[str, Any], ...]:
-    """The numbered steps of the verification of an approval, each `passed`, `refused` or `not reached`.
-
-    Empty without an approval, or if none of the steps refused it.
-    """
-    at = len(STEPS) + 1 if approval.satisfied else approval.step
-    if at is None:
-        return ()
-    states = ["passed"] * (at - 1) + ["refused"] + ["not reached"] * len(STEPS)
-    return tuple(
-        {"number": number, "words": step.asks, "state": state}
-        for number, (step, state) in enumerate(zip(STEPS, states, strict=False), start=1)
-    )

@@ -46,7 +46,7 @@ class ApprovalState:
     gives the missing approval, quoted for a shell. `via_forge` says that a review or a command in a comment
     counts, too, and `emergency` that one person gave it alone and owes a countersignature. `earlier`: a change that was merged
     before waits for it, and it is asked for there. `count` says how many approvals there are of how many, and which gate asks for
-    them; a plan knows it.
+    them, and `gate` is that gate; a plan knows them.
     """
 
     resource: str
@@ -61,6 +61,7 @@ class ApprovalState:
     emergency: bool = False
     earlier: bool = False
     count: str = ""
+    gate: str = ""
     step: int | None = None
 
     @property

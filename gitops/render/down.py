@@ -9,7 +9,8 @@ from gitops.database.language.schema.steps import Migration, UnsupportedChange
 from gitops.render.characters import visible
 from gitops.render.json import Form, plain, present
 from gitops.render.migrations import MigrationView, StepView, plain_words
-from gitops.render.text import count, diagnostic_lines
+from gitops.render.text import diagnostic_lines
+from gitops.render.words import count
 
 if TYPE_CHECKING:
     from gitops.cluster.session.down import DownOutcome
@@ -47,7 +48,7 @@ def _down_lines(outcome: DownOutcome) -> Iterator[str]:
     if not planned.forward.supported:
         summary = "the change itself is not supported"
     elif not planned.back.supported:
-        summary = "not all of it can be taken back"
+        summary = "a later plan cannot undo all of it"
     else:
         steps = tuple(StepView(step.to_json()) for step in planned.forward.steps)
         summary = MigrationView("", supported=True, steps=steps).back

@@ -29,7 +29,7 @@ from gitops.cluster.model.plan import (
 from gitops.cluster.plan.layers import cycles, layers, neighbours, order_test, restricted
 from gitops.core.dataclass import dataclass
 from gitops.render.characters import visible
-from gitops.render.text import count
+from gitops.render.words import count
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_ .:,-]")
 _LABEL = 60

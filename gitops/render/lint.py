@@ -15,7 +15,8 @@ from gitops.database.language.lint import LintLevel
 from gitops.database.language.text import SourceText
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
-from gitops.render.text import count, diagnostic_lines
+from gitops.render.text import diagnostic_lines
+from gitops.render.words import count
 
 SHOWN = 1_000
 """The largest number of problems in the text; the rest is counted."""

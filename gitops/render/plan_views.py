@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gitops.cluster.model.access import AccessDiff, Actors, place_of
-from gitops.cluster.model.address import Address, Kind, policy_address
+from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Change, Disposition, Effect, Reason, Tier
 from gitops.cluster.model.kinds import Classified
 from gitops.cluster.model.plan import ExecutionGraph, Plan, Undo
@@ -20,7 +20,7 @@ from gitops.cluster.plan.classes import atomic_graph, classes_of, pivots
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
-from gitops.render.text import count
+from gitops.render.words import count
 
 if TYPE_CHECKING:
     from gitops.cluster.model.compute import WhatIf, WhatIfAction
@@ -99,7 +99,7 @@ class PlanView:
     def effects(self) -> tuple[str, ...]:
         """Everything else that a reviewer must know of the changes: wider access and broken callers."""
         plan, parts = self.plan, []
-        if wider := len(widening_changes(plan)):
+        if wider := len(plan.widens):
             parts.append(f"{count(wider, 'change')} {'widens' if wider == 1 else 'widen'} access")
         if broken := len(self.broken) if plan.breaks or plan.schema_impact else 0:
             parts.append("1 query breaks callers" if broken == 1 else f"{broken:,} queries break callers")
@@ -209,13 +209,6 @@ def headline(
     asked = [f"{count(missing, 'approval')} missing"] if missing else []
     waits = (*asked, *more) or ("" if stuck else ready,)
     return " · ".join(filter(None, (view.counts, *view.losses, *stuck, *view.effects, *waits)))
-
-
-def widening_changes(plan: Plan) -> frozenset[Address]:
-    """The changes that permit more than before: of keys and rules, and of policies."""
-    rules = {rule.address for rule in plan.rule_changes if rule.widens}
-    gains = () if plan.access is None else plan.access.widenings
-    return frozenset(rules | {policy_address(row.policy) for row in gains if row.policy is not None})
 
 
 def automatic_updates(changes: Sequence[Change], republished: Collection[Address]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from gitops.compute.ticks.what_if import ReplayOutcome
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostics
 from gitops.render.json import present, to_line
-from gitops.render.text import count
+from gitops.render.words import count
 
 _WIDTH, _LEFT, _BAND, _GAP, _TOP = 960, 120, 90, 30, 40
 

@@ -35,6 +35,7 @@ from gitops.core.diagnostics import Diagnostic, Severity, by_place
 from gitops.database.language.suggest import Suggestion
 from gitops.render.characters import visible
 from gitops.render.json import approve_command
+from gitops.render.words import count
 
 if TYPE_CHECKING:
     from gitops.cluster.model.access import AccessDiff
@@ -272,11 +273,6 @@ def change_lines(plan: Plan) -> list[str]:
 
         lines += [f"  {line}" for line in PlanView(plan).automatic]
     return lines
-
-
-def count(number: int, noun: str, plural: str = "") -> str:
-    """A number and its noun, whose plural has an s if none is given."""
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def few(names: Sequence[str], *, verbose: bool = False) -> str:

@@ -119,7 +119,7 @@ def test_the_values_of_a_template_are_those_of_the_page(name):
 def test_the_fields_of_items_are_those_of_the_page():
     full = everything()
     fields = _table("item of")
-    names = ("rows", "counted", "checks", "schema_diffs", "approvals", "refusals", "debts", "migrations", "others")
+    names = ("rows", "gated", "stuck", "schema_diffs", "approvals", "refusals", "debts", "migrations", "others")
     for value in (*names, "impact", "warnings"):
         row = next(names for key, names in fields.items() if f"`{value}`" in key)
         text = f"{{% for item in {value}|top(1) %}}" + "".join(
@@ -256,7 +256,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path, monkeypatch, capsys):
                     planned = json.loads(run("plan", "--config", "brain", "--json"))
                     words += ["--plan", planned["plan_digest"], "--yes"]
                 printed = run(*words)
-                assert ("  how it lands: " in printed) == ({"plan", "--atomic"} <= {*words})
+                assert ("  the apply is atomic: " in printed) == ({"plan", "--atomic"} <= {*words})
         elif info in ("text", "mermaid"):
             first = "Execution graph" if words[0] == "plan" else "cluster apply"
             _, word, drawn = printed.partition(first if info == "text" else "flowchart")

@@ -285,10 +285,10 @@ def test_3_and_4_a_merge_that_fails_changes_nothing_and_the_next_one_brings_in_b
     assert known.status(failed, "changeset").startswith(said)
     comment = known.comment(1)
     for part in (
-        "failed, nothing is applied, 1 error**",
+        "failed with 1 error · nothing is applied**",
         "- **error** `graph_create_failed` at `graph.extra`: ",
-        " is applied: the applied state is what it was before.",
-        "- Merge a fix: the next merge applies the changes of this one, too.",
+        " failed and was rolled back. None of its changes is applied.",
+        "- Merge a fix: the next merge also applies these changes.",
     ):
         assert part in comment
     # An event that comes again, and the sweep, do not repeat it, whatever it has announced.

@@ -26,8 +26,8 @@ from gitops.cluster.plan.plan import plan
 from gitops.core.codes import Code
 from gitops.forge.port import Permission
 from gitops.git.port import RefUpdate
-from gitops.render.comment import verification_steps
 from gitops.render.comment_inputs import ApprovalState
+from gitops.render.explanations import verification_steps
 from gitops.repository.kept_plans import plan_ref
 from tests.e2e.conftest import Built
 from tests.support.bot_stage import Stage

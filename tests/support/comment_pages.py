@@ -110,7 +110,8 @@ _COMMON = """
 code,pre{font-family:ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;font-size:12px} pre{padding:14px;overflow:hidden;
 white-space:pre-wrap;overflow-wrap:anywhere} pre code{background:none;padding:0} p,ul,pre,table,details{margin:0 0 14px}
 h3{margin:20px 0 12px;font-weight:600;line-height:1.25} li{margin:.25em 0;overflow-wrap:anywhere} ul{padding-left:2em}
-table{border-collapse:collapse} th,td{padding:6px 13px;text-align:left} hr{margin:20px 0} .body>:last-child{margin-bottom:0} summary{cursor:pointer}
+table{border-collapse:collapse} th,td{padding:6px 13px;text-align:left} hr{margin:20px 0}
+.body>:last-child{margin-bottom:0} summary{cursor:pointer}
 """
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.model.access import AccessDiff
-from gitops.cluster.model.address import Address
+from gitops.cluster.model.address import Address, policy_address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Action, Change, Disposition, Effect, GateName, Seen, Tier
 from gitops.cluster.model.ledger import LedgerState
@@ -334,8 +334,12 @@ class ApprovalRequirement:
         where = f", environment {self.environment}" if self.environment else ""
         there = len(self.approvals)
         given = f"{there} of 1 approval" if self.needed == 1 else f"{there} of {self.needed} approvals"
-        gate = next(iter(self.gates), GateName.IRREVERSIBLE)
-        return f"{'1 emergency' if self.emergency else given}, gate {gate}{where}"
+        return f"{'1 emergency' if self.emergency else given}, gate {self.gate}{where}"
+
+    @property
+    def gate(self) -> GateName:
+        """The gate that asks for the most people."""
+        return next(iter(self.gates), GateName.IRREVERSIBLE)
 
     @property
     def satisfied(self) -> bool:
@@ -387,6 +391,13 @@ class Plan:
     def derived(self) -> tuple[Change, ...]:
         """The graph updates that only follow from changes to their parts."""
         return tuple(change for change in self.changes if change.disposition is Disposition.DERIVED)
+
+    @property
+    def widens(self) -> frozenset[Address]:
+        """The changes that permit more than before: of keys and rules, and of policies."""
+        rules = {rule.address for rule in self.rule_changes if rule.widens}
+        gains = () if self.access is None else self.access.widenings
+        return frozenset(rules | {policy_address(row.policy) for row in gains if row.policy is not None})
 
     def change(self, address: Address) -> Change | None:
         """Return the change of a resource, if it has one."""

@@ -516,7 +516,7 @@ def test_the_ledger_keeps_how_a_run_went_with_its_changeset(folder_of_progress, 
     capsys.readouterr()
     assert main([*show, "--gantt"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert re.match(r"  run: 20 of 20 node\(s\), 1 worker\(s\), \d+\.\d\d s", lines[-21])
+    assert re.match(r"  run: 20 of 20 nodes, 1 worker, \d+\.\d\d s", lines[-21])
     # How long it waited for the one worker is the machine's affair.
     assert re.match(r"    graph\.g0 +\|[#. ]{40}\| \d+\.\d\d s done(, waited \d+\.\d\d s for a worker)?$", lines[-20])
     assert main([*show, "--json", "--gantt", str(chart)]) == 0

@@ -338,7 +338,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_diff_tells_what_changes_since_a_commit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "diff", "--from", "base"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("access: 2 gains\n")
+    assert said.startswith("access: 2 permissions added\n")
     assert "+ PROTECTED  change  notes  main           act-bob  editing, k.yaml:6  rule: group editors -> staff" in said
     assert main(["policy", "diff", "--from", "base", "--fail-on", "protected,control"]) == 1
     assert main(["policy", "diff", "--from", "base", "--fail-on", "control"]) == 0

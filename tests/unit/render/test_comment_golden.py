@@ -45,11 +45,11 @@ from gitops.render.comment import (
     plan_document,
     plan_summary,
     refusal_comment,
-    verification_steps,
 )
 from gitops.render.comment_inputs import ApplyComment, PlanComment, RefusalComment
 from gitops.render.down import down_text
 from gitops.render.environment import TEMPLATE_LIMIT, render_sections
+from gitops.render.explanations import verification_steps
 from gitops.render.graph import to_mermaid
 from gitops.render.graph_data import graph_text
 from gitops.render.lint import lint_text

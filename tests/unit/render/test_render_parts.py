@@ -352,7 +352,7 @@ def test_a_gate_is_open_only_if_plan_and_evidence_agree():
         body = plan_comment(PlanComment(subject=SUBJECT, outcome=_plan_with(need), approvals=states))
         begin = "**Plan for `production/knowledge`: `+0 ~0 −1` · 1 graph destroyed, number of rows unknown"
         assert body.split("\n")[3] == f"{begin} · {verdict}**"
-    assert "  - **needs 1 more approval**: why\n  - approved by `bob`\n" in body
+    assert "  - **needs 1 more approval** (gate irreversible): why\n  - approved by `bob`\n" in body
 
 
 def test_the_first_lines_of_a_comment_find_it_again():
@@ -652,7 +652,7 @@ def test_findings_as_text() -> None:
         "ERROR    ledger.chain [brain]: entry 2 is not signed\n"
         "         -> gitops audit --cluster brain\n"
         "ok       git.version: git version 2.39.5\n"
-        "doctor: 1 error, 0 warnings, 0 unknown, 1 good\n"
+        "doctor: 1 error(s), 0 warning(s), 0 unknown, 1 good\n"
     )
 
 
