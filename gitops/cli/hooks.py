@@ -209,7 +209,8 @@ def _pre_commit(_: list[str]) -> int:
     """
     from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
     from gitops.cluster.config.load import load_desired
-    from gitops.render.text import count, diagnostic_lines
+    from gitops.render.text import diagnostic_lines
+    from gitops.render.words import count
     from gitops.repository.wiring.git import open_commit_tree
     from gitops.repository.wiring.repository import open_staged
 
