@@ -34,10 +34,10 @@ MAX_BODY = 65_536
 """Characters of a comment."""
 
 REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
-"""How these forges call a repository: `owner/name`."""
+"""The form of a repository name on these forges: `owner/name`."""
 
 Readers = Mapping[str, Callable[[JsonObject], events.Event]]
-"""How events are read, by their names."""
+"""The readers of events, by event name."""
 
 _MAX_INPUTS = 50
 _MAX_INPUT = 1024
@@ -166,7 +166,7 @@ JOB_READERS: Readers = {
     "schedule": lambda _: events.TimerEvent(),
     "workflow_dispatch": manual_event,
 }
-"""How events are read that all of these forges have in the same form."""
+"""The readers of events that have the same form on all of these forges."""
 
 
 def ref_of(data: JsonObject, name: str) -> str:

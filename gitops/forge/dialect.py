@@ -35,7 +35,7 @@ class Dialect(ABC):
 
     features: port.Features
     root: str = ""
-    """Where the paths of the repository begin."""
+    """The prefix of all paths of the repository."""
     headers: ClassVar[Mapping[str, str]] = {}
     page: ClassVar[tuple[tuple[str, str], ...]] = ()
     """The query that asks for the first page of a list."""
@@ -46,13 +46,13 @@ class Dialect(ABC):
     text_field: str = "body"
     """The field with the text of a change request or an issue."""
     closing: ClassVar[Mapping[str, str]] = {"state": "closed"}
-    """What closes a change request or an issue."""
+    """The fields that close a change request or an issue."""
     longest_title: int = 255
     """Characters of the title of a change request or an issue."""
     statuses_within: str | None = None
     """The field that holds the list of statuses, where the answer is an object."""
     null_is_empty: bool = False
-    """Whether the forge answers `null` for a list without entries."""
+    """True if the forge answers `null` for a list without entries."""
 
     # Requests that read
 

@@ -126,4 +126,4 @@ Decode = Callable[[Mapping[str, str], bytes], Delivery]
 """Headers (lower-case names) and the raw body to a delivery. Raises GitopsError `event_invalid`."""
 
 CheckSignature = Callable[[Mapping[str, str], bytes, bytes], bool]
-"""Whether headers and raw body have a valid signature under the secret; compares in constant time."""
+"""Returns True if headers and raw body have a valid signature under the secret. Compares in constant time."""

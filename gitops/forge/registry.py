@@ -40,15 +40,15 @@ class ForgeRow:
     job_marks: tuple[str, ...]
     """Variables, one of which is true in a CI job of this forge."""
     job_prefixes: tuple[str, ...]
-    """How variables begin that only a CI job has."""
+    """The prefix of variables that exist only in a CI job."""
     public: str | None = None
     """The address of the API of the public instance, if there is one."""
     scheme: str = "Bearer "
-    """What stands before the token in the header Authorization."""
+    """The text before the token in the header Authorization."""
     address: str = "GITHUB_API_URL"
     """The variable of a job with the address of the API."""
     address_by_hand: bool = False
-    """Whether people set that variable, too, outside of jobs."""
+    """True if people also set that variable outside of jobs."""
     project: tuple[str, ...] = ("GITHUB_REPOSITORY",)
     """Variables of a job with the name of the project, the first that is set counts."""
     event_file: str = "GITHUB_EVENT_PATH"
@@ -58,9 +58,9 @@ class ForgeRow:
     head_ref: str = "refs/pull/{}/head"
     """The ref with the head of a change request, by its number."""
     writes_a_minute: int = 60
-    """How many writes the forge takes from one account in a minute."""
+    """The number of writes per minute that the forge accepts from one account."""
     body_identifies: bool = True
-    """Whether the signature of a webhook covers the body and nothing else, so that the body identifies a delivery as well."""
+    """True if the signature of a webhook covers only the body, so that the body also identifies a delivery."""
 
 
 def _github() -> ForgeCode:

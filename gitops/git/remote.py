@@ -285,7 +285,7 @@ class ProgramRemote:
         raise self._unavailable(output)
 
     def _unavailable(self, output: Output) -> RemoteError:
-        """Why the remote did not answer; a retry helps unless the remote has refused."""
+        """Return the error of a remote that did not answer. A retry helps unless the remote has refused."""
         text = "no answer in time" if output.timed_out else self._text(output.stderr)
         retryable = not any(phrase in text.lower() for phrase in _FINAL)
         return RemoteError(Code.GIT_REMOTE_UNAVAILABLE, f"{self.url}: {text}", retryable=retryable)

@@ -55,7 +55,7 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import BugError, GitopsError
 
 GRACE = timedelta(seconds=10)
-"""How long a run that was asked to stop waits for what may be interrupted."""
+"""The time that a run which was asked to stop waits for interruptible work."""
 
 _ENDED = {
     NodeOutcome.DONE: "node_finished",

@@ -143,7 +143,7 @@ def _torn(
 
 
 def _reason(result: NodeResult | None, failed: Reason) -> Reason:
-    """Why a change is not applied whose node ended so: `failed` if the change itself was tried."""
+    """Return why the change of a node with this outcome is not applied: `failed` if the change itself was tried."""
     if result is None or result.outcome is NodeOutcome.FAILED or result.outcome.succeeded:
         return failed
     if result.stopped:

@@ -260,7 +260,7 @@ def with_settled(state: LedgerState, settled: Iterable[DebtSettlement], at: str)
 
 
 MOST_RECORDED = 100
-"""How many revocations one entry takes in; the next run takes in the others."""
+"""The maximum number of revocations in one entry. The next run records the others."""
 
 
 def find_revocations(

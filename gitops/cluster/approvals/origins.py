@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from gitops.cluster.approvals.counting import CountedCommits
 
 MOST_COMMITS = 20_000
-"""How many commits may wait to be applied before their authors count as unknown."""
+"""The number of commits that may wait to be applied before their authors count as unknown."""
 
 MOST_UNKNOWN = 20
-"""How many commits without an origin of one change are looked for."""
+"""The maximum number of commits without an origin that are searched for one change."""
 
 _MOST_REPLAYED = 200
 _MOST_SHOWN = 3

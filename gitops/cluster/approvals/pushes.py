@@ -33,7 +33,7 @@ PUSHES = "refs/gitops/pushes/log"
 """The ref of the chain."""
 
 NOT_RECORDED = "the server recorded no push of it by a known person"
-"""Why a commit has no origin where the repository is its own forge."""
+"""The reason why a commit has no origin if the repository is its own forge."""
 
 _NAMESPACE = "git"
 

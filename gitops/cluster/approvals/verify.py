@@ -468,7 +468,7 @@ STEPS = (
 """The steps of a verification, which are numbered from 1."""
 
 REFUSALS = frozenset({Code.APPROVAL_QUORUM}).union(*(step.codes for step in STEPS))
-"""Why the approvals at hand do not open a gate: by a step, or by the number of people."""
+"""The codes of approvals that do not open a gate: of a failed step, or for too few people."""
 
 
 def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVerification, ...]:

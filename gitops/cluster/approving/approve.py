@@ -453,7 +453,7 @@ def missing_approvals(workspace: Workspace, key: str) -> MissingApprovals:
 
 
 def _refusal(gated: GatedChange, key: str) -> tuple[Code, str] | None:
-    """Why an approval of a change by the owner of a key would not count or help; None if it would."""
+    """Return why an approval of a change by the owner of a key would not count or help. None if it would."""
     trust = gated.trust
     principal = trust.principal(key, at=gated.at)
     if principal is None:

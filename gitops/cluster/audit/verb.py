@@ -274,7 +274,7 @@ def _check_blobs(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
 
 
 _LISTED = 10
-"""How many witnesses one finding quotes."""
+"""The maximum number of witnesses in one finding."""
 
 
 def find_contradictions(

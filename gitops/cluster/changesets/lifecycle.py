@@ -277,7 +277,7 @@ class Journal:
         self._others = tuple(others)
         self._drafts: list[EventDraft] = []
         self.run: Callable[[], RunRecord] | None = None
-        """How the run went so far, for the write that ends it; None before it has begun."""
+        """The progress of the run so far, for the write that ends it. None before the run has begun."""
 
     @property
     def record(self) -> Changeset:

@@ -31,7 +31,7 @@ from gitops.database.language.yaml import YamlError, YamlList, YamlMap, YamlNode
 
 
 UNKNOWN = "unknown key"
-"""What the message of a problem of a key begins with; other problems are of values."""
+"""The start of a message about a key. All other problems are about values."""
 
 REQUIRED = "this key is required"
 """The message of a problem of a key that is missing."""

@@ -11,7 +11,7 @@ countersignatures that it recorded.
 Rules:
 
 1. The parents of an entry are exactly the previous entry and the commits listed in it; the first entry has no parent.
-2. It is signed by a ledger signer of the keys in force before it (of its own keys, for the first entry), at the entry's
+2. It is signed by a ledger signer of the keys in force before it (for the first entry, of the keys in it), at the entry's
    own time.
 3. Numbers increase by one and times never decrease, so an entry cannot be backdated to when its key was still valid.
 4. A head is accepted if all of this holds for every entry back to one that was accepted before. Otherwise one forged entry

@@ -75,7 +75,7 @@ from gitops.database.storage.port import ObjectStore
 
 _ATTEMPTS = 10
 _INLINE = 16_384
-"""How many bytes of events the index has in it at most: who wants to know what is open reads all of it."""
+"""The maximum number of bytes of events in the index. Every reader of open changesets reads all of it."""
 
 
 class FolderChangesets:

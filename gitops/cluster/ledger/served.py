@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 MAX_REPORTS = 256
-"""How many reports are read at most."""
+"""The maximum number of reports that are read."""
 MAX_CODES = 16
 _LONGEST_S = 3600
 _KEPT = timedelta(hours=1)
-"""How long a report stays after it has expired, for people who look for a server that died."""
+"""The time for which an expired report is kept, so that people can look for a server that died."""
 
 _REVISION = record(
     RevisionIdentity,

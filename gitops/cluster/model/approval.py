@@ -85,7 +85,7 @@ class Approval:
 
 
 DOCUMENT_LIFETIME = timedelta(days=7)
-"""How long an approval of a ledger folder counts: as long as `approvals.expires_after` says by default for signed ones."""
+"""The time for which an approval of a ledger folder counts: the default of `approvals.expires_after`."""
 
 
 @dataclass(frozen=True, slots=True)

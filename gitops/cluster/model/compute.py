@@ -46,7 +46,7 @@ from gitops.core.documents.json_bytes import MalformedError
 from gitops.core.errors import IntegrityError
 
 APPLICATION_NAME = "cluster-gitops"
-"""What a target sees as the name of this program, where nothing else is declared."""
+"""The name under which this program connects to a target unless another one is declared."""
 
 
 class TargetKind(StrEnum):

@@ -186,17 +186,17 @@ class ResourceKind:
     section: ClassVar[str] = ""
     """The key of `cluster.yaml` under which each one is declared by name, with its file."""
     file_missing: ClassVar[Code] = Code.SOURCE_MISSING
-    """How it is reported that such a file cannot be read."""
+    """The code of a file of this kind that cannot be read."""
     binds: ClassVar[bool] = False
-    """Whether it is bound to graphs or the cluster, by `applies_to`, and guards those graphs until they are gone."""
+    """True if `applies_to` binds it to graphs or the cluster; it then guards those graphs until they are gone."""
     in_folder: ClassVar[bool] = True
-    """Whether cluster folders declare it, as they do with all but keys, rules and the place of a cluster."""
+    """True if cluster folders declare it. They declare everything except keys, rules and the place of a cluster."""
     with_graph: ClassVar[bool] = True
-    """Whether what belongs to a graph is declared with it."""
+    """True if the resources that belong to a graph are declared with it."""
     uses_graph: ClassVar[bool] = False
-    """Whether its graph must not move while it is applied."""
+    """True if its graph must not move while it is applied."""
     edge_reasons: ClassVar[Mapping[Kind, str]] = MappingProxyType({})
-    """Why it comes after what it needs, by the kind of that: labels of edges."""
+    """Labels of edges: the reason why it comes after a resource that it needs, by the kind of that resource."""
 
     @property
     def has_text(self) -> bool:
@@ -368,7 +368,7 @@ def _effect_of_migration(migration: MigrationPreview | None, *, restored: bool) 
         return Classified(Effect.PIVOT, "its steps are not known")
     steps = set()
     for step in migration.steps:
-        # A new interface is a step of its own kind, since no later migration can remove it.
+        # A new interface is a separate kind of step, because no later migration can remove it.
         interface = step.get("kind") == "add_type" and step.get("type_kind") == "interface"
         steps.add("add_interface" if interface else str(step.get("kind")))
     if steps <= _ADDS:

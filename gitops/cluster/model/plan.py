@@ -162,12 +162,12 @@ class NodeResult:
 
     @property
     def concerns_group(self) -> bool:
-        """Whether others of its failure group would probably fail too: what they share failed, or did not answer."""
+        """True if others in its failure group would probably fail too, because something they share failed or did not answer."""
         return self.outcome is NodeOutcome.INDETERMINATE or bool(self.facts.get(SHARED))
 
     @property
     def stopped(self) -> bool:
-        """Whether a request to stop kept it from being carried out."""
+        """True if it was not carried out because of a request to stop."""
         never = self.outcome is NodeOutcome.SKIPPED and self.blocked_by is None
         return never or self.outcome is NodeOutcome.CANCELLED
 
@@ -416,7 +416,7 @@ CHANGE_NOTHING = frozenset({BARRIER_KIND, *LOOKS})
 """Those of nodes that carry out no change."""
 
 CHECK = "check"
-"""What people read in place of the action of a node that only looks."""
+"""The text that is shown in place of the action for a node that only reads."""
 
 
 # What a change of a stored query breaks for those who call it.

@@ -16,7 +16,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.dataclass import dataclass
 
 _SKEW = timedelta(minutes=2)
-"""How far the clock of a server may be ahead: a report from the future would never expire."""
+"""The maximum by which the clock of a server may be ahead. A report from the future would never expire."""
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}\Z", re.ASCII)
 
 

@@ -220,7 +220,7 @@ def _bundles(sides: Iterable[AccessSource], names: Collection[str]) -> dict[str,
 
 
 class _Effects:
-    """Whether stored queries write, by text. Each text is parsed once, and an unreadable one counts as a read."""
+    """Tells by text whether a stored query writes. Each text is parsed once, and an unreadable one counts as a read."""
 
     def __init__(self) -> None:
         self._known: dict[str, frozenset[str]] = {}

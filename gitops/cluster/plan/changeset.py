@@ -46,7 +46,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.dataclass import dataclass
 
 NOT_TRIED = frozenset({NodeOutcome.SKIPPED, NodeOutcome.BLOCKED, NodeOutcome.CANCELLED})
-"""How nodes end that were not carried out."""
+"""The outcomes of nodes that were not carried out."""
 
 
 @dataclass(frozen=True, slots=True)

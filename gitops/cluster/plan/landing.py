@@ -39,7 +39,7 @@ PENDING = {
     Kind.TRUST: (Code.TRUST_CHANGE_PENDING, "the keys and rules of the last entry stay in force"),
     Kind.CLUSTER: (Code.CLUSTER_CHANGE_PENDING, "the cluster stays where the last entry records it"),
 }
-"""What is not a resource of the state: while a change of it waits, what the newest entry records stays in force."""
+"""Kinds that are not resources of the state. While a change of one waits, the record of the newest entry stays in force."""
 
 
 def left_out(change: Change) -> GitopsError | None:
@@ -113,7 +113,10 @@ def check_move(current: Session, scope: ScopeChange) -> None:
 
 
 def _not_moved(current: Session, stores: Stores, graph: Address) -> str:
-    """Why what other stores hold is not a graph as it is now; empty if it is. Where that is gone, the last observation counts."""
+    """Return why the graph in other stores is not the one here as it is now; empty if it is.
+
+    If the graph here is gone, its last observation counts.
+    """
     (there, error), (here, _) = probe_graph(stores, graph.name), probe_graph(current.opened, graph.name)
     if there.reading is None:
         return "is missing" if error is None else error

@@ -230,7 +230,7 @@ class MigrateGraph(NamedTuple):
 
 
 Step = DeleteGraph | MigrateGraph
-"""What is left to do to one graph; its fence is that of the graph, and rises to that of the run that carries it out."""
+"""The work left for one graph. Its fence is that of the graph, and rises to that of the run that does the work."""
 
 
 def steps_left(record: Changeset) -> tuple[Address, ...]:
@@ -328,7 +328,7 @@ _NOT_PERMITTED = frozenset(
         Code.GRAPH_ROWS_REPLACED,
     }
 )
-"""Why the approvals of a delete do not permit it, or no longer."""
+"""The codes that say why the approvals of a delete do not permit it, or no longer do."""
 
 
 def _deletion(current: Session, graph: Address, intents: Sequence[Intent]) -> DeleteGraph | None:

@@ -186,7 +186,7 @@ def _move_refusals(current: Session) -> tuple[GitopsError, ...]:
 
 
 def _not_admitted(current: Session) -> GitopsError | None:
-    """Why no commit at all is applied to this ledger: its cluster was taken out, or its first rules are in force nowhere else."""
+    """Return why no commit is applied to this ledger: its cluster was removed, or its first rules are in force nowhere else."""
     governance, view = current.workspace.governance, current.view
     closed = view.entry is not None and view.entry.scope is not None and view.entry.scope.closed
     problem = current.opened.data_problem if governance is None else None

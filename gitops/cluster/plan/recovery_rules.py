@@ -218,4 +218,4 @@ def _unverifiable(found: Diagnostics, intent: Intent) -> _Row:
 
 
 _ROWS = {IntentKind.GRAPH_DELETE: _delete_row, IntentKind.GRAPH_RESTORE: _restore_row}
-"""How the row of an operation is found; that of a create or a migration by `_schema_row`."""
+"""The functions that find the row of an operation. `_schema_row` does it for a create or a migration."""

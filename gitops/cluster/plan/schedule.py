@@ -51,7 +51,7 @@ ENDINGS = frozenset(set(NodeOutcome) - {NodeOutcome.SKIPPED, NodeOutcome.BLOCKED
 
 
 class SkipReason(StrEnum):
-    """Why a node never started: a dependency failed or was skipped, a barrier was not reached, and so on."""
+    """The reason why a node never started: a dependency failed or was skipped, a barrier was not reached, and so on."""
 
     DEPENDENCY_FAILED = "dependency_failed"
     DEPENDENCY_SKIPPED = "dependency_skipped"
@@ -274,7 +274,7 @@ class Schedule:
         return tuple(skips[name] for name in self._ordered(skips))
 
     def _reason(self, cause: str, failed: str) -> SkipReason:
-        """Why what depends on `cause` does not start."""
+        """Return the reason why nodes that depend on `cause` do not start."""
         if self._nodes[cause].kind == BARRIER_KIND:
             return SkipReason.BARRIER_NOT_REACHED
         return SkipReason.DEPENDENCY_FAILED if cause == failed else SkipReason.DEPENDENCY_SKIPPED

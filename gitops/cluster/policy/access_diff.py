@@ -500,7 +500,7 @@ class Cells:
         )
         self.shown = sum(shown)
         self.unguarded = self.of_action(PolicyAction.READ)
-        """What any token may do where there is no policy."""
+        """The permissions of any token if there is no policy."""
 
     def of_action(self, action: PolicyAction) -> int:
         """Return the bits of an action on every branch."""

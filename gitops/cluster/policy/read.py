@@ -48,7 +48,7 @@ _LIMITS = {
     **_SCOPES,
     "queries": frozenset({PolicyAction.INVOKE_QUERY}),
 }
-"""What a rule can limit its actions by, and the actions that have it."""
+"""The things by which a rule can limit its actions, each with the actions that have it."""
 
 FILE_KEYS = MappingProxyType(
     {

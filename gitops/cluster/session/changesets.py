@@ -45,7 +45,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 
 BringsNothing = Callable[[str], bool]
-"""Whether a merge commit without a changeset has nothing for one to bring in. Raises GitopsError."""
+"""Returns True if a merge commit without a changeset contains nothing for a changeset. Raises GitopsError."""
 
 _SHORTEST, _LONGEST = 1.0, 10.0
 _JITTER = 0.25

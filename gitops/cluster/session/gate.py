@@ -44,7 +44,7 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import RemoteError
 
 CountReplaced = Callable[[Change, Seen | None], int | str]
-"""How many of the rows that an approver saw were replaced since, or why that cannot be known; 0 where no graph is at hand."""
+"""Returns the number of rows replaced since an approver saw them, or why it is unknown. It is 0 if no graph is at hand."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,9 +48,9 @@ LOCK_FILE = "__cluster/lock.json"
 RECOVERIES = "__cluster/recoveries"
 
 VANISHED = "the graph root does not exist, and no delete was applied"
-"""What is observed of an applied graph that is gone."""
+"""The observation of an applied graph that is gone."""
 RECORD_LIVE = "record what is live: gitops refresh; then bring it to what is declared: gitops apply"
-"""What helps where a person changed a live schema."""
+"""The remedy if a person changed a live schema."""
 
 _UNREAD = "payload_read_error"
 _BLOB_FINDINGS = {

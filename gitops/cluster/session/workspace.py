@@ -38,7 +38,7 @@ DISARMED = "disarmed"
 CRASHED = "crashed"
 
 TIME_LIMIT = timedelta(minutes=10)
-"""How long a run waits for one change unless it is configured."""
+"""The default time that a run waits for one change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class Workspace:
 
     @property
     def selected(self) -> str:
-        """What a command line adds to reach this cluster, with a blank in front."""
+        """The options that a command line needs for this cluster, with a blank in front."""
         if self.governance is not None:
             return f" --cluster {self.governance.target.cluster}"
         return "" if self.config_dir == "." else f" --config {shlex.quote(self.config_dir)}"

@@ -19,7 +19,7 @@ from gitops.cluster.targets.signals import ComputeCluster, Signals, SizeTable, S
 from gitops.core.dataclass import dataclass
 
 CRASHES_COUNT_FOR = timedelta(hours=1)
-"""How far back crashes are read."""
+"""The period for which crashes are read."""
 
 TARGET_LOCK = "cluster-gitops"
 """The key of the lock that every run takes which changes a target, whatever cluster folder it is of. A target is a database."""

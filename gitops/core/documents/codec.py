@@ -52,7 +52,7 @@ class Document(Generic[T]):
     version_of: Callable[[T], int] | None = None
     """The version that a value is written as; the newest if not given."""
     read_back: bool = False
-    """Whether to refuse to write what would not read back as an equal value."""
+    """True if a value is refused when its written form would not read back as an equal value."""
     final_newline: bool = True
 
     def read(self, data: bytes) -> T:

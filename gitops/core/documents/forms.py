@@ -198,7 +198,7 @@ class FormMember:
     default: Any = _REQUIRED
     """The value of an absent member."""
     written: bool = True
-    """Whether the default is written out; else the member is left out again."""
+    """True if a member with the default value is written, not left out."""
 
 
 def optional(form: Form[Any], default: Any = None, *, attribute: str = "", written: bool = True) -> FormMember:

@@ -73,7 +73,7 @@ _MAX_TITLE = 1_024
 _MAX_BODY = 2_000_000
 _EMOJI = {Reaction.SEEN: "eyes", Reaction.DONE: "thumbsup", Reaction.REFUSED: "thumbsdown"}
 UNSEEN = frozenset({401, 403, 404})
-"""What GitLab answers about settings that the token may not see."""
+"""The statuses of GitLab's answers about settings that the token cannot see."""
 # https://docs.gitlab.com/user/reserved_names/
 _SEGMENT = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
