@@ -20,7 +20,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gitops.cli import shared
-from gitops.cli.cluster import folder_of, repository_of, selecting_words
+from gitops.cli.cluster import folder_of
+from gitops.cli.finding import repository_of, selecting_words
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import DecisionKind
 from gitops.cluster.model.kinds import rules_of
@@ -248,7 +249,9 @@ def _show_outcomes(
         from gitops.render.json import envelope
 
         left_out = [each.to_json() for each in others]
-        shared.show_form({"ok": ok, "approvals": [envelope(each) for each in outcomes], "left_out": left_out})
+        problems = [problem.to_json() for each in outcomes for problem in each.diagnostics]
+        approvals = [envelope(each) for each in outcomes]
+        shared.show_form({"ok": ok, "approvals": approvals, "left_out": left_out, "problems": problems})
     else:
         texts = _texts(outcomes, quiet=options.quiet, verbose=options.verbose)
         shared.say_coloured(texts + _left_out(others, options), options)

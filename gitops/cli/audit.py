@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gitops.cli import shared
+from gitops.cli.finding import repository_of
 from gitops.cluster.audit import statement
 from gitops.cluster.audit.report import AuditPin, AuditReport, AuditWitnesses, read_pin, write_pin
 from gitops.cluster.audit.trail import read_trail
@@ -34,10 +35,12 @@ from gitops.cluster.ledger.repair import Damage
 from gitops.cluster.model.ledger import LockInfo
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.git.cached_remote import TrackingRemote
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 from gitops.render.characters import visible
+from gitops.render.text import diagnostic_lines
 from gitops.repository.wiring.git import open_commit_tree
 from gitops.repository.wiring.local import LocalRepository
 from gitops.repository.wiring.repository import sign_statement, verify_statement
@@ -52,10 +55,10 @@ _MAX_FILE = 1 << 30
 def log(options: argparse.Namespace) -> int:
     """`gitops log`. Exit code 1 if a shown entry does not verify, or if the ledger was rewound."""
     local = _open_branch_ledgers(options)
-    rule = local.rule(options.cluster)
+    rule = local.rule(options.cluster, options.config)
     head = _head(local, rule)
     found = read_trail(local.git, head)
-    records, steps = [], 0
+    records, steps, problems = [], 0, Diagnostics()
     for record in found:
         if record.is_step and not (options.verbose or options.json):
             steps += 1
@@ -63,16 +66,17 @@ def log(options: argparse.Namespace) -> int:
         records.append(record)
         if len(records) == options.limit:
             break
-    if options.json:
-        shared.show_form(log_form(records))
-    else:
-        shared.say_coloured(log_text(records, steps, verbose=options.verbose), options)
     try:
         _check_seen(local, rule, head)
     except GitopsError as error:
-        shared.show_error(error, options, as_json=False)
-        return shared.FAILED
-    return shared.OK if all(record.ok for record in records) else shared.FAILED
+        problems.add_error(error)
+    if options.json:
+        shared.show_form(log_form(records, problems))
+    else:
+        shared.say_coloured(log_text(records, steps, verbose=options.verbose), options)
+        for line in diagnostic_lines(problems):
+            shared.complain(visible(line))
+    return shared.OK if not problems.has_errors and all(record.ok for record in records) else shared.FAILED
 
 
 def audit(options: argparse.Namespace) -> int:
@@ -92,11 +96,10 @@ def audit(options: argparse.Namespace) -> int:
     elif options.verify_envelope is not None and (begins or form not in ("text", "json")):
         problem = "the only other option that --verify-envelope takes is --format text or json"
     if problem:
-        shared.complain(problem)
-        return shared.USAGE
+        raise UsageError(Code.USAGE_ERROR, problem, fix="see which options go together: gitops audit --help")
     options.json = form == "json"  # errors that end the command have the same form
     local = _open_branch_ledgers(options)
-    rule = local.rule(options.cluster)
+    rule = local.rule(options.cluster, options.config)
     head = _head(local, rule)
     if options.verify_envelope is not None:
         _check_seen(local, rule, head)
@@ -107,7 +110,7 @@ def audit(options: argparse.Namespace) -> int:
     elif form == "sarif":
         from gitops.render.sarif import audit_sarif
 
-        shared.show_form(audit_sarif(report))
+        shared.show_document(audit_sarif(report))
     elif form == "in-toto":
         if not (options.quiet and report.ok):
             shared.complain(audit_text(report).rstrip("\n"))
@@ -119,7 +122,7 @@ def audit(options: argparse.Namespace) -> int:
 def _open_branch_ledgers(options: argparse.Namespace) -> LocalRepository:
     """The repository of the command. Raises UsageError, which says of a ledger folder that it has no entries."""
     try:
-        return shared.open_repository(options, offline=True)
+        return repository_of(options) or shared.open_repository(options, offline=True)
     except UsageError as error:
         if error.code != Code.NOT_A_REPOSITORY or not Path(options.repo or ".", STATE).is_file():
             raise
@@ -322,7 +325,11 @@ def _verify_envelopes(local: LocalRepository, head: str, options: argparse.Names
             forms.append({"ok": True, "entry": found.number, "commit": found.commit, "signers": signers})
     ok = bool(forms) and all(form["ok"] for form in forms)
     if options.json:
-        shared.show_form({"ok": ok, "envelopes": forms})
+        problems = Diagnostics()
+        for number, each in enumerate(forms, start=1):
+            if not each["ok"]:
+                problems.add(each["code"], f"envelope {number}", each["detail"])
+        shared.show_form({"ok": ok, "envelopes": forms, "problems": problems.to_json()})
     else:
         for number, form in enumerate(forms, start=1):
             if form["ok"]:
@@ -381,7 +388,7 @@ def repair(options: argparse.Namespace) -> int:
         fix = "without both it shows the damage and the command that repairs it: gitops ledger repair"
         raise UsageError(Code.USAGE_ERROR, "--from and --to must be used together", fix=fix)
     local = shared.open_repository(options)
-    rule = local.rule(options.cluster)
+    rule = local.rule(options.cluster, options.config)
     ledger = local.repair_ledger(rule)
     if options.old is None:
         damage = ledger.damage()
@@ -406,8 +413,8 @@ def repair(options: argparse.Namespace) -> int:
         ledger.release(info.lock_id)
     number = damage.good.entry.number + 1
     if options.json:
-        kept = list(damage.bad)
-        shared.show_form({"ok": True, "cluster": rule.name, "head": view.head, "entry": number, "quarantined": kept})
+        form = {"ok": True, "cluster": rule.name, "head": view.head, "entry": number, "quarantined": list(damage.bad)}
+        shared.show_form({**form, "problems": []})
     else:
         done = f"{rule.name}: repaired; entry {number}, {view.head}, follows {damage.good.commit.id}"
         shared.say_report(visible(done), options)
@@ -418,7 +425,7 @@ def _show(damage: Damage | None, cluster: str, options: argparse.Namespace) -> N
     """What is wrong, and the command that repairs it."""
     if damage is None:
         if options.json:
-            shared.show_form({"ok": True, "cluster": cluster})
+            shared.show_form({"ok": True, "cluster": cluster, "problems": []})
         else:
             shared.say_report(visible(f"{cluster}: every entry of the branch is good"), options)
         return
@@ -427,7 +434,9 @@ def _show(damage: Damage | None, cluster: str, options: argparse.Namespace) -> N
     if options.json:
         known = {"entry": good.entry.number, "commit": good.commit.id, "found": damage.found}
         form = {"ok": False, "cluster": cluster, "head": damage.head, "good": known, "bad": list(damage.bad)}
-        shared.show_form({**form, "problem": damage.problem, "command": command})
+        problems = Diagnostics()
+        problems.add(Code.LEDGER_DIVERGED, cluster, damage.problem, fix=command)
+        shared.show_form({**form, "problem": damage.problem, "command": command, "problems": problems.to_json()})
         return
     lines = [
         f"{cluster}: {damage.problem}",

@@ -7,6 +7,7 @@ write to it: they plan from git and the ledger, and print. The other verbs refus
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import secrets
 import sys
@@ -23,7 +24,8 @@ from gitops.bot.silent_forge import SilentForge
 from gitops.cli.progress import heeding_signals, watching
 from gitops.cli.shared import USAGE, bot_of, complain, lasting, open_repository, show_form, shows_progress
 from gitops.core.cancel import Cancellation
-from gitops.core.codes import Code, remedy
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics, fix_of
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import Redactor
 from gitops.forge.events import Event, ManualEvent, RequestEvent, TimerEvent
@@ -32,7 +34,7 @@ from gitops.forge.registry import FORGES
 from gitops.git.port import Person
 from gitops.render.characters import visible
 from gitops.render.comment import apply_comment, plan_summary, refusal_comment
-from gitops.render.comment_inputs import ApplyComment, PlanComment
+from gitops.render.comment_inputs import ApplyComment, PlanComment, RefusalComment
 from gitops.repository.results import LogLine, RunResult, combined_result, diagnostics_of, result_of
 from gitops.repository.wiring.forge import (
     LOCAL,
@@ -69,6 +71,7 @@ def _run(options: argparse.Namespace, cancel: Cancellation) -> int:
     redact = Redactor(secrets_of(environ))
     lines: list[LogLine] = []
     reports: list[ClusterReport] = []
+    problems = Diagnostics()
     traffic: Traffic | None = None
     say_now = lasting(sys.stdout)
 
@@ -86,13 +89,17 @@ def _run(options: argparse.Namespace, cancel: Cancellation) -> int:
             for line in run_verb(heard, verb, event, getattr(options, "cluster", None)):
                 log(line)
     except UsageError as error:
+        if options.json:
+            fix = None if error.fix is None else redact(error.fix)
+            raise UsageError(error.code, redact(error.detail), path=error.path, fix=fix) from None
         complain(visible(redact(f"gitops: {error.code}: {error.detail}")))
-        if fix := error.fix or remedy(error.code, error.path):
+        if fix := fix_of(error):
             complain(visible(redact(f"gitops: fix: {fix}")))
         return USAGE
     except GitopsError as error:
+        problems.add_error(error)
         log(LogLine(f"{error.code}: {error.detail}", result_of(diagnostics_of(error)) or RunResult.PROBLEMS))
-        if fix := error.fix or remedy(error.code, error.path):
+        if fix := fix_of(error):
             log(LogLine(f"fix: {fix}"))
     result = combined_result(line.result for line in lines)
     if traffic is not None and shows_progress(options):
@@ -102,7 +109,10 @@ def _run(options: argparse.Namespace, cancel: Cancellation) -> int:
         form: dict[str, Any] = {"ok": result is RunResult.DONE, "verdict": result.name.lower(), "notes": texts}
         if traffic is not None:
             form["forge"] = {"calls": traffic.requests, "bytes": traffic.received}
-        show_form(form)
+        for report in reports:
+            comment = report.comment
+            problems.extend((comment if isinstance(comment, RefusalComment) else comment.outcome).diagnostics)
+        show_form({**form, "problems": json.loads(redact(json.dumps(problems.to_json())))})
     _write_outputs(environ, result, reports, redact)
     return int(result)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops.cli.cluster import apply, folder_of, repository_of
+from gitops.cli.cluster import apply, folder_of
+from gitops.cli.finding import repository_of
 from gitops.cli.shared import (
     FAILED,
     OK,
@@ -66,7 +68,7 @@ def list_all(options: argparse.Namespace) -> int:
     state = None if options.state is None else ChangesetState(options.state)
     found = changesets.list_changesets(ledger, ended=options.all, state=state, limit=options.limit)
     if options.json:
-        show_form({"ok": True, "cluster": cluster, "changesets": list_form(found), "diagnostics": []})
+        show_form({"ok": True, "cluster": cluster, "changesets": list_form(found), "problems": []})
     elif not found and not (options.all or state):
         say("no changeset is open; to list those that have ended: gitops changeset list --all")
     else:
@@ -99,7 +101,7 @@ def show(options: argparse.Namespace) -> int:
         return _code_of(error) if options.exit_code else code
     if not records:
         if options.json:
-            show_form({"ok": True, "no_change": True, "changesets": [], "diagnostics": []})
+            show_form({"ok": True, "no_change": True, "changesets": [], "problems": []})
         else:
             say_report(_no_change(opened.cluster, wanted), options)
     elif options.json:
@@ -107,7 +109,7 @@ def show(options: argparse.Namespace) -> int:
         if options.events:
             forms = [{**form, "events": list(map(EVENT.form, events[form["key"]]))} for form in forms]
         forms = [{**form, **present(run=runs.get(form["key"]) and RUN.form(runs[form["key"]]))} for form in forms]
-        show_form({"ok": not problems.has_errors, "changesets": forms, "diagnostics": problems.to_json()})
+        show_form({"ok": not problems.has_errors, "changesets": forms, "problems": problems.to_json()})
     else:
         texts = (record_text(each, events[each.key], runs.get(each.key)) for each in records)
         say_coloured("\n".join(texts), options)
@@ -161,7 +163,7 @@ def fail(options: argparse.Namespace) -> int:
     steering = changesets.Steering(_open(options, writes=True).ledger, SystemClock(), RandomIds(), actor_of(options))
     record = steering.fail(options.key, options.error, force=options.force)
     if options.json:
-        show_form({"ok": True, "changeset": CHANGESET.form(record), "diagnostics": []})
+        show_form({"ok": True, "changeset": CHANGESET.form(record), "problems": []})
     else:
         rest = (
             ""
@@ -248,7 +250,25 @@ def _wanted(options: argparse.Namespace, *, latest: bool = False) -> changesets.
     elif options.commit is None and not latest:
         fix = "name the merge with --commit OID, or a key that gitops changeset list --all shows"
         raise UsageError(Code.USAGE_ERROR, "the command line does not say which changeset", fix=fix)
-    return changesets.WatchedChangeset(options.key, options.commit)
+    return changesets.WatchedChangeset(options.key, None if options.commit is None else _commit(options))
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a text is the whole id of a commit, which means the same in every clone."""
+    return re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text) is not None
+
+
+def _commit(options: argparse.Namespace) -> str:
+    """The whole id of `--commit`, which a clone need not have. Raises UsageError for a name that means no commit here."""
+    given: str = options.commit
+    local = None if _is_whole(given) else repository_of(options)
+    found = given if local is None else local.git.revision(given)
+    if found is None or not _is_whole(found):
+        detail = f"--commit {given[:70]} names no commit here"
+        raise UsageError(
+            Code.USAGE_ERROR, detail, fix="name one as git takes it; to see that it does: git rev-parse REVISION"
+        )
+    return found
 
 
 def _check_key(key: str) -> None:

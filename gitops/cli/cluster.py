@@ -7,7 +7,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, actor_of, cluster_folder, open_repository, say, say_report, show, show_form
+from gitops.cli.finding import cluster_folder, repository_of, selecting_words
+from gitops.cli.shared import FAILED, OK, actor_of, checkout, in_ci, say, say_report, show, show_document, show_form
 from gitops.cluster.session.workspace import Workspace, next_attempt
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
@@ -23,15 +24,13 @@ _WITHOUT_EFFECTS = {
 }
 _NOT_SERVED = {Code.SERVING_NOT_REACHED: 3, Code.SERVING_REFUSED: 4}
 """The exit codes of an apply that went well, where servers do not follow."""
-_SELECTING = ("repo", "remote", "config", "cluster", "request")
 
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ClusterRule
     from gitops.cluster.model.changeset import Changeset
-    from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome, StatusOutcome, VerbOutcome
+    from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome, StatusOutcome, ValidateOutcome, VerbOutcome
     from gitops.cluster.model.plan import Observer
     from gitops.core.cancel import Cancellation
-    from gitops.repository.repository import Repository
     from gitops.repository.wiring.local import LocalRepository
 
 # -- what the table of commands passes to a verb -----------------------------------------------------------------------
@@ -54,17 +53,27 @@ def to_write(options: argparse.Namespace) -> tuple[Workspace]:
     return (local.workspace(local.rule(options.cluster, options.config), actor, in_place=True),)
 
 
-def to_validate(options: argparse.Namespace) -> tuple[Workspace]:
-    """The folder, with the compile cache."""
-    return (_with_compile_cache(folder_of(options, None), options),)
-
-
 def to_unlock(options: argparse.Namespace) -> tuple[Workspace, str]:
     """The workspace, and the id of the lock."""
     return *to_read(options), options.lock_id
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def validate(options: argparse.Namespace) -> ValidateOutcome:
+    """`gitops validate`: a cluster folder, and `gitops.yaml` of the checkout around it."""
+    from gitops.cluster.config.checkout import check_rules
+    from gitops.cluster.config.folder import FolderTree
+    from gitops.cluster.session.validate import validate as run
+
+    outcome = run(_with_compile_cache(folder_of(options, None), options))
+    root = checkout(outcome.config_dir)
+    if root is None or not getattr(options, "first", True):
+        return outcome
+    file = os.path.relpath(os.path.join(root, "gitops.yaml"), outcome.config_dir)  # noqa: PTH118
+    rules = check_rules(FolderTree(root, confined=True), file=file)
+    return replace(outcome, diagnostics=(*rules, *outcome.diagnostics))
 
 
 def plan(options: argparse.Namespace) -> int:
@@ -102,16 +111,14 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
     if form == "mermaid":
         say(to_mermaid(graph, quiet=plan.republished))
     elif form == "json":
-        show_form(to_json(graph, plan.digest))
+        show_document(to_json(graph, plan.digest))
     elif options.json:
         from gitops.render.change_rows import diff_form
         from gitops.render.json import envelope
 
-        document = envelope(outcome)
-        problems = {"diagnostics": document.pop("diagnostics")}
         diffs = {"diffs": [diff_form(each) for each in outcome.texts]} if options.diff else {}
         drawing = {"execution_graph": to_json(graph, plan.digest)} if drawn else {}
-        show_form(document | diffs | drawing | problems)
+        show_form(envelope(outcome, more=diffs | drawing))
     else:
         show(outcome, options)
         if drawn:
@@ -136,7 +143,7 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
         from gitops.render.json import envelope
 
         clusters = [{"cluster": place, **envelope(each)} for place, each in found.items()]
-        show_form({"ok": all(each.ok for each in found.values()), "clusters": clusters})
+        show_form({"ok": all(each.ok for each in found.values()), "clusters": clusters, "problems": []})
     else:
         from gitops.render.text import status_line
 
@@ -271,51 +278,14 @@ def _planned(options: argparse.Namespace) -> tuple[Workspace, bool]:
     return replace(workspace, atomic=atomic), True
 
 
-def selecting_words(options: argparse.Namespace) -> list[str]:
-    """The options of a command line that say which plan it is about."""
-    given = [(f"--{name}", getattr(options, name, None)) for name in _SELECTING]
-    return [word for name, value in given if value is not None for word in (name, str(value))]
-
-
-def repository_of(options: argparse.Namespace) -> LocalRepository | None:
-    """The repository that governs the cluster: selected by an option, or by the `gitops.yaml` of the repository around it."""
-    selected = options.repo or options.cluster or options.remote or getattr(options, "request", None)
-    if not selected and not _has_gitops_yaml(options.config or "."):
-        return None
-
-    local = open_repository(options)
-    return local if selected or keeps_branch_ledgers(local) else None
-
-
-def keeps_branch_ledgers(repository: Repository) -> bool:
-    """Whether ledgers are branches: `gitops.yaml` declares it, or the rules in force of a ledger that is one."""
-    config = repository.config()
-    if config.ledger.store == "branch":
-        return True
-    positions = map(repository.position, repository.clusters(config))
-    return any(each.trust is not None and each.trust.ledger_store == "branch" for each in positions)
-
-
-def _has_gitops_yaml(folder: str) -> bool:
-    """Whether a folder is in a work tree that has a `gitops.yaml`; its content is read from git afterwards."""
-    current = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are
-    while not os.path.lexists(os.path.join(current, ".git")):  # noqa: PTH118
-        parent = os.path.dirname(current)  # noqa: PTH120
-        if parent == current:
-            return False
-        current = parent
-    return os.path.lexists(os.path.join(current, "gitops.yaml"))  # noqa: PTH118
-
-
 def folder_of(options: argparse.Namespace, actor: str | None) -> Workspace:
     """The workspace of the cluster folder, with its ledger in the folder."""
     from gitops.repository.wiring.stores import folder_workspace
 
-    in_ci = os.environ.get("CI", "").lower() in ("1", "true")
     return folder_workspace(
         cluster_folder(options),
         actor=actor,
-        ephemeral=in_ci and not getattr(options, "keep_data_here", False),
+        ephemeral=in_ci() and not getattr(options, "keep_data_here", False),
     )
 
 

@@ -33,7 +33,7 @@ def doctor(options: argparse.Namespace) -> int:
         local,
         os.environ,
         forge=options.forge,
-        cluster=options.cluster,
+        cluster=options.cluster if options.config is None else local.rule(None, options.config).name,
         probe=not options.no_probe,
     )
     found = tuple(replace(f, detail=redact(f.detail), fix=redact(f.fix)) for f in sort_findings(findings))
@@ -65,7 +65,9 @@ def _attack(local: LocalRepository, options: argparse.Namespace) -> int:
         if done % _PROGRESS == 0 and shows_progress(options):
             complain(f"doctor: {done} of {total} attacks are done")
 
-    report = attack(local, local.rule(options.cluster), options.only, hosted=hosted, on_result=on_result)
+    report = attack(
+        local, local.rule(options.cluster, options.config), options.only, hosted=hosted, on_result=on_result
+    )
     if options.json:
         show_form(attack_form(report))
     else:

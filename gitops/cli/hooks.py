@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, USAGE, complain, lasting, say_report, show_form
-from gitops.core.codes import Code, remedy
+from gitops.cli.shared import FAILED, OK, USAGE, complain, from_here, lasting, say_report, show_form
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics, fix_of
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, RefUpdate
 from gitops.render.characters import visible
@@ -33,6 +34,9 @@ def install(options: argparse.Namespace) -> int:
     from gitops.repository.wiring.repository import install_hooks
 
     git_dir, names = install_hooks(options.repo, server=options.server, hooks_folder=options.folder)
+    if options.json:
+        show_form({"ok": True, "folder": git_dir, "hooks": names, "problems": []})
+        return OK
     lines = [f"hooks installed in {git_dir}: {', '.join(names)}"]
     if options.folder is not None:
         lines.append("next, with the account of the host: git config --global receive.fsckObjects true")
@@ -46,6 +50,9 @@ def remove(options: argparse.Namespace) -> int:
     from gitops.repository.wiring.repository import remove_hooks
 
     git_dir, names = remove_hooks(options.repo, options.folder)
+    if options.json:
+        show_form({"ok": True, "folder": git_dir, "hooks": names, "problems": []})
+        return OK
     say_report(f"hooks removed from {git_dir}: {', '.join(names) or 'none'}", options)
     return OK
 
@@ -68,7 +75,12 @@ def status(options: argparse.Namespace) -> int:
     command = None if good else shlex.join(words)
     if options.json:
         form = {"ok": good, "kind": found.kind, "folder": found.folder, "hidden": list(found.hidden), "next": command}
-        show_form({**form, "hooks": {name: str(state) for name, state in found.states.items()}})
+        problems = Diagnostics()
+        for name, state in found.states.items():
+            if state != "current":
+                problems.add(Code.HOOK_NOT_CURRENT, name, _STATES[state], fix=command)
+        hooks = {name: str(state) for name, state in found.states.items()}
+        show_form({**form, "hooks": hooks, "problems": problems.to_json()})
         return OK if good else FAILED
     lines = [f"hooks of the {found.kind} in {found.folder}"]
     lines += [f"  {name}: {_STATES[state]}" for name, state in found.states.items()]
@@ -196,17 +208,18 @@ def _post_receive(_: list[str]) -> int:
             write(f"gitops: {line.text}")
     except GitopsError as error:
         write(f"gitops: {error.code}: {error.detail}")
-        if fix := error.fix or remedy(error.code, error.path):
+        if fix := fix_of(error):
             write(f"gitops: fix: {fix}")
         return FAILED
     return OK
 
 
 def _pre_commit(_: list[str]) -> int:
-    """Validate the clusters of `gitops.yaml` as they are staged, or the one cluster at the root.
+    """Check `gitops.yaml` and its clusters as they are staged, or the one cluster at the root.
 
     Where git config `gitops.formatCheck` is true, their files must be in their canonical layout as well.
     """
+    from gitops.cluster.config.checkout import check_rules
     from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
     from gitops.cluster.config.load import load_desired
     from gitops.render.text import diagnostic_lines
@@ -215,12 +228,18 @@ def _pre_commit(_: list[str]) -> int:
     from gitops.repository.wiring.repository import open_staged
 
     repository, tree, checks_format = open_staged(os.environ)
+    folders: list[str] = []
     content = repository.read(tree, CONFIG_FILE)
+    rules = check_rules(open_commit_tree(repository, tree, "."))
+    if len(rules):
+        complain("\n".join(diagnostic_lines(rules, folder=from_here("."))))
     if content is not None:
-        folders = [rule.path for rule in parse_bot_config(content).clusters]
-    else:
-        folders = ["."] if repository.read(tree, "cluster.yaml") is not None else []
-    errors = 0
+        # Rules that cannot be read name no folder.
+        with contextlib.suppress(GitopsError):
+            folders = [rule.path for rule in parse_bot_config(content).clusters]
+    elif repository.read(tree, "cluster.yaml") is not None:
+        folders = ["."]
+    errors = sum(each.severity == "error" for each in rules)
     for folder in folders:
         subtree = repository.subtree(tree, folder)
         if subtree is None:
@@ -233,7 +252,7 @@ def _pre_commit(_: list[str]) -> int:
 
             problems.extend(layout_problems(format_cluster(open_folder)))
         if len(problems):
-            complain("\n".join([f"gitops: {folder}", *diagnostic_lines(problems)]))
+            complain("\n".join([f"gitops: {folder}", *diagnostic_lines(problems, folder=from_here(folder))]))
         errors += sum(each.severity == "error" for each in problems)
     if errors:
         them = "it" if errors == 1 else "them"
@@ -298,7 +317,8 @@ def _pre_push(rest: list[str]) -> int:
             outcome = plan(local.at(rule, position, Candidate(commit), config=config).workspace(None))
             errors = [d for d in outcome.diagnostics if d.severity == "error"]
             if errors:
-                complain("\n".join([f"gitops: {rule.name}: the push is refused", *diagnostic_lines(errors)]))
+                lines = diagnostic_lines(errors, folder=from_here(rule.path))
+                complain("\n".join([f"gitops: {rule.name}: the push is refused", *lines]))
             elif outcome.plan is not None:
                 edits = len(outcome.plan.edits)
                 what = f"{count(edits, 'change')} not applied yet" if edits else "nothing that is not applied already"

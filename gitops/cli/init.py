@@ -108,7 +108,7 @@ def _finish(
                 "files": [{"path": f.path, "state": str(f.state), "made": f.path in made} for f in outcome.files],
                 "notes": lines,
                 "next": [{"text": step.text, "commands": list(step.commands)} for step in steps],
-                "diagnostics": problems.to_json(),
+                "problems": problems.to_json(),
             }
         )
     else:

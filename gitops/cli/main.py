@@ -10,11 +10,12 @@ import gc
 import os
 import re
 import sys
+from functools import partial
 from importlib import import_module
 
 from gitops import __version__
 from gitops.cli.commands import COMMANDS
-from gitops.cli.commands.arguments import Argument, Command, Group, flag
+from gitops.cli.commands.arguments import CLUSTER, FOLDER, Argument, Command, Group, flag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,13 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         build_parser(()).print_help()
         return 2
     try:
-        given = _load(command.inputs)(options) if command.inputs else (options,)
-        result = _load(command.handler)(*given)
-        if isinstance(result, int):
-            return result
-        from gitops.cli.shared import show
+        if not {CLUSTER, FOLDER}.isdisjoint(command.entries):
+            from gitops.cli.finding import for_each, read_spelling
 
-        return show(result, options)
+            read_spelling(options)
+            return for_each(command, options, partial(_carry_out, command))
+        return _carry_out(command, options)
     except BrokenPipeError:
         # The reader closed its end (`gitops log | head`).
         sys.stderr.close()
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return getattr(interrupt, "exit_code", _INTERRUPTED)
     except Exception as error:
         from gitops.core.codes import Code
-        from gitops.core.errors import GitopsError, UsageError, system_reason
+        from gitops.core.errors import GitopsError, system_reason
 
         as_json = getattr(options, "json", False)
         if isinstance(error, OSError):
@@ -99,7 +99,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from gitops.cli.shared import show_error
 
         code = show_error(error, options, as_json=as_json)
-        return command.usage_code if isinstance(error, UsageError) else code
+        return min(code, Parser.usage_code)
+
+
+def _carry_out(command: Command, options: argparse.Namespace) -> int:
+    given = _load(command.inputs)(options) if command.inputs else (options,)
+    result = _load(command.handler)(*given)
+    if isinstance(result, int):
+        return result
+    from gitops.cli.shared import show
+
+    return show(result, options)
 
 
 def _load(name: str) -> Any:
@@ -182,8 +192,9 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
         known = [name for name in (*mine, *(each.name for each in EVERYWHERE)) if name.startswith("--")]
         wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), "")
         extra = f"unexpected argument: {' '.join(rest)}"
-        if "--file" in mine:
-            extra += f"; did you mean `--file {rest[0]}`?"
+        option = next((each for each in ("--file", "--config") if each in mine), None)
+        if option is not None:
+            extra += f"; did you mean `{option} {rest[0]}`?"
         problem = f"unknown option {wrong}; {_meant(wrong, known)}" if wrong else extra
         sys.stderr.write(getattr(options, "usage", parser.format_usage()))
         parser.exit(Parser.usage_code, f"{getattr(options, 'prog', parser.prog)}: error: {problem}\n")
@@ -194,7 +205,10 @@ def _meant(word: str, known: Sequence[str]) -> str:
     """What was probably meant, else all that there is."""
     from gitops.database.language.suggest import did_you_mean
 
-    return did_you_mean(word, known) or f"known: {', '.join(known)}"
+    near = did_you_mean(word, known)
+    if near is None and "validate" in known:
+        return f"known: {', '.join(known)}; what each does: gitops --help"
+    return near or f"known: {', '.join(known)}"
 
 
 def show_help(options: argparse.Namespace) -> int:
@@ -251,6 +265,9 @@ def _add_arguments(parser: Any, entries: Iterable[Argument | Group]) -> None:
     for entry in entries:
         if isinstance(entry, Argument):
             parser.add_argument(*entry.names, **entry.settings)
+            if entry.formerly:
+                old = {"dest": entry.name.lstrip("-"), "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+                parser.add_argument(entry.formerly, **{**entry.settings, **old})
         elif entry.title:
             _add_arguments(parser.add_argument_group(entry.title, entry.description), entry.arguments)
         else:

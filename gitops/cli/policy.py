@@ -9,9 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gitops.cli.cluster import folder_of, planning_workspace, repository_of, to_read
-from gitops.cli.shared import FAILED, OK, say, say_report, show_form
+from gitops.cli.cluster import folder_of, planning_workspace, to_read
+from gitops.cli.finding import repository_of
+from gitops.cli.shared import FAILED, OK, say, say_report, show_form, shown_folder
 from gitops.cluster.config.cluster_yaml import load_header
+from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.config.load import case_files, load_desired, read_policy
 from gitops.cluster.config.reader import SourceReader
 from gitops.cluster.config.source import SourceTree
@@ -79,14 +81,15 @@ def diff(options: argparse.Namespace) -> int:
     shown = replace(found, rows=rows)
     if options.format == "json":
         form = access_form(shown, classes)
-        show_form({"ok": not problems.has_errors, "access": form, "diagnostics": problems.to_json()})
+        show_form({"ok": not problems.has_errors, "access": form, "problems": problems.to_json()})
     else:
         lines = [line.removeprefix("  ") for line in access_lines(shown)]
         lines += [f"not known before: {scope}" for scope in found.unread]
         text = "\n".join(map(visible, lines))
         say(block(text, "text") if options.format == "md" else text)
         if problems:
-            say("\n".join(map(visible, diagnostic_lines(problems))))
+            folder = shown_folder(options, workspace.config_dir)
+            say("\n".join(map(visible, diagnostic_lines(problems, folder=folder))))
     failed = problems.has_errors or found.unread or any(row.gain and row.row_class in classes for row in rows)
     return FAILED if failed else OK
 
@@ -124,13 +127,14 @@ def who(options: argparse.Namespace) -> int:
         form = {"scope": scope, "action": action, "policy": name, "any_token": anyone}
         actors = [{"actor": actor, "rule": rule.id, "line": rule.line} for actor, rule in found.items()]
         shown = {key: value for key, value in form.items() if value is not None}
-        show_form({"ok": not problems.has_errors, **shown, "actors": actors, "diagnostics": problems.to_json()})
+        show_form({"ok": not problems.has_errors, **shown, "actors": actors, "problems": problems.to_json()})
     else:
         width = max(map(len, found), default=0)
         lines = [f"{count(len(found), 'actor')} may {action} on {place_of(scope)}"]
         lines += [f"  {actor.ljust(width)}  {rule.id}, {path}:{rule.line}" for actor, rule in found.items()]
         lines = [f"any token may {action} on {place_of(scope)}: no policy is bound to it"] if anyone else lines
-        say_report("\n".join(map(visible, [*lines, *diagnostic_lines(problems)])), options, ok=not problems.has_errors)
+        lines += diagnostic_lines(problems, folder=shown_folder(options, workspace.config_dir))
+        say_report("\n".join(map(visible, lines)), options, ok=not problems.has_errors)
     return FAILED if problems.has_errors else OK
 
 
@@ -144,7 +148,7 @@ def _known(given: str, known: Iterable[str], what: str) -> str:
 def _tree(options: argparse.Namespace, name: str) -> SourceTree:
     """The cluster folder at a folder, or at a branch, tag or commit. Raises UsageError where it is none of these."""
     if Path(name).is_dir():
-        return folder_of(argparse.Namespace(**{**vars(options), "config": name}), None).tree
+        return FolderTree(name, confined=True)
     local = repository_of(options)
     if local is not None:
         repository, path = local.git, local.rule(options.cluster, options.config).path
@@ -152,12 +156,15 @@ def _tree(options: argparse.Namespace, name: str) -> SourceTree:
         folder = Path(options.config or ".").resolve()
         repository = open_git(str(folder))
         path = folder.relative_to(Path(repository.work_tree or folder).resolve()).as_posix()
-    names = (name, *(f"refs/{kind}/{name}" for kind in ("heads", "tags", "remotes")))
-    commit = next((found for each in names if (found := repository.resolve(each)) is not None), None)
+    commit = repository.revision(name)
     tree = None if commit is None else repository.subtree(repository.commit(commit).tree, path)
     if tree is None:
-        detail = f"'{name[:80]}' is not a folder, nor a branch, tag or whole id of a commit with folder {path}"
-        raise UsageError(Code.USAGE_ERROR, detail, fix="find the commit: git rev-parse NAME")
+        detail = f"'{name[:80]}' is not a folder, nor a commit here that has folder {path}"
+        raise UsageError(
+            Code.USAGE_ERROR,
+            detail,
+            fix="name a branch, tag or commit of this clone; to list the branches: git branch -a",
+        )
     return open_commit_tree(repository, tree, path)
 
 
@@ -236,7 +243,7 @@ def explain(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """`gitops policy check`: everything that a cluster folder declares about access; exit code 1 for any error."""
-    loaded = load_desired(_workspace(options).tree)
+    loaded = load_desired(folder_of(options, None).tree)
     policies, cases = len(loaded.judgement.policies), loaded.judgement.cases
     lines = [f"policies valid: {policies}", f"policy tests passed: {cases} cases"]
     return _show(lines, {"policies": policies, "cases": cases}, loaded.diagnostics, options)
@@ -246,19 +253,20 @@ def _show(lines: Sequence[str], form: Mapping[str, Any], problems: Diagnostics, 
     """Print what was found, or the problems that stand against it."""
     ok = not problems.has_errors
     if options.json:
-        show_form({"ok": ok, **form, "diagnostics": problems.to_json()})
+        show_form({"ok": ok, **form, "problems": problems.to_json()})
     else:
-        said = [*(lines if ok else ()), *diagnostic_lines(problems)]
+        folder = _folder(options) if len(problems) else ""
+        said = [*(lines if ok else ()), *diagnostic_lines(problems, folder=folder)]
         say_report("\n".join(map(visible, said)), options, ok=ok and not len(problems))
     return OK if ok else FAILED
 
 
-def _workspace(options: argparse.Namespace) -> Workspace:
-    """The workspace of the cluster folder."""
-    (workspace,) = to_read(
-        argparse.Namespace(config=options.cluster, cluster=None, repo=None, remote=None, request=None)
-    )
-    return workspace
+def _folder(options: argparse.Namespace) -> str:
+    """The folder of the files with problems: none for a file that is named, and for policies that the ledger records."""
+    if options.command.name == "check":
+        return shown_folder(options, folder_of(options, None).config_dir)
+    recorded = options.command.name != "test" and not options.desired
+    return "" if options.file is not None or recorded else shown_folder(options, to_read(options)[0].config_dir)
 
 
 def _policies(options: argparse.Namespace, problems: Diagnostics) -> list[BoundBundle]:
@@ -267,7 +275,7 @@ def _policies(options: argparse.Namespace, problems: Diagnostics) -> list[BoundB
         raise UsageError(Code.USAGE_ERROR, "--kind is about a policy of --file", fix="add --file FILE, or use --scope")
     if options.file is not None:
         return _of_file(options, problems)
-    workspace = _workspace(options)
+    (workspace,) = to_read(options)
     if options.desired:
         loaded = load_desired(workspace.tree)
         problems.extend(loaded.diagnostics)
@@ -345,7 +353,7 @@ def _cases(
         scopes = (CLUSTER_SCOPE,) if options.kind == EngineKind.SERVER else tuple(map(graph_address, graphs))
         enforced = {} if place is None else {each: Enforced(place.name, each, place.bundle) for each in scopes}
         return [(path, case) for case in read], Guarded(enforced, graphs, lambda _scope, _query: None)
-    workspace = _workspace(options)
+    (workspace,) = to_read(options)
     loaded = load_desired(workspace.tree)
     cases = []
     for file in case_files(loaded.judgement.policies, SourceReader(workspace.tree, problems)):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from gitops.cli.graph import query_form
-from gitops.cli.shared import OK, USAGE, say, show_form
+from gitops.cli.shared import OK, say, show_form
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
@@ -48,8 +48,6 @@ def query(options: argparse.Namespace) -> int:
     Raises UsageError `usage_error`, GitopsError `query_server_…`.
     """
     form = query_form.row_format(options)
-    if form is None:
-        return USAGE
     address = options.server or os.environ.get("GITOPS_SERVER", "")
     if not address:
         fix = "add --server URL, or set the variable GITOPS_SERVER"
@@ -59,7 +57,7 @@ def query(options: argparse.Namespace) -> int:
     answer = _run(server, options)
     rows = answer.get("rows")
     if form == "json":
-        show_form({"ok": True, **answer, "diagnostics": []})
+        show_form({"ok": True, **answer, "problems": []})
     elif rows is None:
         counts = f"{answer.get('affected_nodes')} node(s) and {answer.get('affected_edges')} edge(s)"
         say(f"query: {counts} of {options.graph}, {_commit(answer) or 'nothing to publish'}")

@@ -9,7 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gitops.cli.cluster import folder_of, repository_of, status_of
+from gitops.cli.cluster import folder_of, status_of
+from gitops.cli.finding import repository_of
 from gitops.cli.shared import FAILED, OK, open_repository, say, say_lines, say_report, show, show_form
 from gitops.cluster.changesets.stream import ChangesetAnswer
 from gitops.cluster.model.change import Reason
@@ -58,7 +59,8 @@ def request_list(options: argparse.Namespace) -> int:
     statuses = forge.statuses_of({commit for request in requests for commit in _commits(request)})
     if options.json:
         forms = [(request_form(r), [s for commit in _commits(r) for s in statuses[commit]]) for r in requests]
-        show_form([{**form, "statuses": [status_form(s) for s in known]} for form, known in forms])
+        listed = [{**form, "statuses": [status_form(s) for s in known]} for form, known in forms]
+        show_form({"ok": True, "requests": listed, "problems": []})
         return OK
     for request in requests:
         head, source = request.head[:12], _branch(request.source)
@@ -95,7 +97,7 @@ def request_show(options: argparse.Namespace) -> int:
             facts = {"commit": check.commit, "name": check.name, "state": check.state.value, "title": check.title}
             form["checks"].append({**facts, "notes": notes})
         form["comments"] = [{"author": c.author, "at": c.at, "body": c.body} for c in comments]
-        show_form(form)
+        show_form({"ok": True, **form, "problems": []})
         return OK
     say(visible(f"request {request.number}: {request.title}"))
     say(visible(f"  {request.state}, {_branch(request.source)} -> {_branch(request.target)}, head {request.head[:12]}"))
@@ -142,7 +144,7 @@ def request_comment(options: argparse.Namespace) -> int:
     forge, clock = local.forge(), local.clock
     comment_on(local.git, local.pushed_to(), forge, options.number, options.text, local.git.person(), clock)
     if options.json:
-        show_form({"ok": True, "request": options.number, "diagnostics": []})
+        show_form({"ok": True, "request": options.number, "problems": []})
     else:
         say_report(f"request {options.number}: comment added", options)
     return OK
@@ -154,7 +156,7 @@ def request_diff(options: argparse.Namespace) -> int:
     forge = local.forge()
     text = diff_text(local.git.git_dir, forge.base(options.number), forge.request(options.number).head)
     if options.json:
-        show_form({"ok": True, "request": options.number, "diff": text, "diagnostics": []})
+        show_form({"ok": True, "request": options.number, "diff": text, "problems": []})
     else:
         say(visible(text, keep="\n\t"))
     return OK
@@ -194,7 +196,7 @@ def request_merge(options: argparse.Namespace) -> int:
             "in_spite_of": list(failing.values()),
             "statuses": [status_form(s) for s in statuses],
         }
-        show_form({**form, "diagnostics": []})
+        show_form({**form, "problems": []})
     elif shown or code is not _Outcome.APPLIED:
         say_lines(f"  merged in spite of {line}" for line in failing.values())
         say_lines([*status_lines(statuses, 2), *_next_steps(local, request, commit, found)])
@@ -341,7 +343,7 @@ def _show_act(options: argparse.Namespace, forge: ForgeReader, request: ChangeRe
     statuses = forge.statuses(request.head)
     if options.json:
         form = {**request_form(request), "statuses": [status_form(s) for s in statuses]}
-        show_form({"ok": True, "request": form, "diagnostics": []})
+        show_form({"ok": True, "request": form, "problems": []})
         return OK
     say_report("\n".join([visible(f"request {request.number}: {what}"), *status_lines(statuses, 2)]), options)
     return OK
@@ -466,7 +468,7 @@ def promote(options: argparse.Namespace) -> int:
         more, parts = propose(local, found, branch)
         lines, form = lines + more, {**form, **parts}
     if options.json:
-        show_form({"ok": True, **form, "diagnostics": problems.to_json()})
+        show_form({"ok": True, **form, "problems": problems.to_json()})
     else:
         say_report("\n".join(map(visible, lines)), options)
         say_lines(diagnostic_lines(problems, verbose=options.verbose))
@@ -482,7 +484,7 @@ def revert(options: argparse.Namespace) -> int:
         fix = "gitops revert 7 takes back entry 7, and gitops revert --request 2 the merge of request 2"
         raise UsageError(Code.USAGE_ERROR, "name either an entry or a change request", fix=fix)
     local = open_repository(options)
-    rule = local.rule(options.cluster)
+    rule = local.rule(options.cluster, options.config)
     wanted = options.entry or _entry_of_request(local, rule, options.request)
     found, entry = reversal(local, rule, wanted, local.git.person())
     files = list(local.git.changed_paths(found.old, found.new))
@@ -503,7 +505,7 @@ def revert(options: argparse.Namespace) -> int:
         more, parts = propose(local, found, options.branch or f"revert-{rule.name}-{entry.number}", undoes=True)
         lines, form = lines + more, {**form, **parts}
     if options.json:
-        show_form({"ok": True, **form, "diagnostics": []})
+        show_form({"ok": True, **form, "problems": []})
     else:
         say_report("\n".join(map(visible, lines)), options)
     return OK
@@ -539,10 +541,8 @@ def down_to(options: argparse.Namespace) -> int:
     if options.json:
         from gitops.render.json import envelope
 
-        document = envelope(outcome)
-        problems = {"diagnostics": document.pop("diagnostics")}
         drawing = to_json(graph, outcome.plan.digest, direction="down")
-        show_form(document | {"execution_graph": drawing} | problems)
+        show_form(envelope(outcome, more={"execution_graph": drawing}))
     else:
         show(outcome, options)
         say(f"\n{to_text(graph, quiet=outcome.plan.republished)}")

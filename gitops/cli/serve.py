@@ -187,7 +187,7 @@ def queue(options: argparse.Namespace) -> int:
             }
             for event in found
         ]
-        show_form({"ok": True, "events": forms})
+        show_form({"ok": True, "events": forms, "problems": []})
     else:
         lines = []
         for event in found:

@@ -6,12 +6,12 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from gitops.core.codes import Code, remedy
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, UsageError
 from gitops.render.characters import visible
 from gitops.repository.wiring.system import git_setting
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 OK, FAILED, USAGE = 0, 1, 2
 """Exit codes: no error, any error diagnostic, wrong usage."""
 
+RULES = "gitops.yaml"
+
 UNWRITTEN = "make the folder of the file first, or name a file that you may write"
 """What to do about an output file that cannot be written."""
 
@@ -38,6 +40,14 @@ _STYLES = (
     (r" +Create \S+| {4,6}\+ ?.*", _GREEN),
     (r" +fix: | +in sync: ", _CYAN),
 )
+
+
+_collecting: list[list[Mapping[str, Any]]] = []
+
+
+def in_ci() -> bool:
+    """Whether this is a job of a CI system."""
+    return os.environ.get("CI", "").lower() in ("1", "true")
 
 
 def actor_of(options: argparse.Namespace) -> str | None:
@@ -98,37 +108,43 @@ def bot_of(
     )
 
 
-def cluster_folder(options: argparse.Namespace) -> str:
-    """The folder of `--config`, or the current one. Raises GitopsError `cluster_config_read_error` for a bare repository.
+def shown_folder(options: argparse.Namespace, path: str) -> str:
+    """A cluster folder as places of problems name it: from where the command was started; in a CI job it is absolute.
 
-    Its files are on branches: the remedy names the options of the command that read those, or a clone.
+    `path` is that of `--config` or of the current folder; that of a commit begins at the root of the repository.
     """
-    folder: str = options.config or "."
-    if Path(folder, "cluster.yaml").exists() or not (Path(folder, "HEAD").is_file() and Path(folder, "refs").is_dir()):
-        return folder
-    from gitops.repository.wiring.local import LocalRepository
+    given, opened = getattr(options, "config", None), getattr(options, "opened", None)
+    root = None if opened is None else opened.git.work_tree
+    return from_here(path, root) if given is None else from_here(given)
 
-    try:
-        local = LocalRepository(folder)
-        names = [rule.name for rule in local.clusters()]
-    except GitopsError:
-        return folder
-    if local.git.work_tree is not None or not names:
-        return folder
-    if not hasattr(options, "cluster"):
-        fix = f"work in a clone of it: git clone {folder} FOLDER"
-        fix += "; or name the root of the graph: --root PATH" if hasattr(options, "root") else ""
-    else:
-        known = f" {names[0]}" if len(names) == 1 else f" NAME, with one of {', '.join(names)}"
-        request = "; for a change request, add --request N" if hasattr(options, "request") else ""
-        fix = f"name the cluster: add --cluster{known}{request}"
-    detail = "this is a bare repository, which has no folder with a cluster.yaml"
-    raise GitopsError(Code.CLUSTER_CONFIG_READ_ERROR, detail, path=folder, fix=fix)
+
+def rules_folder(options: argparse.Namespace) -> str:
+    """The folder of `gitops.yaml`, as places of problems name it; the error of a command is about no other file."""
+    named = (getattr(options, name, None) for name in ("repo", "config"))
+    root = checkout(next((each for each in named if isinstance(each, str)), "."))
+    return from_here("", root)
+
+
+def checkout(folder: str) -> str | None:
+    """The root of the work tree around a folder, None where it has no `gitops.yaml`."""
+    current = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are
+    while not os.path.lexists(os.path.join(current, ".git")):  # noqa: PTH118
+        parent = os.path.dirname(current)  # noqa: PTH120
+        if parent == current:
+            return None
+        current = parent
+    return current if os.path.lexists(os.path.join(current, RULES)) else None  # noqa: PTH118
+
+
+def from_here(path: str, root: str | None = None) -> str:
+    """A path, or one below `root`, from where the command was started; in a CI job it is absolute."""
+    whole = os.path.abspath(os.path.join(root or "", path))  # noqa: PTH100, PTH118 - links stay as they are
+    return whole if in_ci() else os.path.relpath(whole, os.environ.get("GIT_PREFIX") or None)
 
 
 def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int:
     """Print what a command returned, as text or as one JSON document, and return the exit code."""
-    # A command imports only what it returns and the form that it prints. What is about rows has a JSON form of its own.
+    # A command imports only what it returns and the form that it prints. What is about rows has another JSON form.
     if hasattr(result, "to_json"):
         import shutil
 
@@ -149,16 +165,39 @@ def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int
     else:
         from gitops.render.text import to_text
 
-        if text := to_text(result, quiet=options.quiet, verbose=options.verbose):
+        folder = shown_folder(options, getattr(result, "config_dir", ""))
+        if text := to_text(result, folder=folder, quiet=options.quiet, verbose=options.verbose):
             say_coloured(text, options)
     return OK if result.ok else FAILED
 
 
-def show_form(form: Mapping[str, Any] | list[Any]) -> None:
-    """Print one JSON document."""
+def show_form(form: Mapping[str, Any]) -> None:
+    """Print the JSON document of a command, which says whether all went well (`ok`), and its `problems`."""
+    if missing := {"ok", "problems"} - form.keys():
+        raise KeyError(*missing)
+    if _collecting:
+        _collecting[-1].append(form)
+    else:
+        show_document(form)
+
+
+def show_document(form: Mapping[str, Any]) -> None:
+    """Print a document in another form, such as SARIF."""
     from gitops.render import json
 
     say(json.to_text(form))
+
+
+@contextmanager
+def collected(wanted: bool) -> Iterator[list[Mapping[str, Any]]]:
+    """If `wanted`, the documents of commands inside the block are kept, and not printed."""
+    found = list[Mapping[str, Any]]()
+    _collecting.extend([found] if wanted else [])
+    try:
+        yield found
+    finally:
+        if wanted:
+            _collecting.remove(found)
 
 
 def say_report(report: str, options: argparse.Namespace, *, ok: bool = True) -> None:
@@ -214,12 +253,14 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
         fix = f"correct --root {root}: it takes the root of one graph, such as FOLDER/graphs/GRAPH.omni"
     if isinstance(graph, str) and is_name(graph):
         fix = remedy(error.code, graph_address(graph)) if fix is None else re.sub(r"\bGRAPH\b", graph, fix)
-    problems.add(error.code, error.path, error.detail, fix=fix)
+    error.fix = fix
+    problems.add_error(error)
     if as_json:
-        show_form({"ok": False, "diagnostics": problems.to_json()})
+        show_form({"ok": False, "problems": problems.to_json()})
     else:
-        complain(_painted("\n".join(map(visible, diagnostic_lines(problems))), options, sys.stderr))
-    return FAILED
+        lines = diagnostic_lines(problems, folder=rules_folder(options))
+        complain(_painted("\n".join(map(visible, lines)), options, sys.stderr))
+    return USAGE if isinstance(error, UsageError) else FAILED
 
 
 def say(text: str, *, flush: bool = False) -> None:

@@ -16,7 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gitops.cli.cluster import to_read, to_write
-from gitops.cli.shared import FAILED, OK, UNWRITTEN, USAGE, complain, say, say_report, show_form
+from gitops.cli.shared import (
+    FAILED,
+    OK,
+    UNWRITTEN,
+    USAGE,
+    complain,
+    say,
+    say_report,
+    show_document,
+    show_form,
+    shown_folder,
+)
 from gitops.cluster.config.declaration import CONFIG_FILE
 from gitops.compute.strategies.simulation import Scenario, Timeline, read_scenario, simulate
 from gitops.core.codes import Code
@@ -56,7 +67,7 @@ def dry_run(options: argparse.Namespace) -> int:
     if form == "mermaid":
         say(to_mermaid(graph))
     elif form == "json":
-        show_form(to_json(graph))
+        show_document(to_json(graph))
     elif options.json:
         show_form({**tick_form(outcome), "execution_graph": to_json(graph)})
     else:
@@ -127,7 +138,8 @@ def say_lines(lines: list[str], outcome: VerbOutcome, options: argparse.Namespac
     """Print what a command found, and its problems."""
     from gitops.render.text import diagnostic_lines
 
-    said = [*lines, *diagnostic_lines(outcome.diagnostics, verbose=options.verbose)]
+    folder = shown_folder(options, outcome.config_dir)
+    said = [*lines, *diagnostic_lines(outcome.diagnostics, folder=folder, verbose=options.verbose)]
     say_report("\n".join(map(visible, said)), options, ok=outcome.ok and not outcome.diagnostics)
 
 
@@ -280,7 +292,7 @@ def _scenario(path: str, found: Diagnostics) -> Scenario | None:
 def _show(lines: list[str], form: dict[str, object], found: Diagnostics, options: argparse.Namespace) -> int:
     ok = not found.has_errors
     if options.json:
-        show_form({"ok": ok, **form, "diagnostics": found.to_json()})
+        show_form({"ok": ok, **form, "problems": found.to_json()})
     else:
         said = [*lines, *diagnostic_lines(found)]
         say_report("\n".join(map(visible, said)), options, ok=ok and not len(found))

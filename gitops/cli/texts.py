@@ -10,7 +10,8 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, USAGE, cluster_folder, complain, say, say_lines, say_report, show_form
+from gitops.cli.finding import cluster_folder
+from gitops.cli.shared import FAILED, OK, say, say_lines, say_report, show_document, show_form, shown_folder
 from gitops.cluster.config.folder import FolderTree
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
@@ -32,10 +33,10 @@ def lint(options: argparse.Namespace) -> int:
 
     form = options.format or ("json" if options.json else "text")
     if options.json and form != "json":
-        complain("--json and --format name two formats; leave one out")
-        return USAGE
+        raise UsageError(Code.USAGE_ERROR, "--json and --format name two formats", fix="leave one out")
     options.json = form == "json"  # an error about a path has the same format
-    folder = cluster_folder(options)
+    # A schema that is named needs no cluster.
+    folder = "." if options.schema and options.config is None else cluster_folder(options)
     here, paths = _paths(folder, options.paths)
     schema = None if options.schema is None else os.path.relpath(options.schema, here)
     outcome = lint_cluster(FolderTree(folder, confined=False), paths, schema)
@@ -50,9 +51,9 @@ def lint(options: argparse.Namespace) -> int:
                 root = os.getcwd()  # noqa: PTH109
                 break
             root = parent
-        show_form(sarif_log(outcome, _relative_to(here, root)))
+        show_document(sarif_log(outcome, _relative_to(here, root)))
     else:
-        text = lint_text(outcome, _relative_to(here, os.getcwd()))  # noqa: PTH109 - as the shell shows it
+        text = lint_text(outcome, shown_folder(options, folder))
         say_report(text, options, ok=not (outcome.problems or outcome.diagnostics))
     return OK if outcome.ok(strict=options.strict) else FAILED
 
@@ -69,8 +70,17 @@ def _relative_to(folder: str, base: str) -> Callable[[str], str]:
 
 
 def _paths(folder: str, given: Sequence[str]) -> tuple[str, list[str]]:
-    """The absolute path of a cluster folder, and paths that a person typed relative to it."""
+    """The absolute path of a cluster folder, and paths that a person typed relative to it. Raises UsageError `usage_error`."""
     here = os.path.abspath(folder)  # noqa: PTH100 - links stay as they are
+    for path in given:
+        if not os.path.lexists(path):
+            from gitops.database.language.suggest import did_you_mean
+
+            above, _, name = path.rstrip("/").rpartition("/")
+            with contextlib.suppress(OSError):
+                near = did_you_mean(name, os.listdir(above or "."))  # noqa: PTH208
+                fix = None if near is None else f"did you mean `{f'{above}/' if above else ''}{near.name}`?"
+                raise UsageError(Code.USAGE_ERROR, f"{path} does not exist", fix=fix)
     return here, [os.path.relpath(path, here) for path in given]
 
 
@@ -122,7 +132,9 @@ def down(options: argparse.Namespace) -> int:
         show_form(down_form(outcome))
     else:
         written = f"  written to {options.write}\n" if source is not None else ""
-        say_report(down_text(outcome) + written, options, ok=source is not None)
+        say_report(
+            down_text(outcome, shown_folder(options, outcome.config_dir)) + written, options, ok=source is not None
+        )
     return OK if outcome.ok else FAILED
 
 
@@ -160,7 +172,7 @@ def fmt(options: argparse.Namespace) -> int:
             for file in outcome.files
         ]
         updates, problems = list(outcome.updates), found.to_json()
-        show_form({"ok": not found.has_errors, "files": files, "updates": updates, "diagnostics": problems})
+        show_form({"ok": not found.has_errors, "files": files, "updates": updates, "problems": problems})
     else:
         import difflib
 
@@ -180,7 +192,7 @@ def fmt(options: argparse.Namespace) -> int:
             lines.append(f"{len(outcome.changed)} file(s) in another layout, {same} in the canonical one")
         if outcome.updates and not options.quiet:
             lines.append(f"  the plan then shows {len(outcome.updates)} update(s): {', '.join(outcome.updates)}")
-        say_lines([*lines, *diagnostic_lines(found, verbose=options.verbose)])
+        say_lines([*lines, *diagnostic_lines(found, folder=shown_folder(options, folder), verbose=options.verbose)])
     return FAILED if found.has_errors else OK
 
 

@@ -8,13 +8,14 @@ for `status`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from posixpath import join, normpath
 from typing import Any
 
 from gitops.core.codes import REGISTRY, Code, Severity, remedy
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 
-__all__ = ["Diagnostic", "Diagnostics", "Severity", "SourceRef", "by_place"]
+__all__ = ["Diagnostic", "Diagnostics", "Severity", "SourceRef", "by_place", "fix_of"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,9 +26,17 @@ class SourceRef:
     line: int = 0
     column: int = 0
 
+    def shown(self, folder: str = "") -> str:
+        """`path:line:column`, as editors and terminals link it, as far as it is known; `folder` is the one of the cluster.
+
+        Every place that people read is written here.
+        """
+        file = normpath(join(folder, self.file))
+        return ":".join((file, *(str(number) for number in (self.line, self.column) if number)))
+
     def __str__(self) -> str:
-        """Format as `file:line:column`, which editors and terminals link. Unknown parts are left out."""
-        return ":".join((self.file, *(str(number) for number in (self.line, self.column) if number)))
+        """The place from the cluster folder."""
+        return self.shown()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +91,17 @@ class Diagnostics:
     ) -> None:
         """Append one problem. Severity and remedy come from the registry unless `severity` or `fix` override them.
 
-        Raises KeyError for an unregistered code, which is a bug in the caller.
+        An empty `fix` adds nothing to the message. Raises KeyError for an unregistered code, which is a bug in the caller.
         """
         severity = severity or REGISTRY[code].severity
-        self._items.append(Diagnostic(code, severity, path, message, source, fix or remedy(code, path), step))
+        fix = remedy(code, path) if fix is None else fix
+        self._items.append(Diagnostic(code, severity, path, message, source, fix or None, step))
 
     def add_error(self, error: GitopsError) -> None:
-        """Append the code, place, detail and remedy of an exception."""
-        self.add(error.code, error.path, error.detail, fix=error.fix)
+        """Append the problems of an exception, each with its code, place, detail and remedy."""
+        for each in error.parts():
+            source = None if each.at is None else SourceRef(*each.at)
+            self.add(each.code, each.path, each.detail, source=source, fix=each.fix)
 
     def extend(self, others: Iterable[Diagnostic]) -> None:
         """Append all `others` in order."""
@@ -113,6 +125,11 @@ class Diagnostics:
 
     def __len__(self) -> int:
         return len(self._items)
+
+
+def fix_of(error: GitopsError) -> str:
+    """What to do about an exception; empty where there is nothing to add to what it says."""
+    return (remedy(error.code, error.path) or "") if error.fix is None else error.fix
 
 
 def by_place(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -22,11 +22,15 @@ def one_line(text: str) -> str:
 class GitopsError(Exception):
     """Base of every error that this package raises on purpose. `code` is a registered diagnostic code."""
 
+    at: tuple[str, int, int] | None = None
+    """The file, line and column of the problem, where it is known."""
+
     def __init__(self, code: Code, detail: str, *, path: str = "", fix: str | None = None) -> None:
         """`detail` says in one line what is wrong. `path` names the place (config path, address or file).
 
         The lines of a longer text, such as output of git, are joined, because a problem is always shown on one line. Give a
-        `fix` if the caller knows a better remedy than the registry of codes, such as a command with its arguments.
+        `fix` if the caller knows a better remedy than the registry of codes, such as a command with its arguments. An empty one
+        adds nothing to the message.
         """
         detail = one_line(detail)
         super().__init__(detail)
@@ -34,6 +38,10 @@ class GitopsError(Exception):
         self.detail = detail
         self.path = path
         self.fix = fix
+
+    def parts(self) -> tuple[GitopsError, ...]:
+        """The problems that it stands for, where it stands for several."""
+        return (self,)
 
 
 class UsageError(GitopsError):

@@ -136,12 +136,17 @@ def findings_text(findings: Sequence[DoctorFinding]) -> str:
 
 
 def findings_form(findings: Sequence[DoctorFinding], *, ok: bool) -> Form:
-    """`{ok, findings: [{check, health, place?, detail, fix?}]}`."""
+    """`{ok, findings: [{check, health, place?, detail, fix?}], problems}`; a problem has the check as its code."""
     rows = [
         present(check=f.check, health=f.health.value, place=f.place or None, detail=f.detail, fix=f.fix or None)
         for f in findings
     ]
-    return {"ok": ok, "findings": rows}
+    problems = [
+        present(code=f.check, severity=f.health.value, path=f.place, message=f.detail, fix=f.fix or None)
+        for f in findings
+        if f.health in (Health.ERROR, Health.WARNING)
+    ]
+    return {"ok": ok, "findings": rows, "problems": problems}
 
 
 def attack_text(report: AttackReport) -> str:
@@ -160,6 +165,12 @@ def attack_text(report: AttackReport) -> str:
 
 
 def attack_form(report: AttackReport) -> Form:
-    """`{ok, cluster, attacks: [{name, title, rule, defence, detail}], notes}`."""
+    """`{ok, cluster, attacks: [{name, title, rule, defence, detail}], notes, problems}`; problems are attacks that succeeded."""
     rows = [{**asdict(each), "defence": each.defence.value} for each in report.results]
-    return {"ok": report.ok, "cluster": report.cluster, "attacks": rows, "notes": list(report.notes)}
+    problems = [
+        {"code": each.name, "severity": "error", "path": report.cluster, "message": each.detail, "fix": each.rule}
+        for each in report.results
+        if each.defence is Defence.FELL
+    ]
+    form = {"ok": report.ok, "cluster": report.cluster, "attacks": rows, "notes": list(report.notes)}
+    return {**form, "problems": problems}

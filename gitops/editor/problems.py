@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
+from gitops.cluster.config.checkout import check_rules
 from gitops.cluster.config.declaration import CONFIG_FILE
-from gitops.cluster.config.gitops_yaml import GITOPS_KEYS, parse_bot_config
+from gitops.cluster.config.gitops_yaml import GITOPS_KEYS
 from gitops.cluster.config.keys import CLUSTER_KEYS, documentation_path, keys_below
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.config.named_clusters import CONFIG_FILE as GITOPS_FILE
-from gitops.cluster.config.rule_forms import BotConfigError
-from gitops.cluster.config.source import SourceError
-from gitops.core.codes import REGISTRY, Code, Severity, remedy
-from gitops.core.errors import GitopsError
+from gitops.core.codes import REGISTRY, Code, Severity
 from gitops.database.language.query.codes import QUERY_CODES
 from gitops.database.language.schema import MAX_PROBLEMS, TypeKind
 from gitops.database.language.suggest import Suggestion, did_you_mean
@@ -186,28 +183,12 @@ def _cluster_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProb
 
 
 def _rules_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
-    """The problems of `gitops.yaml`; those of its rules with the files of keys are at the key that they name."""
-    from gitops.cluster.config.trust_root import trust_paths, trust_root
-
-    try:
-        files = {}
-        for path in trust_paths(parse_bot_config(file.data)):
-            with suppress(SourceError):
-                files[path] = file.tree.read(path)
-        trust_root(files)
-    except BotConfigError as error:
-        for each in error.problems:
-            problem = EditorProblem(_NOWHERE, error.code, REGISTRY[error.code].severity, each.message)
-            yield _setting_problem(cache, file, GITOPS_KEYS, (each.line, each.column), problem)
-    except GitopsError as error:
-        fix = error.fix or remedy(error.code, error.path)
-        entries = cache.cluster_view(file.data).entries
-        keys = {".".join(each.path): each.key.span for each in entries if each.key is not None}
-        # A message about a rule begins with its key.
-        span = keys.get(error.detail.partition(" ")[0], next(iter(keys.values()), _NOWHERE))
-        yield EditorProblem(
-            span, error.code, REGISTRY[error.code].severity, f"{error.detail}\n{fix}" if fix else error.detail
-        )
+    """The problems of `gitops.yaml`, and of what it names."""
+    for each in check_rules(file.tree, file.data):
+        if each.source is not None:
+            message = f"{each.message}\n{each.fix}" if each.fix else each.message
+            problem = EditorProblem(_NOWHERE, each.code, each.severity, message)
+            yield _setting_problem(cache, file, GITOPS_KEYS, (each.source.line, each.source.column), problem)
 
 
 def _setting_problem(

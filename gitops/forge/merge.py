@@ -97,7 +97,8 @@ def check_head(remote: GitRemote, request: ChangeRequest, expected_head: str | N
     for seen in (expected_head, at_source):
         if seen not in (None, request.head):
             detail = f"change request {request.number} has head {request.head[:12]}, not {seen[:12]}"
-            raise ConflictError(Code.REQUEST_HEAD_MOVED, detail)
+            fix = f"read the plan of this head: gitops request show {request.number}; then run the same command again"
+            raise ConflictError(Code.REQUEST_HEAD_MOVED, detail, fix=fix)
     return refs
 
 

@@ -252,6 +252,14 @@ class GitRepository:
             object_id = target if is_id(target) else None
         return None
 
+    def revision(self, text: str) -> str | None:
+        """The commit that a person names as git takes it: `HEAD~1`, `origin/main`, a tag, the beginning of an id; else None."""
+        if is_id(text):
+            return self.resolve(text)
+        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}")
+        found = GitProgram(self._path, environ=self._environ).run(*words)
+        return found.stdout.decode().strip() if found.ok else None
+
     def _ref_target(self, name: str) -> str | None:
         """Return the id that a ref points to, after following symbolic refs."""
         if not is_ref(name) and name != "HEAD":

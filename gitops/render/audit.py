@@ -12,6 +12,7 @@ from gitops.cluster.model.approval import Via
 from gitops.cluster.model.change import Disposition
 from gitops.cluster.model.ledger import EntryChange, EntryKind, LedgerEntry
 from gitops.core.codes import REGISTRY
+from gitops.core.diagnostics import Diagnostics
 from gitops.render.characters import visible
 from gitops.render.json import Form, present, rule_forms
 from gitops.render.plan_views import automatic_lines
@@ -34,9 +35,10 @@ def log_text(records: Sequence[LogRecord], steps: int = 0, *, verbose: bool = Fa
     return "".join(visible(line) + "\n" for line in lines or ["no ledger entries"])
 
 
-def log_form(records: Sequence[LogRecord]) -> Form:
-    """`{"entries": […]}` in the order given; absent values omitted."""
-    return {"entries": [_entry_form(record) for record in records]}
+def log_form(records: Sequence[LogRecord], problems: Diagnostics) -> Form:
+    """`{ok, entries: […], problems}`, entries in the order given; absent values omitted."""
+    ok = not problems.has_errors and all(record.ok for record in records)
+    return {"ok": ok, "entries": [_entry_form(record) for record in records], "problems": problems.to_json()}
 
 
 def audit_text(report: AuditReport) -> str:
@@ -58,7 +60,10 @@ def audit_text(report: AuditReport) -> str:
 
 
 def audit_form(report: AuditReport) -> Form:
-    """`ok, cluster, head, entries, verified, since?, findings[{commit, number, code, detail}], notes`."""
+    """`ok, cluster, head, entries, verified, since?, findings[{commit, number, code, detail}], notes, problems`."""
+    problems = Diagnostics()
+    for each in report.findings:
+        problems.add(each.code, f"entry {each.number}" if each.number else report.cluster, each.detail)
     return {
         "ok": report.ok,
         "cluster": report.cluster,
@@ -71,6 +76,7 @@ def audit_form(report: AuditReport) -> Form:
             for each in report.findings
         ],
         "notes": list(report.notes),
+        "problems": problems.to_json(),
     }
 
 

@@ -138,7 +138,7 @@ def plan_document(outcome: PlanOutcome, view: PlanView | None = None) -> bytes:
         what_if=(),
     )
     parts = envelope(near, None if view is None else view.classes).items()
-    form = {name: part for name, part in parts if name not in ("ok", "state_observations")}
+    form = {name: part for name, part in parts if name not in ("ok", "problems", "state_observations")}
     digest = None if plan is None else plan.digest
     graph = None if view is None else to_json(view.graph, digest)
     return to_text({"version": _DOCUMENT_VERSION, "plan_digest": digest, **form, "execution_graph": graph}).encode()

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from gitops.cluster.session.down import DownOutcome
 
 
-def down_text(outcome: DownOutcome) -> str:
+def down_text(outcome: DownOutcome, folder: str = "") -> str:
     """The change with the cost of reversing each step, the reverse steps, then the problems."""
-    lines = [*_down_lines(outcome), *diagnostic_lines(outcome.diagnostics)]
+    lines = [*_down_lines(outcome), *diagnostic_lines(outcome.diagnostics, folder=folder)]
     return "".join(visible(line) + "\n" for line in lines)
 
 
@@ -33,7 +33,7 @@ def down_form(outcome: DownOutcome) -> Form:
         forward=planned and _migration_form(planned.forward),
         back=planned and _migration_form(planned.back),
         source=planned and planned.source.decode("utf-8"),
-        diagnostics=[each.to_json() for each in outcome.diagnostics],
+        problems=[each.to_json() for each in outcome.diagnostics],
     )
 
 

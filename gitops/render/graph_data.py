@@ -28,17 +28,13 @@ _EXPLAINED = frozenset(
 )
 
 
-def graph_form(result: results.GraphOutcome) -> dict[str, Any] | list[Any]:
-    """The JSON document of a result. Descriptions and rows of `show` stand alone, all others in the envelope."""
-    if isinstance(result, results.GraphDescription):
-        return result.to_json()
-    if isinstance(result, results.RowList):
-        return result.rows
+def graph_form(result: results.GraphOutcome) -> dict[str, Any]:
+    """The JSON document of a result."""
     form: dict[str, Any] = result.to_json()
     return {
         "ok": result.ok,
         **form,
-        "diagnostics": result.problems.to_json() if isinstance(result, results.LoadRefusal) else [],
+        "problems": result.problems.to_json() if isinstance(result, results.LoadRefusal) else [],
     }
 
 
@@ -68,7 +64,7 @@ def _lines(result: results.GraphOutcome, graph: str, width: int | None) -> Itera
         case results.LoadRefusal():
             from gitops.render.text import diagnostic_lines
 
-            return ["graph load failed", *diagnostic_lines(result.problems)]
+            return ["graph load failed: nothing was loaded", *diagnostic_lines(result.problems)]
         case results.LoadResult():
             into = f"{sum(result.rows.values())} record(s) into {graph}, manifest version {result.manifest_version}"
             return [f"graph load: {into}", *(f"  {table}: {result.rows[table]}" for table in sorted(result.rows))]
@@ -326,7 +322,7 @@ def key_value_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 # -- stored queries: what each takes, returns, reads and writes --------------------------------------------------------
 
 
-def queries_text(outcome: QueriesOutcome, *, verbose: bool = False) -> str:
+def queries_text(outcome: QueriesOutcome, folder: str = "", *, verbose: bool = False) -> str:
     """The queries of each graph, then the problems; each line ended by a line feed."""
     from gitops.render.text import diagnostic_lines
 
@@ -343,12 +339,12 @@ def queries_text(outcome: QueriesOutcome, *, verbose: bool = False) -> str:
             for verb, accesses in (("reads", query.reads), ("writes", query.writes)):
                 if accesses:
                     lines.append(f"    {verb} {', '.join(f'{each.kind} {each.type_name}' for each in accesses)}")
-    lines += diagnostic_lines(outcome.diagnostics, verbose=verbose)
+    lines += diagnostic_lines(outcome.diagnostics, folder=folder, verbose=verbose)
     return "".join(visible(line) + "\n" for line in lines)
 
 
 def queries_form(outcome: QueriesOutcome) -> dict[str, Any]:
-    """`{ok, config_dir, applied, queries: [{graph, name, kind, parameters, result, reads, writes, ...}], diagnostics}`."""
+    """`{ok, config_dir, applied, queries: [{graph, name, kind, parameters, result, reads, writes, ...}], problems}`."""
     found = []
     for graph, queries in outcome.graphs.items():
         for query in queries:
@@ -362,5 +358,5 @@ def queries_form(outcome: QueriesOutcome) -> dict[str, Any]:
         "config_dir": outcome.config_dir,
         "applied": outcome.applied,
         "queries": found,
-        "diagnostics": [each.to_json() for each in outcome.diagnostics],
+        "problems": [each.to_json() for each in outcome.diagnostics],
     }

@@ -1,6 +1,6 @@
 """The JSON envelope of each verb: fixed field order, absent values omitted, never null.
 
-A form is a dict of plain JSON values; `to_text` prints it. `ok` comes first and `diagnostics` last: those of the outcome, in
+A form is a dict of plain JSON values; `to_text` prints it. `ok` comes first and `problems` last: those of the outcome, in
 emission order, into which a verb has merged those of its plan.
 """
 
@@ -72,10 +72,15 @@ def plain(value: Any, depth: int = 0) -> Any:
     return [plain(v, depth + 1) for v in value]
 
 
-def envelope(outcome: VerbOutcome, classes: Mapping[Address, Classified] | None = None) -> Form:
-    """The JSON envelope of an outcome; `classes` are those of its plan, if known. Raises KeyError for an unknown outcome."""
-    form = _form(outcome, classes)
-    return {"ok": outcome.ok, **form, "diagnostics": [each.to_json() for each in outcome.diagnostics]}
+def envelope(
+    outcome: VerbOutcome, classes: Mapping[Address, Classified] | None = None, more: Mapping[str, Any] | None = None
+) -> Form:
+    """The JSON envelope of an outcome; `classes` are those of its plan, if known. Raises KeyError for an unknown outcome.
+
+    `more` stands before the problems. Programs that read the first release know these as `diagnostics`.
+    """
+    form, problems = _form(outcome, classes), [each.to_json() for each in outcome.diagnostics]
+    return {"ok": outcome.ok, **form, **(more or {}), "problems": problems, "diagnostics": problems}
 
 
 def _form(outcome: VerbOutcome, classes: Mapping[Address, Classified] | None) -> Form:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable
 
 from gitops.cluster.session.lint import LintOutcome, Region
+from gitops.core.diagnostics import SourceRef
 from gitops.database.language.lint import LintLevel
 from gitops.database.language.text import SourceText
 from gitops.render.characters import visible
@@ -27,18 +27,22 @@ _BYTES_PER_CHARACTER = 4
 _TAB = "    "
 
 
-def lint_text(outcome: LintOutcome, display: Callable[[str], str] = str) -> str:
+def lint_text(outcome: LintOutcome, folder: str = "") -> str:
     """Every problem with its line, then the files that could not be read, and the counts; each line ended by a line feed.
 
-    `display` converts a path of the cluster folder to a path that the reader can open.
+    `folder` is the cluster folder as the reader reaches it.
     """
+
+    def display(path: str) -> str:
+        return SourceRef(path).shown(folder)
+
     schemas: defaultdict[str, set[str]] = defaultdict(set)
     for report in outcome.queries:
         schemas[report.path].add(report.schema)
     lines: list[str] = []
     for problem in outcome.problems[:SHOWN]:
         region = problem.region
-        place = f"{display(problem.path)}:{region.line}:{region.column}"
+        place = SourceRef(problem.path, region.line, region.column).shown(folder)
         lines.append(f"{place}: {problem.level}[{problem.code}]: {problem.message}")
         lines += source_lines(outcome.sources[problem.path], region)
         lines += [] if problem.fix is None else [f"  help: {problem.fix}"]
@@ -46,7 +50,7 @@ def lint_text(outcome: LintOutcome, display: Callable[[str], str] = str) -> str:
             lines.append(f"  note: against {', '.join(map(display, problem.schemas))}")
     if len(outcome.problems) > SHOWN:
         lines.append(f"and {len(outcome.problems) - SHOWN} more; --format json has them all")
-    lines.extend(diagnostic_lines(outcome.diagnostics))
+    lines.extend(diagnostic_lines(outcome.diagnostics, folder=folder))
     lines.extend(
         f"not checked: {display(path)}, since {display(schema)} does not compile" for schema, path in outcome.unchecked
     )
@@ -61,7 +65,7 @@ def lint_text(outcome: LintOutcome, display: Callable[[str], str] = str) -> str:
 
 
 def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) -> Form:
-    """The document: counts, then `reports` in the form of the language, then every problem with its place.
+    """The document: counts, then `reports` in the form of the language, then every problem with its place, those of folders last.
 
     Paths are relative to the cluster folder.
     """
@@ -83,6 +87,7 @@ def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) ->
                 code=problem.code,
                 message=problem.message,
                 path=problem.path,
+                source={"file": problem.path, "line": region.line, "column": region.column},
                 span=span,
                 query=problem.query,
                 schemas=list(problem.schemas) or None,
@@ -111,8 +116,7 @@ def lint_form(outcome: LintOutcome, *, config_dir: str, strict: bool = False) ->
             for each in outcome.queries
         ],
         "not_checked": [{"query_path": path, "schema": schema} for schema, path in outcome.unchecked],
-        "problems": problems,
-        "diagnostics": [each.to_json() for each in outcome.diagnostics],
+        "problems": [*problems, *(each.to_json() for each in outcome.diagnostics)],
     }
 
 

@@ -196,7 +196,7 @@ def tick_form(outcome: TickOutcome) -> dict[str, Any]:
             for each in outcome.actions
         ],
         **present(skipped=outcome.skipped, changeset=None if outcome.changeset is None else outcome.changeset.key),
-        "diagnostics": Diagnostics(outcome.diagnostics).to_json(),
+        "problems": Diagnostics(outcome.diagnostics).to_json(),
     }
 
 
@@ -213,7 +213,7 @@ def memory_lines(outcome: MemoryOutcome, noun: str, done: str) -> list[str]:
 def memory_form(outcome: MemoryOutcome) -> Mapping[str, Any]:
     """As JSON."""
     found = Diagnostics(outcome.diagnostics).to_json()
-    return {"ok": outcome.ok, "targets": dict(sorted(outcome.done.items())), "diagnostics": found}
+    return {"ok": outcome.ok, "targets": dict(sorted(outcome.done.items())), "problems": found}
 
 
 # -- days that targets recorded, played with the applied and with the declared strategies ------------------------------
@@ -253,5 +253,5 @@ def replay_form(outcome: ReplayOutcome) -> dict[str, Any]:
             }
             for each in outcome.replayed
         ],
-        "diagnostics": [each.to_json() for each in outcome.diagnostics],
+        "problems": [each.to_json() for each in outcome.diagnostics],
     }

@@ -59,17 +59,19 @@ _FOLLOWS = {
 }
 
 
-def to_text(outcome: VerbOutcome, *, quiet: bool = False, verbose: bool = False) -> str:
+def to_text(outcome: VerbOutcome, *, folder: str = "", quiet: bool = False, verbose: bool = False) -> str:
     """The output of a command, each line ended by a line feed; `quiet` prints only problems.
 
-    `verbose` prints all remedies, and all that waits. Raises KeyError for an unknown outcome.
+    `folder` is the cluster folder as the reader reaches it. `verbose` prints all remedies, and all that waits. Raises KeyError
+    for an unknown outcome.
     """
     body = [] if quiet else _body(outcome, verbose=verbose)
-    return "".join(visible(line) + "\n" for line in [*body, *diagnostic_lines(outcome.diagnostics, verbose=verbose)])
+    problems = diagnostic_lines(outcome.diagnostics, folder=folder, verbose=verbose)
+    return "".join(visible(line) + "\n" for line in [*body, *problems])
 
 
-def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, verbose: bool = False) -> list[str]:
-    """`ERROR code path: message (file:line:column)`, those of one file from top to bottom.
+def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, folder: str = "", verbose: bool = False) -> list[str]:
+    """`ERROR code path: message (file:line:column)`, those of one file from top to bottom; files are relative to `folder`.
 
     The remedy of an error, a nearest name, or with `verbose` any remedy, is on a line of its own, below the first one that has
     it. Without `verbose`, a warning with the words of many others stands for them.
@@ -82,7 +84,7 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, verbose: bool = False
     said = set[tuple[Code, str]]()
     for d in found:
         is_error = d.severity is Severity.ERROR
-        place = f" ({d.source})" if d.source is not None else ""
+        place = f" ({d.source.shown(folder)})" if d.source is not None else ""
         where = f" {d.path}" if d.path else ""
         words = (d.code, d.message)
         if words in many and not is_error:

@@ -47,8 +47,8 @@ from gitops.cluster.model.address import is_name
 from gitops.cluster.model.approval import DecisionKind
 from gitops.cluster.model.ledger import EntryKind
 from gitops.core.clock import Clock, timestamp
-from gitops.core.codes import Code, remedy
-from gitops.core.diagnostics import Severity, by_place
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Severity, by_place, fix_of
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 from gitops.forge.people import COMMENTS, check_pushed_comment
 from gitops.git.port import ZERO, GitReader, GitStore, NewCommit, Person, RefUpdate
@@ -87,7 +87,7 @@ class PushGuard:
             except GitopsError as error:
                 yield f"{update.ref}: {error.code}: {error.detail}"
                 # A rule of the hook itself says in its text what to do.
-                if error.code != Code.PUSH_REFUSED and (fix := error.fix or remedy(error.code, error.path)):
+                if error.code != Code.PUSH_REFUSED and (fix := fix_of(error)):
                     yield f"{update.ref}: fix: {fix}"
 
     def _check(self, update: RefUpdate) -> Iterator[str]:
@@ -264,7 +264,7 @@ class PushGuard:
         fixes: dict[str, None] = {}
         for problem in by_place(load_desired(self._open_tree(self._reader, folder, rule.path)).diagnostics):
             if problem.severity is Severity.ERROR:
-                source = "" if problem.source is None else f" ({rule.path}/{problem.source})"
+                source = "" if problem.source is None else f" ({problem.source.shown(rule.path)})"
                 yield f"{problem.code}: {problem.path}: {problem.message}{source}"
                 fixes[problem.fix or ""] = None
         yield from (f"fix: {fix}" for fix in fixes if fix)

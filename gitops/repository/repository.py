@@ -14,6 +14,7 @@ from gitops.cluster.approvals.counting import CountedCommits
 from gitops.cluster.approvals.origins import KnownOrigins, Origins, Unapplied, made_by_no_commit, waiting_origins
 from gitops.cluster.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
 from gitops.cluster.config.cache import CompileCache, Hints
+from gitops.cluster.config.checkout import without_cluster
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.cluster.config.sound import ComparedFolder, ContentTree, LedgerGraphs, changed_paths, require_plain
 from gitops.cluster.config.trust_root import trust_root
@@ -33,6 +34,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults
+from gitops.database.language.suggest import Suggestion
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import GitReader, GitRemote, GitStore
 from gitops.repository.cluster import LedgerPosition, clusters_in_force, declared_rule, rule_at_place, successor
@@ -306,7 +308,9 @@ class Repository(ABC):
             commit, root = head, git.commit(head).tree
         tree = git.subtree(root, chosen.path)
         if tree is None:
-            detail, fix = f"{commit[:12]} has no folder {chosen.path}", _WITHOUT_FOLDER
+            detail = f"{commit[:12]} has no folder {chosen.path}"
+            problem = without_cluster(self.open_tree(git, root, "."), chosen)
+            fix = problem.fix if problem is not None and isinstance(problem.fix, Suggestion) else _WITHOUT_FOLDER
             if in_place and content is not None and (declared is None or declared.path != chosen.path):
                 detail += (
                     f"; that it is {'taken out' if declared is None else f'at {declared.path}'} waits for an approval"

@@ -463,5 +463,5 @@ def _report(code: Code, error: LanguageError, text: AppliedText, found: Diagnost
     lines = SourceText(text.content)
     for problem in error.problems:
         place = SourceRef(text.address, *lines.position(problem.span.start))
-        fix = problem.fix or REGISTRY[code].fix
+        fix = problem.fix or REGISTRY[code].fix or None
         found.extend([Diagnostic(code, Severity.ERROR, text.address, problem.rendered(), place, fix)])

@@ -298,7 +298,7 @@ def test_a_merged_strategy_is_carried_out_and_audited(loop: Loop, stand_in: Serv
     refused = loop.gitops("carol", "strategies", "apply", check=False)
     assert (refused.code, stand_in.replicas("serving")) == (1, {"old": "25cc"})
     assert "ledger_not_writable" in refused.text
-    done = loop.gitops("bot", "strategies", "apply", *server, "--of", "brain", "--postgres-url", url)
+    done = loop.gitops("bot", "strategies", "apply", *server, "--cluster", "brain", "--postgres-url", url)
     assert CREATE_50CC in done.text
     assert stand_in.replicas("serving") == {"old": "25cc", "r_50cc": "50cc"}
     assert [row.executed for row in stand_in.audit_rows] == [True]

@@ -311,6 +311,44 @@ def test_several_clusters_have_a_line_each_and_details_by_name(loop: Loop) -> No
     assert loop.gitops("carol", "status", "--cluster", "brain").text.startswith("State: revision ")
 
 
+def test_a_command_that_reads_takes_all_clusters_and_another_one_needs_a_name(loop: Loop) -> None:
+    two = CONFIG.replace(RULE, f"{RULE}\n  - {{name: other, path: other, environment: staging}}")
+    loop.move(MAIN, loop.commit("carol", {"gitops.yaml": two.encode(), "other/cluster.yaml": b"version: 1\n"}))
+    loop.program("carol", "git", "fetch", "-q", at=loop.clone("carol"))
+    loop.program("carol", "git", "merge", "-q", "--ff-only", "origin/main", at=loop.clone("carol"))
+    for command in (["log"], ["audit"], ["plan"], ["validate"], ["lint"], ["policy", "check"], ["changeset", "list"]):
+        done = loop.gitops("carol", *command)
+        assert done.code == 0, done.text
+        assert [line for line in done.text.splitlines() if line in ("brain:", "other:")] == ["brain:", "other:"]
+    for command in (["log"], ["audit"], ["plan"], ["validate"], ["lint"], ["policy", "check"], ["changeset", "list"]):
+        form = json.loads(loop.gitops("carol", *command, "--json").text)
+        assert (form["ok"], form["problems"]) == (True, [])
+        assert [(each["cluster"], each["ok"]) for each in form["clusters"]] == [("brain", True), ("other", True)]
+        one = json.loads(loop.gitops("carol", *command, "--cluster", "other", "--json").text)
+        assert json.loads(loop.gitops("carol", *command, "--config", "other", "--json").text)["ok"] is one["ok"] is True
+    for command in (["apply", "--dry-run"], ["refresh"], ["import"], ["fmt"], ["graph", "show", "notes"]):
+        done = loop.gitops("carol", *command, check=False)
+        assert (done.code, done.text.split()[1]) == (1, "cluster_ambiguous"), done.text
+        assert "brain, other" in done.text
+    wrong = loop.gitops("carol", "status", "--cluster", "othr", check=False)
+    assert "did you mean `other`?" in wrong.text
+    assert loop.gitops("carol", "policy", "check", "--cluster", "./other").code == 0
+
+
+def test_a_plan_says_that_an_approver_has_no_key_and_that_a_folder_is_misspelt(loop: Loop) -> None:
+    more = CONFIG.replace(f"{email('carol')}]", f"{email('carol')}, {email('dave')}]")
+    loop.move("refs/heads/dave", loop.commit("alice", {"gitops.yaml": more.encode()}))
+    planned = loop.gitops("bob", "plan", "--request", "1", check=False).text
+    assert f"WARN  approver_key_missing trust.brain: {email('dave')} has no valid key" in planned
+    clone = loop.clone("carol")
+    (clone / "gitops.yaml").write_text(CONFIG.replace("path: cluster,", "path: clustre,"))
+    done = loop.gitops("carol", "plan", "--config", "cluster", check=False)
+    assert done.code == 1
+    assert "bot_config_invalid" in done.text
+    assert "did you mean `cluster`?" in done.text
+    assert "Update cluster." not in done.text
+
+
 def test_a_request_hears_only_of_the_clusters_that_it_touches(loop: Loop) -> None:
     """One cluster is not touched for a while: what changes it later says nothing on the requests in between."""
     rules = CONFIG.replace(RULE, f"{RULE}\n  - {{name: other, path: other, environment: staging}}")

@@ -316,6 +316,10 @@ def test_the_state_of_hooks_is_known(loop: Loop, tmp_path: Path) -> None:
     found = status(server)
     assert found["hooks"] == {"pre-receive": "missing", "post-receive": "foreign"}
     assert found["next"] == f"gitops hook install --repo {server} --server"
+    assert {(each["code"], each["path"]) for each in found["problems"]} == {
+        ("hook_not_current", "pre-receive"),
+        ("hook_not_current", "post-receive"),
+    }
     (server / "hooks/post-receive").unlink()
     assert main(["hook", "install", "--repo", str(server)]) == main(["hook", "install", "--repo", str(clone)]) == 0
     assert set(status(server)["hooks"].values()) == set(status(clone)["hooks"].values()) == {"current"}

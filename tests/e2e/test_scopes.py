@@ -11,7 +11,7 @@ import pytest
 from gitops.bot.attestations import missing_permission
 from gitops.bot.context import EventContext
 from gitops.bot.sweep import sweep
-from gitops.cli.cluster import keeps_branch_ledgers
+from gitops.cli.finding import keeps_branch_ledgers
 from gitops.cli.shared import bot_of
 from gitops.cluster.audit.verb import audit
 from gitops.cluster.config.commit_tree import CommitTree

@@ -60,7 +60,7 @@ def ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ticks:
 
 
 def test_a_dry_run_prints_statements_with_reasons(ticks: Ticks, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["strategies", "dry-run", "--cluster", "^serving$", "-vv"]) == 0
+    assert main(["strategies", "dry-run", "--filter-clusters", "^serving$", "-vv"]) == 0
     assert capsys.readouterr().out == (
         f"{CREATE};\n-- prod/serving: target_size: no replica has size 50cc\n"
         "-- 1 compute cluster looked at, 1 statement would be carried out\n"
@@ -73,7 +73,7 @@ def test_a_dry_run_prints_statements_with_reasons(ticks: Ticks, capsys: pytest.C
 
 
 def test_a_dry_run_draws_its_graph(ticks: Ticks, capsys: pytest.CaptureFixture[str]) -> None:
-    only = ["strategies", "dry-run", "--cluster", "^serving$"]
+    only = ["strategies", "dry-run", "--filter-clusters", "^serving$"]
     edge = "decision.serving.target_size -> replica.prod.serving.main [replica_decision: no replica has size 50cc]"
     assert main([*only, "--show-graph"]) == 0
     assert f"would be carried out\n\nExecution graph: 2 nodes, 1 edge, 2 layers, 0 cycles\n\nEdges:\n  {edge}\n" in (
@@ -120,7 +120,7 @@ def test_a_tick_is_logged_as_lines_of_json(ticks: Ticks, capfd: pytest.CaptureFi
 
 def test_a_tick_that_failed_is_not_tried_again(ticks: Ticks, capsys: pytest.CaptureFixture[str]) -> None:
     ticks.world.clusters["serving"].single = True
-    assert main(["strategies", "apply", "--cluster", "serving"]) == 1
+    assert main(["strategies", "apply", "--filter-clusters", "serving"]) == 1
     (record,) = ticks.changesets()
     assert "single_replica_only replica.prod.serving.main" in capsys.readouterr().out
     assert main(["changeset", "retry", record.key]) == 1
@@ -131,7 +131,7 @@ def test_a_tick_that_failed_is_not_tried_again(ticks: Ticks, capsys: pytest.Capt
     ("words", "url", "code", "message"),
     [
         (
-            ["--cluster", "a("],
+            ["--filter-clusters", "a("],
             "postgresql://prod",
             2,
             "the filter of compute clusters 'a(' is not a regular expression: missing )",
@@ -213,7 +213,7 @@ def test_a_file_of_variables_that_is_not_valid(
 def test_the_program_of_the_design_note_is_the_same(
     ticks: Ticks, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["mz-clusterctl", "dry-run", "--cluster", "serving"])
+    monkeypatch.setattr(sys, "argv", ["mz-clusterctl", "dry-run", "--filter-clusters", "serving"])
     with pytest.raises(SystemExit) as end:
         clusterctl()
     assert end.value.code == 0

@@ -29,6 +29,7 @@ from tests.support.loop import DELETE_LEGACY, Loop, printed_command
 from tests.support.pages import ROOT
 
 DATA = ROOT / "tests" / "data" / "beginners"
+MISTAKES = ROOT / "tests" / "data" / "mistakes"
 _LIBRARY = {
     "cluster.yaml": "version: 1\n"
     "graphs:\n"
@@ -46,6 +47,10 @@ _LIBRARY = {
     "}\n",
     "base.policy.yaml": "version: 1\nrules: []\n",
 }
+KEYS = (
+    "ann@x.example ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGGU0gyHsp4ttg2SjmHf6y799gvbdadA6RxdR9XaIn2r\n"
+    "bot@x.example ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKaaCo3ENro0CwDkL434kvgKT4pTRAhkCc7Z/bwLgP4i\n"
+)
 _ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_SYSTEM": os.devnull,
@@ -60,9 +65,9 @@ _ENVIRONMENT = {
 }
 
 
-def cases() -> dict[str, dict[str, Any]]:
+def cases(folder: Path = DATA) -> dict[str, dict[str, Any]]:
     """The cases by file and what was done."""
-    return {f"{path.stem}: {case['did']}": case for path in sorted(DATA.glob("*.yaml")) for case in read_yaml(path)}
+    return {f"{path.stem}: {case['did']}": case for path in sorted(folder.glob("*.yaml")) for case in read_yaml(path)}
 
 
 @cache
@@ -94,10 +99,20 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
         (folder / name).write_text(content, "utf-8")
 
 
+def missing(case: dict[str, Any], text: str) -> list[str]:
+    """What of a mistake's code, place and remedy an answer lacks."""
+    place = case.get("place")
+    lacks = [] if case.get("code", "") in text else ["code"]
+    if place is not None and re.search(rf"(?<![\w/.]){re.escape(place)}(?!\d)", text) is None:
+        lacks.append("place")
+    return lacks + ([] if case.get("fix", "") in text else ["fix"])
+
+
 def said(case: dict[str, Any], folder: Path) -> str:
     """The exit code and both outputs of the last command of a case in an empty folder, without paths of this machine.
 
-    A case `as` a person works in their clone of a server that has a change request; one that is `applied` begins after an apply.
+    A case `as` a person works in their clone of a server that has a change request; one that is `applied` begins after an apply;
+    one with a `repository` is in a clone whose allowed signers are ann and the bot. Commands are given `inside` of that folder.
     """
     here, files, environment = folder / "library", {**_LIBRARY, **case.get("files", {})}, _ENVIRONMENT
     if who := case.get("as"):
@@ -111,9 +126,12 @@ def said(case: dict[str, Any], folder: Path) -> str:
     if case.get("applied"):
         shutil.copytree(_applied(), here)
     here.mkdir(exist_ok=True)
+    if case.get("repository"):
+        subprocess.run(["git", "init", "-q", "-b", "main", here], check=True)
+        files = {".gitops/allowed_signers": KEYS, **files}
     _write(here, {name: content for name, content in files.items() if content is not None})
     environment = {"HOME": str(folder), **environment, **case.get("environment", {})}
-    with patch.dict(os.environ, environment), _without(case.get("without", ())), chdir(here):
+    with patch.dict(os.environ, environment), _without(case.get("without", ())), chdir(here / case.get("inside", "")):
         for command in case.get("before", ()):
             code, text = _run(command.replace("SERVER", str(folder / "loop" / "server.git")))
             assert code == 0, f"{command}: {text}"

@@ -10,8 +10,8 @@ _HEAD = """\
 # Rules of the languages
 
 What the compilers of schemas (`.pg`) and stored queries (`.gq`) refuse, and what a migration does not do. Every problem comes
-with its file, line and column. Of a schema all problems are reported in one run, of each query the first. Type errors show their
-label, as in `type error: T6: ..`; the labels of schema rules are for reference. Grammar failures of query text have none.
+with its file, line and column. Of a schema all problems are reported in one run, of each query the first. The labels are
+the codes of `gitops lint`. Grammar failures of query text have none.
 
 This page is made from the registry in `gitops/database/language/rules.py` by `make docs`.
 """

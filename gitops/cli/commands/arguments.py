@@ -24,14 +24,21 @@ class Argument:
     """One argument: its name, its value, what it means, and further settings of `argparse.ArgumentParser.add_argument`.
 
     `value` is what stands for the value in the help, or the values to choose from; it is empty for a flag. `short` is
-    another name.
+    another name, and `formerly` one that earlier releases had: it is still read, and shown nowhere.
     """
 
     def __init__(
-        self, name: str, value: str | tuple[str, ...], meaning: str, *, short: str = "", **settings: Any
+        self,
+        name: str,
+        value: str | tuple[str, ...],
+        meaning: str,
+        *,
+        short: str = "",
+        formerly: str = "",
+        **settings: Any,
     ) -> None:
         shape = {"metavar": value} if isinstance(value, str) else {"choices": value}
-        self.name, self.meaning = name, meaning
+        self.name, self.meaning, self.formerly = name, meaning, formerly
         self.names = (short, name) if short else (name,)
         self.settings = {**(shape if value else {"action": "store_true"}), **settings, "help": meaning}
         shown = value if isinstance(value, str) else "|".join(value)
@@ -60,9 +67,10 @@ class Command:
     """One command, or a group of commands.
 
     `handler` is `module:function`; the module is imported when the command is chosen. The function takes the parsed options, or
-    what the function `inputs` makes of them, and returns the exit code or an outcome, which is shown as text or JSON. A
-    UsageError ends the command with `usage_code`. `epilog` is printed below the arguments. A command with a handler has `--json`
-    unless `json` is False.
+    what the function `inputs` makes of them, and returns the exit code or an outcome, which is shown as text or JSON. One that
+    only `reads`, or does so with one of these options, is carried out for each cluster that its options select; an option of
+    `alone`, or such an `OPTION=VALUE`, is about one. `offline` takes what the clone fetched last. `epilog` is printed below the
+    arguments. A command with a handler has `--json` unless `json` is False.
     """
 
     def __init__(
@@ -75,10 +83,13 @@ class Command:
         commands: tuple[Command, ...] = (),
         epilog: str = "",
         json: bool = True,
-        usage_code: int = 1,
+        reads: bool | tuple[str, ...] = False,
+        alone: tuple[str, ...] = (),
+        offline: bool = False,
     ) -> None:
         self.name, self.summary, self.epilog, self.commands = name, summary, epilog, commands
-        self.handler, self.inputs, self.usage_code = handler, inputs, usage_code
+        self.handler, self.inputs = handler, inputs
+        self.reads, self.alone, self.offline = reads, alone, offline
         self.entries = (JSON, *arguments) if handler and json else arguments
 
     @property
@@ -89,19 +100,29 @@ class Command:
 
 
 JSON = flag("--json", "print one JSON document")
-CONFIG = Argument("--config", "DIR", "cluster folder (default: the current folder)")
+_CONFIG = Argument("--config", "DIR", "folder of one cluster")
+_CLUSTER = Argument("--cluster", "NAME", "one cluster of gitops.yaml", formerly="--of")
+_REPO = Argument("--repo", "PATH", "repository (default: the one around the cluster folder or the current folder)")
+_REMOTE = Argument("--remote", "NAME", "remote with the ledger (default: origin; none for a bare repository)")
+_FINDING = (
+    "default: the clusters of gitops.yaml, without it the current folder; a command that writes needs one of these options"
+    " where gitops.yaml lists several"
+)
+FOLDER = Group(_CONFIG, _CLUSTER, title="which cluster", description=_FINDING)
+"""The options of a command on the files of clusters. `gitops.cli.finding` reads them."""
 GRAPH_FORMAT = Argument(
     "--graph-format",
     ("text", "json", "mermaid"),
     "print the execution graph; json and mermaid print only the graph (default: text)",
 )
-PROJECT = Group(
-    Argument("--repo", "PATH", "repository (default: the repository of the cluster folder)"),
-    Argument("--cluster", "NAME", "cluster in gitops.yaml (default: the only one)"),
-    Argument("--remote", "NAME", "remote with the ledger (default: origin; no remote for a bare repository)"),
-    title="branch ledger",
-    description="read commits and the ledger branch instead of a checkout",
+CLUSTER = Group(_CONFIG, _CLUSTER, _REPO, _REMOTE, title="which cluster", description=_FINDING)
+"""The options of a command on ledgers, or on what commits declare."""
+REPOSITORY = Group(
+    Argument("--repo", "PATH", "repository (default: the one around the current folder)"),
+    _REMOTE,
+    title="which repository",
 )
+"""The options of a command on a repository, whatever clusters it has."""
 # The names of `gitops.forge.registry`, which would make every command slower.
 HOSTED = ("github", "gitlab", "gitea")
 FORGE = Argument(
@@ -161,15 +182,9 @@ def duration(text: str) -> timedelta:
 
     match = re.match(r"([1-9][0-9]{0,4})([smhd])\Z", text)
     if match is None:
-        raise ArgumentTypeError("use a number with s, m, h or d, such as 10m")
+        near = f"{text}m or {text}s" if text.isascii() and text.isdigit() and text.strip("0") else "10m"
+        raise ArgumentTypeError(f"use a number with s, m, h or d, such as {near}")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
-
-
-def commit_id(text: str) -> str:
-    """The whole id of a commit, which means the same in every clone."""
-    if not re.match(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z", text, re.ASCII):
-        raise ArgumentTypeError(f"'{text[:70]}' is not the whole id of a commit; to print it: git rev-parse REVISION")
-    return text
 
 
 def host_and_port(text: str) -> tuple[str, int]:

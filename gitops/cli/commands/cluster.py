@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gitops.cli.commands.arguments import (
     APPLYING,
-    CONFIG,
+    CLUSTER,
+    FOLDER,
     FORGE,
     GRAPH_FORMAT,
     PATHS,
-    PROJECT,
     REQUEST,
     STRICT,
     Argument,
@@ -83,32 +83,31 @@ SETUP_COMMANDS = (
         flag("--no-probe", "only read: skip the test lock, the test signature and the test object"),
         flag("--attack", "replay known attacks on a copy of the setup and report the result of each"),
         Argument("--only", "NAME", "with --attack: run only this attack; repeatable", action="append", default=[]),
-        PROJECT,
+        CLUSTER,
     ),
 )
 
 
 def _with_ledger(
-    name: str, summary: str, verb: str, inputs: str, *arguments: Argument | Group, epilog: str = ""
+    name: str, summary: str, verb: str, inputs: str, *arguments: Argument | Group, epilog: str = "", reads: bool = False
 ) -> Command:
     """A command that calls one verb on the ledger of a cluster, in its folder or on its branch."""
-    return Command(name, summary, verb, CONFIG, *arguments, PROJECT, inputs=inputs, epilog=epilog)
+    return Command(name, summary, verb, *arguments, CLUSTER, inputs=inputs, epilog=epilog, reads=reads)
 
 
 CLUSTER_COMMANDS = (
     Command(
         "validate",
-        "check a cluster folder and report every problem",
-        "gitops.cluster.session.validate:validate",
-        CONFIG,
+        "check cluster folders and the gitops.yaml of the checkout, and report every problem",
+        f"{_CLUSTER}:validate",
         _NO_CACHE,
-        inputs=f"{_CLUSTER}:to_validate",
+        FOLDER,
+        reads=True,
     ),
     Command(
         "plan",
         "show what apply would do, without changing anything",
         f"{_CLUSTER}:plan",
-        CONFIG,
         flag("--diff", "print the differences in schemas, queries and policies"),
         flag("--show-graph", "print the execution graph below the plan"),
         GRAPH_FORMAT,
@@ -121,8 +120,10 @@ CLUSTER_COMMANDS = (
             "exit 0 if there is nothing to do, 1 for a problem or wrong usage, 2 if there are changes",
         ),
         _NO_CACHE,
-        PROJECT,
+        CLUSTER,
         REQUEST,
+        reads=True,
+        alone=("graph_format",),
     ),
     _with_ledger(
         "apply",
@@ -138,7 +139,6 @@ CLUSTER_COMMANDS = (
         "approve",
         "show the changes that need approval, and approve them",
         f"{_APPROVING}:approve",
-        CONFIG,
         Group(
             Argument(
                 "resources",
@@ -172,26 +172,26 @@ CLUSTER_COMMANDS = (
         _YES,
         flag("--break-glass", "approve alone in an emergency; requires --reason"),
         Argument("--reason", "TEXT", "one-line reason why no second person could approve"),
-        PROJECT,
+        CLUSTER,
         REQUEST,
     ),
     Command(
         "status",
         "show whether a cluster is in sync, what is pending, and the last apply; one line per cluster if there are several",
         f"{_CLUSTER}:status",
-        CONFIG,
         flag(
             "--serving",
             "also read server reports in a bucket, which needs credentials, to show the revision that each server serves",
         ),
         _NO_CACHE,
-        PROJECT,
+        CLUSTER,
     ),
     _with_ledger(
         "ready",
         "check whether the applied revision can be served, and list what would be served",
         "gitops.serving.boot:ready",
         _READ,
+        reads=True,
     ),
     _with_ledger(
         "refresh",
@@ -203,12 +203,11 @@ CLUSTER_COMMANDS = (
         "import",
         "start a ledger from existing graphs",
         f"{_CLUSTER}:import_cluster",
-        CONFIG,
         flag(
             "--adopt",
             "start a new ledger even though an earlier one existed; nothing is applied until this is approved",
         ),
-        PROJECT,
+        CLUSTER,
     ),
     _with_ledger(
         "force-unlock",
@@ -227,8 +226,7 @@ CLUSTER_COMMANDS = (
         _COMMIT,
         _YES,
         Argument("--reason", "TEXT", "one-line reason", default="no reason given"),
-        CONFIG,
-        PROJECT,
+        CLUSTER,
         epilog="exit codes: 0 revoked and recorded in the ledger; 1 a problem; 2 not confirmed, or wrong usage; "
         "3 revoked but not recorded yet: run the command again after the bot has run",
     ),
@@ -240,36 +238,37 @@ CLUSTER_COMMANDS = (
         _COMMIT,
         _YES,
         Argument("--reason", "TEXT", "one-line reason", default="agreed"),
-        CONFIG,
-        PROJECT,
+        CLUSTER,
     ),
     Command(
         "fmt",
         "format schemas, queries and cluster.yaml",
         f"{_TEXTS}:fmt",
         PATHS,
-        CONFIG,
         flag("--check", "write nothing; exit 1 if a file would be reformatted"),
         flag("--diff", "write nothing; print the differences"),
         flag("--dry-run", "write nothing; list what would be written"),
+        FOLDER,
+        reads=("check", "diff", "dry_run"),
+        alone=("paths",),
     ),
     Command(
         "lint",
         "check schemas and queries and report each problem with its line",
         f"{_TEXTS}:lint",
         PATHS,
-        CONFIG,
         Argument("--schema", "FILE", "check query files against this schema, without a cluster"),
         Argument("--format", ("text", "json", "sarif"), "format of the report (default: text)"),
         STRICT,
-        usage_code=2,
+        FOLDER,
+        reads=True,
+        alone=("paths", "schema"),
     ),
     Command(
         "down",
         "show how to undo a schema change or return to an earlier ledger entry, and what cannot be restored",
         f"{_TEXTS}:down",
         Argument("graph", "GRAPH", "graph whose change from the applied to the declared schema to undo", nargs="?"),
-        CONFIG,
         Argument("--from", "FILE", "earlier schema, instead of a graph", dest="old"),
         Argument(
             "--to",
@@ -279,9 +278,8 @@ CLUSTER_COMMANDS = (
         ),
         flag("--show-graph", "with --to but not --from: print the order in which changes are undone"),
         Argument("--write", "FILE", "write a schema file that undoes the change; - prints it instead"),
-        PROJECT,
+        CLUSTER,
         REQUEST,
-        usage_code=2,
     ),
 )
 
@@ -327,24 +325,32 @@ EDITOR = Command(
 
 # -- access policies ---------------------------------------------------------------------------------------------------
 
-_FOLDER = Argument("--cluster", "DIR", "cluster folder (default: the current folder)")
 _SELECTED = (
     Argument("--file", "FILE", "policy file to use instead of a cluster's policies"),
     Argument("--kind", ("graph", "server"), "whether the policy in --file is for a graph or for the server"),
     Argument("--graph", "ID", "graph that the policy in --file applies to (default: any)"),
-    _FOLDER,
     Argument("--scope", "SCOPE", "only policies of this scope: cluster or graph.<id> (default: all)"),
     flag("--desired", "use the policies in the folder instead of those in the ledger"),
+    CLUSTER,
 )
 
 CHECKS = (
-    Command("validate", "check policies and count their actors", f"{_POLICY}:validate", *_SELECTED),
+    Command(
+        "validate",
+        "check policies and count their actors",
+        f"{_POLICY}:validate",
+        *_SELECTED,
+        reads=True,
+        alone=("file",),
+    ),
     Command(
         "test",
         "run the policy test cases and show which fail",
         f"{_POLICY}:test",
         *_SELECTED,
         Argument("--tests", "FILE", "test cases for the policy in --file (default: policy.tests.yaml next to it)"),
+        reads=True,
+        alone=("file",),
     ),
     Command(
         "explain",
@@ -356,9 +362,15 @@ CHECKS = (
         Argument("--branch", "BRANCH", "branch on which the action is performed (default: main)"),
         Argument("--target-branch", "BRANCH", "branch to merge into, create or delete (default: main)"),
         Argument("--query", "QUERY", "stored query to invoke"),
+        reads=True,
+        alone=("file",),
     ),
     Command(
-        "check", "check all policies, bindings and policy test cases of a cluster folder", f"{_POLICY}:check", _FOLDER
+        "check",
+        "check all policies, bindings and policy test cases of a cluster folder",
+        f"{_POLICY}:check",
+        FOLDER,
+        reads=True,
     ),
 )
 
@@ -376,7 +388,6 @@ POLICY = Command(
                 "--from", "REF", "earlier state: a branch, tag or commit (default: the applied policies)", dest="old"
             ),
             Argument("--to", "REF|DIR", "later state: a branch, tag, commit or cluster folder", dest="new"),
-            CONFIG,
             Argument("--request", "N", "later state: change request N as it would be merged", type=count),
             Argument("--actor", "ACTOR", "show only this actor"),
             Argument("--action", "ACTION", "show only this action, such as change, or run for stored queries"),
@@ -386,9 +397,9 @@ POLICY = Command(
                 "CLASS,...",
                 "exit 1 if someone gains access of one of these classes, such as control,protected",
             ),
-            PROJECT,
+            CLUSTER,
             json=False,
-            usage_code=2,
+            reads=True,
         ),
         Command(
             "who",
@@ -399,9 +410,8 @@ POLICY = Command(
             Argument("--branch", "BRANCH", "branch of the graph (default: main)", default="main"),
             Argument("--query", "QUERY", "stored query to invoke"),
             flag("--applied", "use the applied policies instead of those in the folder"),
-            CONFIG,
-            PROJECT,
-            usage_code=2,
+            CLUSTER,
+            reads=True,
         ),
     ),
 )
@@ -410,10 +420,9 @@ POLICY = Command(
 # -- replica strategies ------------------------------------------------------------------------------------------------
 
 _PATTERN = Argument(
-    "--cluster",
+    "--filter-clusters",
     "REGEX",
-    "only compute clusters whose name matches this regular expression",
-    short="--filter-clusters",
+    "select only compute clusters whose names contain a match of this regular expression",
     dest="pattern",
 )
 _CODES = (
@@ -434,21 +443,14 @@ _TARGETS = (
         "NAME",
         "compute cluster for reading the strategy tables (default: that of the role in the URL)",
     ),
-    CONFIG,
-    Group(
-        Argument("--repo", "PATH", "repository (default: the repository of the cluster folder)"),
-        Argument("--of", "NAME", "cluster in gitops.yaml (default: the only one)", dest="cluster"),
-        Argument("--remote", "NAME", "remote with the ledger (default: origin; no remote for a bare repository)"),
-        title="branch ledger",
-        description="read commits and the ledger branch instead of a checkout",
-    ),
+    CLUSTER,
 )
 """Which targets a command is about, and how it reaches them."""
 
 
-def _on_targets(name: str, summary: str, handler: str, *arguments: Argument | Group) -> Command:
+def _on_targets(name: str, summary: str, handler: str, *arguments: Argument | Group, reads: bool = False) -> Command:
     """A command on the targets of the applied strategies."""
-    return Command(name, summary, f"{_STRATEGIES}:{handler}", *arguments, *_TARGETS, epilog=_CODES, usage_code=2)
+    return Command(name, summary, f"{_STRATEGIES}:{handler}", *arguments, *_TARGETS, epilog=_CODES, reads=reads)
 
 
 STRATEGIES = Command(
@@ -476,7 +478,6 @@ STRATEGIES = Command(
             Argument("--svg", "FILE", "also write a plot of replicas, hydration, activity and credits"),
             *_TARGETS,
             epilog=_CODES,
-            usage_code=2,
         ),
         _on_targets(
             "dry-run",
@@ -485,6 +486,7 @@ STRATEGIES = Command(
             _PATTERN,
             flag("--show-graph", "print the execution graph below the statements"),
             GRAPH_FORMAT,
+            reads=True,
         ),
         _on_targets(
             "apply",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.arguments import CONFIG, PROJECT, REQUEST, Argument, Command, Group, count, flag, seconds
+from gitops.cli.commands.arguments import CLUSTER, FOLDER, REQUEST, Argument, Command, Group, count, flag, seconds
 
 _WHEN = "a version number, a commit id or a time (2026-01-31T12:00:00Z)"
 _REVISION = f"BRANCH, BRANCH@WHEN or WHEN, where WHEN is {_WHEN}"
 
 _GRAPH = (
     Argument("graph", "GRAPH", "graph id; with --root, only a label"),
-    Argument("--config", "DIR", "cluster folder (default: the current folder)", default="."),
+    FOLDER,
     Argument("--root", "PATH", "graph root to use instead of the one from the cluster folder"),
 )
 _BRANCH = Argument("--branch", "BRANCH", "branch (default: main)", default="main")
@@ -187,10 +187,10 @@ GRAPH = Command(
             "list the declared or applied stored queries with their parameters and results",
             "gitops.cli.graph.query:queries",
             Argument("graph", "GRAPH", "only queries of this graph (default: all graphs)", nargs="?"),
-            CONFIG,
             flag("--applied", "list the queries of the applied revision, which servers offer"),
-            PROJECT,
+            CLUSTER,
             REQUEST,
+            reads=True,
         ),
         _on_graph(
             "mutate",
@@ -277,5 +277,4 @@ QUERY = Command(
     ),
     flag("--mutate", "allow a mutation"),
     _FORMAT,
-    usage_code=2,
 )

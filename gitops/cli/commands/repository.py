@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from gitops.cli.commands.arguments import (
     APPLYING,
-    CONFIG,
+    CLUSTER,
     FORGE,
     HOSTED,
-    PROJECT,
+    REPOSITORY,
     Argument,
     Command,
     Group,
-    commit_id,
     count,
     duration,
     flag,
@@ -28,7 +27,8 @@ _EVENT = Argument("--event", "FILE", "forge event (default: the event of the CI 
 
 
 def _event_command(name: str, summary: str, *arguments: Argument | Group) -> Command:
-    return Command(name, summary, f"{_BOT}:run", _EVENT, FORGE, *arguments, PROJECT, epilog=_EXITS)
+    only = Argument("--cluster", "NAME", "only this cluster of gitops.yaml (default: all)")
+    return Command(name, summary, f"{_BOT}:run", _EVENT, FORGE, *arguments, only, REPOSITORY, epilog=_EXITS)
 
 
 BOT = Command(
@@ -108,7 +108,6 @@ BOT = Command(
                 default="60s",
             ),
             flag("--metrics", "serve Prometheus metrics at /metrics"),
-            usage_code=2,
         ),
         Command(
             "queue",
@@ -188,7 +187,6 @@ SERVE = Command(
     Argument("uri", "URI", "cannot be combined with --cluster, like --target and --config", nargs="?"),
     Argument("--target", "NAME", "cannot be combined with --cluster"),
     Argument("--config", "FILE", "cannot be combined with --cluster"),
-    usage_code=2,
     epilog="exit codes: 0 stopped by a signal, or ready to serve; 1 could not serve; 2 wrong usage",
 )
 
@@ -197,15 +195,16 @@ AUDIT_COMMANDS = (
         "log",
         "print the audit trail of a ledger branch",
         f"{_AUDIT}:log",
-        PROJECT,
-        Argument("--limit", "N", "print only the newest N entries (default: all)", type=int, default=0),
+        Argument("--limit", "N", "print only the newest N entries (default: all)", type=count),
+        CLUSTER,
         epilog="Entries that only record steps of a run are listed with --verbose and --json.",
+        reads=True,
+        offline=True,
     ),
     Command(
         "audit",
         "verify a ledger branch offline, from its first entry",
         f"{_AUDIT}:audit",
-        PROJECT,
         Argument("--since", "ENTRY", "trust all entries up to this one (number or commit)"),
         Argument(
             "--pin",
@@ -228,6 +227,10 @@ AUDIT_COMMANDS = (
             default=[],
         ),
         Argument("--accept", "HEAD", "continue from this head even though another head was seen here before"),
+        CLUSTER,
+        reads=True,
+        alone=("since", "pin", "verify_envelope", "witness", "accept", "format=sarif", "format=in-toto"),
+        offline=True,
     ),
 )
 
@@ -239,11 +242,11 @@ LEDGER = Command(
             "repair",
             "show the damage of a ledger branch; with both ids, move it back to the newest good entry",
             "gitops.cli.audit:repair",
-            PROJECT,
             Argument(
                 "--from", "HEAD", "current head of the branch, as shown; none if the branch is missing", dest="old"
             ),
             Argument("--to", "ENTRY", "newest good entry, as shown", dest="new"),
+            CLUSTER,
         ),
     ),
 )
@@ -255,33 +258,33 @@ REQUEST = Command(
     "request",
     "open, list, show, merge and close change requests of a bare repository",
     commands=(
-        Command("list", "list change requests with their statuses", f"{_REQUESTS}:request_list", PROJECT),
+        Command("list", "list change requests with their statuses", f"{_REQUESTS}:request_list", REPOSITORY),
         Command(
             "open",
             "push a branch and open its change request",
             f"{_REQUESTS}:request_open",
-            PROJECT,
+            REPOSITORY,
             Argument("branch", "BRANCH", "branch to push (default: the current branch)", nargs="?"),
         ),
         Command(
             "show",
             "show a change request with its comments and statuses",
             f"{_REQUESTS}:request_show",
-            PROJECT,
+            REPOSITORY,
             _NUMBER,
         ),
         Command(
             "diff",
             "print the file changes of a change request",
             f"{_REQUESTS}:request_diff",
-            PROJECT,
+            REPOSITORY,
             _NUMBER,
         ),
         Command(
             "comment",
             "add a comment to a change request",
             f"{_REQUESTS}:request_comment",
-            PROJECT,
+            REPOSITORY,
             _NUMBER,
             Argument("text", "TEXT", "text of the comment"),
         ),
@@ -289,7 +292,7 @@ REQUEST = Command(
             "merge",
             "merge a change request whose checks pass into its target branch, and wait for the apply",
             f"{_REQUESTS}:request_merge",
-            PROJECT,
+            REPOSITORY,
             _NUMBER,
             Argument(
                 "--method", ("merge", "squash", "rebase"), "how to merge (default: a merge commit)", default="merge"
@@ -308,13 +311,12 @@ REQUEST = Command(
             ),
             epilog="exit codes: 0 merged and applied; 1 refused, or the apply failed; 2 wrong usage; 3 merged, but not "
             "completely applied yet: an approval is missing, another run is in progress, or no hook responded",
-            usage_code=2,
         ),
         Command(
             "close",
             "close a change request without merging, and delete its branch on the server; its commits are kept",
             f"{_REQUESTS}:request_close",
-            PROJECT,
+            REPOSITORY,
             _NUMBER,
         ),
     ),
@@ -328,14 +330,14 @@ ISSUE = Command(
             "list",
             "list the open issues",
             f"{_ISSUES}:issue_list",
-            PROJECT,
+            REPOSITORY,
             flag("--all", "also those that are closed"),
         ),
         Command(
             "show",
             "show an issue",
             f"{_ISSUES}:issue_show",
-            PROJECT,
+            REPOSITORY,
             Argument("number", "N", "number of the issue", type=count),
         ),
     ),
@@ -349,7 +351,7 @@ PROMOTE = Command(
     Argument("target", "TO", "cluster that receives them, such as production"),
     Argument("--branch", "NAME", "name of the new branch (default: promote-FROM-to-TO)"),
     flag("--dry-run", "show which files would change, without writing anything"),
-    PROJECT,
+    REPOSITORY,
 )
 
 REVERT = Command(
@@ -360,7 +362,7 @@ REVERT = Command(
     Argument("--request", "N", "revert the entry that applied the merge of change request N", type=count),
     Argument("--branch", "NAME", "name of the new branch (default: revert-CLUSTER-N)"),
     flag("--dry-run", "show which files would change, without creating a branch"),
-    PROJECT,
+    CLUSTER,
 )
 
 HOOK = Command(
@@ -394,6 +396,7 @@ HOOK = Command(
             f"{_HOOKS}:run",
             Argument("name", "NAME", "name of the git hook"),
             Argument("rest", "ARGUMENT", "arguments that git passes to the hook", nargs="*"),
+            json=False,
         ),
     ),
 )
@@ -409,7 +412,9 @@ _OUTCOMES = (
     " 4 the changeset does not exist; 5 the ledger cannot be read"
 )
 _KEY = Argument("key", "KEY", "key of the changeset, such as chs-mzxw6ytboi4dsmrt", nargs="?")
-_COMMIT = Argument("--commit", "OID", "select the changeset that applies this merge commit", type=commit_id)
+_COMMIT = Argument(
+    "--commit", "COMMIT", "select the changeset that applies this merge commit, such as HEAD or origin/main"
+)
 _UNTIL = Argument(
     "--until", ("committed", "finalized"), "state that counts as success (default: committed)", default="committed"
 )
@@ -423,18 +428,17 @@ CHANGESET = Command(
             "list",
             "list the changesets that have not ended, newest first",
             f"{_VERBS}:list_all",
-            CONFIG,
             flag("--all", "also list changesets that have ended"),
             Argument("--state", _STATES, "list only changesets in this state"),
             Argument("--limit", "N", "list at most N changesets", type=count),
-            PROJECT,
+            CLUSTER,
+            reads=True,
         ),
         Command(
             "show",
             "show a changeset with all its changes",
             f"{_VERBS}:show",
             Group(_KEY, _COMMIT, flag("--latest", "select the newest changeset")),
-            CONFIG,
             flag("--events", "also show its events"),
             Argument(
                 "--gantt",
@@ -446,15 +450,13 @@ CHANGESET = Command(
             flag("--exit-code", f"return the outcome as the exit code; {_OUTCOMES}"),
             _UNTIL,
             _CONVERGED,
-            PROJECT,
-            usage_code=2,
+            CLUSTER,
         ),
         Command(
             "watch",
             "print the events of a changeset, which does not have to exist yet, until its outcome is known",
             f"{_VERBS}:watch",
             Group(_KEY, _COMMIT),
-            CONFIG,
             _UNTIL,
             _CONVERGED,
             Argument(
@@ -465,10 +467,9 @@ CHANGESET = Command(
                 default="30m",
             ),
             flag("--json", "print each event as a line of JSON"),
-            PROJECT,
+            CLUSTER,
             epilog=_OUTCOMES,
             json=False,
-            usage_code=2,
         ),
         Command(
             "fail",
@@ -477,19 +478,15 @@ CHANGESET = Command(
             Argument("key", "KEY", "key of the changeset"),
             Argument("--error", "TEXT", "one-line reason", required=True),
             flag("--force", "end a changeset that is rolling back, leaving any changes that were not rolled back yet"),
-            CONFIG,
-            PROJECT,
-            usage_code=2,
+            CLUSTER,
         ),
         Command(
             "retry",
             "apply a failed changeset again, as its next attempt",
             f"{_VERBS}:retry",
             Argument("key", "KEY", "key of the changeset"),
-            CONFIG,
             *APPLYING,
-            PROJECT,
-            usage_code=2,
+            CLUSTER,
         ),
     ),
 )

@@ -14,13 +14,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
+from gitops.cli.finding import cluster_folder
 from gitops.cli.graph.query_form import open_records
-from gitops.cli.shared import OK, UNWRITTEN, actor_of, cluster_folder, complain, shows_progress
+from gitops.cli.shared import OK, UNWRITTEN, actor_of, complain, shows_progress
 from gitops.cluster.config.cluster_yaml import header_of, read_cluster
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.model.address import is_name
 from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.database import graph
 from gitops.database.graph import results
@@ -46,7 +48,10 @@ def load(options: argparse.Namespace) -> results.GraphOutcome:
             request = graph.LoadRequest(root, records, mode, options.branch, options.base, progress, embedder)
             return graph.load_records(request, context)
     except graph.LoadError as error:
-        return results.LoadRefusal(error.problems)
+        # The records are lines of the file as the person named it.
+        name = "standard input" if options.file in (None, "-") else options.file
+        places = {each: each.source and replace(each.source, file=name) for each in error.problems}
+        return results.LoadRefusal(Diagnostics(replace(each, source=at) for each, at in places.items()))
     except KeyboardInterrupt as interrupt:
         notes = (note.replace("GRAPH", options.graph) for note in getattr(interrupt, "__notes__", ()))
         complain(": ".join(["interrupted", *notes]))
@@ -167,7 +172,8 @@ def graph_root(options: argparse.Namespace) -> str:
         return str(options.root)
     if not is_name(options.graph):
         raise GitopsError(Code.INVALID_RESOURCE_ID, f"{options.graph!r} is not a graph id", path="graph")
-    cluster, problems = read_cluster(FolderTree(cluster_folder(options), confined=True))
+    options.config = cluster_folder(options)
+    cluster, problems = read_cluster(FolderTree(options.config, confined=True))
     header = None if cluster is None else header_of(cluster, problems)
     if cluster is None or header is None:
         first = next(iter(problems))

@@ -6,9 +6,10 @@ import argparse
 import os
 from typing import Any
 
+from gitops.cli.finding import cluster_folder
 from gitops.cli.graph import query_form
 from gitops.cli.graph.data import graph_root, read_target, write_context
-from gitops.cli.shared import FAILED, OK, USAGE, complain, say_coloured, show, show_form
+from gitops.cli.shared import FAILED, OK, complain, say_coloured, show, show_form, shown_folder
 from gitops.cluster.config.cluster_yaml import read_cluster
 from gitops.cluster.config.compiler import find_query_file
 from gitops.cluster.config.folder import FolderTree
@@ -34,8 +35,6 @@ _MIB = 2**20
 def query(options: argparse.Namespace) -> int:
     """`gitops graph query GRAPH QUERY`: rows as a table, one JSON document, a JSON object per line, CSV, or a line per value."""
     form = query_form.row_format(options)
-    if form is None:
-        return USAGE
     root, target = graph_root(options), read_target(options.branch, options.at)
     snapshot = graph.open_snapshot(root, target)
     checked = _checked_query(options, snapshot)
@@ -100,9 +99,8 @@ def _checked_query(options: argparse.Namespace, snapshot: graph.Snapshot) -> Che
     except LanguageError as error:
         first = error.problems[0]
         line, column = SourceText(source).position(first.span.start)
-        fix = first.fix or "correct the query at this place, then run the same command again"
         raise GitopsError(
-            QUERY_CODES[first.stage], first.rendered(), path=f"{place}:{line}:{column}", fix=fix
+            QUERY_CODES[first.stage], first.rendered(), path=f"{place}:{line}:{column}", fix=first.fix or ""
         ) from None
 
 
@@ -122,11 +120,12 @@ def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
 
 
 def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
-    tree = FolderTree(options.config, confined=True)
+    folder = cluster_folder(options)
+    tree = FolderTree(folder, confined=True)
     cluster, found = read_cluster(tree)
     declared = None if cluster is None else next((g for g in cluster.graphs if g.id.value == options.graph), None)
     if declared is None:
-        detail = f"the folder {options.config} declares no graph {options.graph[:80]!r}; use --file for another query"
+        detail = f"the folder {folder} declares no graph {options.graph[:80]!r}; use --file for another query"
         raise GitopsError(Code.QUERY_UNKNOWN, detail)
     reader = SourceReader(tree, found)
     known = find_query_file(reader, declared, options.query) if is_name(options.query) else None
@@ -168,7 +167,8 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
         name, fix = error.parameter or "", None
         if name in checked.params:
             what = f"a value of type {checked.params[name]}" if name in values else "a value"
-            fix = f"give it {what}: --param {name}=VALUE"
+            example = "2" if str(checked.params[name])[:2] in ("I3", "I6", "U3", "U6") else "VALUE"
+            fix = f"give it {what}{', a whole number' if example == '2' else ''}: --param {name}={example}"
         raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=name, fix=fix) from None
 
 
@@ -190,5 +190,5 @@ def queries(options: argparse.Namespace) -> int:
     if options.json:
         show_form(queries_form(outcome))
     else:
-        say_coloured(queries_text(outcome, verbose=options.verbose), options)
+        say_coloured(queries_text(outcome, shown_folder(options, outcome.config_dir), verbose=options.verbose), options)
     return OK if outcome.ok else FAILED

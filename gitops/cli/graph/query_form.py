@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from gitops.cli.shared import complain
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.render.characters import visible, visible_json
@@ -27,11 +26,10 @@ UNREAD_PARAMETERS = 'write an object such as {"name": "value"}; or give each par
 _MIB = 2**20
 
 
-def row_format(options: argparse.Namespace) -> str | None:
-    """The format of rows that `--format` or `--json` names; None, and a complaint, for two."""
+def row_format(options: argparse.Namespace) -> str:
+    """The format of rows that `--format` or `--json` names. Raises UsageError `usage_error` for two."""
     if options.json and options.format not in (None, "json"):
-        complain("--json and --format name two formats; leave one out")
-        return None
+        raise UsageError(Code.USAGE_ERROR, "--json and --format name two formats", fix="leave one out")
     return options.format or ("json" if options.json else "table")
 
 

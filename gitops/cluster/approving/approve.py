@@ -32,6 +32,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around
+from gitops.database.language.suggest import did_you_mean
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
 
 
@@ -274,7 +275,12 @@ def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRe
     if requirement is None or change is None:
         gates = ", ".join(r.resource for r in plan.approvals_required)
         detail = f"{address} has no change that needs an approval{f'; these have one: {gates}' if gates else ''}"
-        fix = f"write the kind before the name: gitops approve graph.{address}" if is_name(address) else None
+        gated = [str(each.resource) for each in plan.approvals_required]
+        near = [each for each in gated if each.partition(".")[2] == (address if is_name(address) else address.name)]
+        meant = near[0] if len(near) == 1 else getattr(did_you_mean(address, gated), "name", None)
+        fix = None if meant is None else f"did you mean `{meant}`? gitops approve {meant}"
+        if meant is None and is_name(address):
+            fix = f"write the kind before the name: gitops approve graph.{address}"
         raise GitopsError(Code.APPROVAL_NOT_REQUIRED, detail, path=address, fix=fix)
     return change, requirement
 

@@ -5,6 +5,7 @@ The loader checks the declared things themselves (files, graphs in policy bindin
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from gitops.cluster.config.declaration import (
@@ -229,7 +230,8 @@ class _ClusterReader:
             targets = tuple(self._text(item, f"{path}.applies_to[{index}]") for index, item in enumerate(listed.items))
         elif listed is not None and not is_absent(listed):
             message = f"expected a list of graph references, got {_what(listed)}"
-            self._wrong(listed, f"{path}.applies_to", message, fix="write a list, such as [cluster] or [GRAPH]")
+            alone = shown(listed.text) if isinstance(listed, YamlScalar) else "GRAPH"
+            self._wrong(listed, f"{path}.applies_to", message, fix=f"write a list: applies_to: [{alone}]")
         return DeclaredText(_text(key), file, targets)
 
     def _restore(self, key: YamlScalar, node: YamlNode, top: dict[str, YamlNode]) -> DeclaredRestore:
@@ -289,6 +291,8 @@ class _ClusterReader:
         if node is None or is_absent(node):
             return ()
         fix = f"write {first}: VALUE in the line below {path.rpartition('.')[2]}, indented" if path else _TOP
+        if isinstance(node, YamlScalar) and (glued := _GLUED.match(node.text)) is not None:
+            fix = f"write a blank behind the colon: {glued[1]}: {shown(glued[2])}"
         self._wrong(node, path, f"expected a mapping{'' if path else ' at the top'}, got {_what(node)}", fix=fix)
         return None
 
@@ -336,7 +340,11 @@ class _ClusterReader:
         place = node if name is None or isinstance(node, YamlMap) else name
         for field in required_keys(shape):
             if entries is not None and place is not None and field not in fields:
-                line = "version: 1" if field == "version" else f"{field}: VALUE, indented below {path}"
+                line = (
+                    "version: 1"
+                    if field == "version"
+                    else f"{field}: {_EXAMPLES.get(field, 'VALUE')}, indented below {path}"
+                )
                 self._wrong(place, f"{prefix}{field}", "this key is required", fix=f"add the line {line}")
         return fields
 
@@ -364,7 +372,8 @@ class _ClusterReader:
         if node is None:
             return Text("", 0, 0)
         if not isinstance(node, YamlScalar) or _is_null(node):
-            self._wrong(node, path, f"expected text, got {_what(node)}")
+            fix = f"write {path.rpartition('.')[2]}: TEXT"
+            self._wrong(node, path, f"expected text, got {_what(node)}", fix=None if path.endswith("]") else fix)
             return Text("", node.line, node.column)
         return _text(node)
 
@@ -374,6 +383,11 @@ class _ClusterReader:
             self._wrong(node, path, f"expected text, got {_what(node)}; put it in quotes")
             return Text("", node.line, node.column)
         return self._text(node, path)
+
+
+# A key and its value that nothing separates, such as `schema:people.pg`.
+_GLUED = re.compile(r"([a-z_]+):([^\s:/][^\s]*)\Z")
+_EXAMPLES = {"applies_to": "[GRAPH]", "schema": "FILE.pg", "file": "FILE"}
 
 
 def _text(node: YamlScalar) -> Text:

@@ -89,7 +89,7 @@ class LanguageCompiler:
         """Report problems with the code of their stage, the first `limit` of them."""
         for problem in error.problems[:limit]:
             entry = REGISTRY[codes[problem.stage]]
-            place, fix = file.at(problem.span), problem.fix or entry.fix
+            place, fix = file.at(problem.span), problem.fix or entry.fix or None
             self._found.extend([Diagnostic(entry.code, entry.severity, at, problem.rendered(), place, fix)])
 
 

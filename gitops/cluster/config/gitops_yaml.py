@@ -177,7 +177,7 @@ _TARGET = KnownForm(_target, shape=lambda: schema_of(_BRANCH))
 def _read_version(value: object) -> int:
     # `true` and `1.0` equal 1.
     if type(value) is not int or value != VERSION:
-        raise Refused(((), f"this release reads version {VERSION} only"))
+        raise Refused(((), f"this release reads only version {VERSION}: write version: {VERSION}"))
     return value
 
 
@@ -598,7 +598,7 @@ def parse_bot_config(source: bytes) -> BotConfig:
 
 def _repeated_names(config: BotConfig) -> list[tuple[Place, str]]:
     """Names become refs, and refs that differ in case alone are one file on some systems."""
-    seen: dict[str, str] = {}
+    seen: dict[str, tuple[str, int]] = {}
     repeated: list[tuple[Place, str]] = []
     for key in ("name", "renamed_from"):
         for number, cluster in enumerate(config.clusters):
@@ -606,9 +606,11 @@ def _repeated_names(config: BotConfig) -> list[tuple[Place, str]]:
             if name is None:
                 continue
             if name.lower() in seen:
-                detail = f"cluster {seen[name.lower()]} has this name already"
-                repeated.append((("clusters", number, key), detail))
-            seen.setdefault(name.lower(), name)
+                other, at = seen[name.lower()]
+                repeated.append(
+                    (("clusters", number, key), f"cluster {other} has this name already, as clusters[{at}]")
+                )
+            seen.setdefault(name.lower(), (name, number))
     return repeated
 
 

@@ -6,6 +6,7 @@ problem. Everything else is the same as without: which files are read, in which 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -182,9 +183,9 @@ class ResourceLoader:
         if is_name(name) and (most is None or len(name) <= most):
             return True
         message = f"'{shown(name)}' is not a valid name: use letters, digits, _ and -, starting with a letter or _"
-        fix = None
+        near = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-").lstrip("0123456789")
+        fix = "use a shorter name" if is_name(name) else f"did you mean `{near}`?" if is_name(near) else None
         if is_name(name):
-            fix = "use a shorter name"
             message = f"the name has {len(name)} characters: use at most {most}, since a folder is called by it"
         elif most is not None:
             # Another name may have _, but no server serves a graph that is called so.
@@ -422,6 +423,11 @@ class _GraphLoading:
             raise SourceMovedError
         query = parsed[position]
         name = shown(query.name.text)
-        message = f"the query {name} is declared again; its declaration in {first.path} counts"
+        where = first.path
+        known = self._loader.compiler.queries(first)
+        if not isinstance(known, LanguageError):
+            spans = [each.name.span for each in known if each.name.text == query.name.text]
+            where = first.at(spans[0]).shown() if spans else where
+        message = f"the query {name} is declared again; its declaration at {where} counts"
         source = declared.file.at(query.name.span)
         self._found.add(Code.DUPLICATE_QUERY_NAME, f"{self._at}.{name}", message, source=source)

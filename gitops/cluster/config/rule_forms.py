@@ -59,11 +59,22 @@ class BotConfigError(GitopsError):
         super().__init__(Code.BOT_CONFIG_INVALID, detail, path=CONFIG_FILE)
         self.problems = problems
 
+    def parts(self) -> tuple[GitopsError, ...]:
+        """Each problem at its place."""
+        found = []
+        for each in self.problems:
+            key = each.message.partition(":")[0].rpartition(".")[2]
+            fix = f"add the line {key}: VALUE" if each.message.endswith(f": {REQUIRED}") else ""
+            found.append(GitopsError(self.code, each.message, path=CONFIG_FILE, fix=fix))
+            found[-1].at = (CONFIG_FILE, each.line, each.column)
+        return tuple(found)
+
 
 def refused_text(error: YamlError) -> BotConfigError:
     """Return the error for a text that is not YAML."""
     detail = "; ".join(str(p) for p in error.problems)
-    return BotConfigError(detail, tuple(RuleProblem(p.line, p.column, p.message) for p in error.problems))
+    said = [(p, f"{p.message}; {p.fix}" if p.fix else p.message) for p in error.problems]
+    return BotConfigError(detail, tuple(RuleProblem(p.line, p.column, message) for p, message in said))
 
 
 def refused(root: YamlNode, problems: Sequence[tuple[Place, str]]) -> BotConfigError:
@@ -90,7 +101,13 @@ def place_problem(root: YamlNode, place: Place, message: str) -> RuleProblem:
             node = at = node.items[step]
         else:
             break
-    dotted = ".".join(shown(str(part)) for part in place if part != CHOSEN_KEY) or "the document"
+    dotted = ""
+    for part in place:
+        if isinstance(part, int):
+            dotted += f"[{part}]"
+        elif part != CHOSEN_KEY:
+            dotted += f".{shown(part)}" if dotted else shown(part)
+    dotted = dotted or "the document"
     return RuleProblem(at.line, at.column, f"{dotted}: {message}")
 
 
@@ -202,7 +219,9 @@ def choice(*texts: str) -> Form[Any]:
     def read(value: object) -> object:
         if value not in texts or not isinstance(value, str):
             *others, last = (f"'{each}'" for each in texts)
-            raise Refused(((), f"expected {', '.join(others)}{' or ' if others else ''}{last}"))
+            near = did_you_mean(value, texts) if isinstance(value, str) else None
+            known = f"expected {', '.join(others)}{' or ' if others else ''}{last}"
+            raise Refused(((), f"{known}; {near}" if near else known))
         return value
 
     return KnownForm(read, texts, shape=lambda: {"enum": [str(each) for each in texts]})

@@ -85,7 +85,7 @@ def check_kinds(bound: BoundBundle, at: str) -> Diagnostics:
                 f"the rule '{rule.id}' permits {action}, which is about {about}; bound to {', '.join(bound.scopes)}"
             )
             fix = f"move the action to a policy that is bound to {elsewhere}"
-            place = SourceRef(bound.file, rule.line)
+            place = SourceRef(bound.file, rule.line, rule.column)
             found.add(Code.POLICY_KIND_MISMATCH, at, message, source=place, fix=fix)
     return found
 

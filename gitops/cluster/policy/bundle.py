@@ -70,7 +70,7 @@ class Rule:
 
     `branch_scope` applies to the branch of a request, `target_branch_scope` to its target branch; None means any, even if
     the request has none. `queries` are the names, with `*` for any characters, of the stored queries to which `invoke_query`
-    applies; empty means all of them. `line` is where the rule begins in its file, counted from 1.
+    applies; empty means all of them. `line` and `column` are where the rule begins in its file, counted from 1.
     """
 
     id: str
@@ -80,6 +80,7 @@ class Rule:
     target_branch_scope: BranchScope | None = None
     queries: tuple[str, ...] = ()
     line: int = 1
+    column: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,14 +29,15 @@ _ASKED = ("action", "graph", "branch", "target_branch", "query")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case. `line` is where it begins. A `query` without an action asks about running it, represented by the action None.
+    """One case, which begins at `line` and `column`.
 
-    It expects `allowed`, by `rule` if one is given; or that exactly the actors and members of groups in `exactly` are
-    allowed to do it.
+    A `query` without an action asks about running it, represented by the action None. It expects `allowed`, by `rule` if one is
+    given; or that exactly the actors and members of groups in `exactly` are allowed to do it.
     """
 
     id: str
     line: int
+    column: int
     graph: str | None
     actions: tuple[PolicyAction | None, ...]
     actors: tuple[str, ...] = ()
@@ -113,6 +114,7 @@ class _CaseReader:
         return Case(
             id=nodes.text(fields["id"], f"{at}.id") if "id" in fields else "",
             line=node.line,
+            column=node.column,
             graph=texts.get("graph", graph),
             actions=tuple(actions) or (None,),
             actors=actors,
@@ -155,7 +157,7 @@ class _CaseReader:
 
 def failures(case: Case, path: str, guarded: Guarded) -> Diagnostics:
     """Return the failed expectations of a case (`policy_test_failed`), or its invalid subjects (`policy_tests_invalid`)."""
-    found, place = Diagnostics(), SourceRef(path, case.line)
+    found, place = Diagnostics(), SourceRef(path, case.line, case.column)
     for action in case.actions:
         scope = _scope(case, action, guarded)
         if scope is None:

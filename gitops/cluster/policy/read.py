@@ -112,7 +112,7 @@ class _BundleReader:
         groups = self._groups(top["groups"]) if "groups" in top else {}
         branches = nodes.items(top["protected_branches"], "protected_branches") if "protected_branches" in top else ()
         protected = [self._name(item, at, Code.POLICY_PROTECTED_BRANCH_BLANK) for at, item in branches]
-        ids: set[str] = set()
+        ids: dict[str, int] = {}
         items = nodes.items(top["rules"], "rules") if "rules" in top else ()
         rules = tuple(self._rule(item, at, groups, ids) for at, item in items)
         if not nodes.found.has_errors:
@@ -132,9 +132,11 @@ class _BundleReader:
             groups[name] = tuple(self._name(each, place, Code.POLICY_GROUP_BLANK_ACTOR) for place, each in members)
         return groups
 
-    def _rule(self, node: YamlNode, at: str, groups: Collection[str], ids: set[str]) -> Rule:
-        """One rule; `ids` are those of the rules before it."""
+    def _rule(self, node: YamlNode, at: str, groups: Collection[str], ids: dict[str, int]) -> Rule:
+        """One rule; `ids` are those of the rules before it, with their lines."""
         nodes = self._nodes
+        if not self._allows(node, at):
+            return Rule("", "", (), line=node.line)
         fields = nodes.fields(node, at, RULE_KEYS, required=RULE_KEYS)
         rule = self._id(fields["id"], f"{at}.id", ids) if "id" in fields else ""
         at = f"{at}.allow"
@@ -146,7 +148,26 @@ class _BundleReader:
         self._check_limits(allow, at, actions)
         scopes = {key: nodes.one_of(BranchScope, allow[key], f"{at}.{key}") for key in _SCOPES if key in allow}
         queries = self._queries(allow["queries"], f"{at}.queries") if "queries" in allow else ()
-        return Rule(rule, group, actions, **scopes, queries=queries, line=node.line)
+        return Rule(rule, group, actions, **scopes, queries=queries, line=node.line, column=node.column)
+
+    def _allows(self, node: YamlNode, at: str) -> bool:
+        """Whether a rule has `allow`, or nothing that was written in its place; else that is reported, once."""
+        keys = {key.text: key for key, _ in node.entries} if isinstance(node, YamlMap) else {}
+        if "allow" in keys:
+            return True
+        wrong = next((keys[name] for name in ("deny", "actors", "actions") if name in keys), None)
+        if wrong is None:
+            return True
+        if wrong.text == "deny":
+            message = "a rule cannot deny: what no rule allows is denied"
+            fix = "write allow: for what is permitted, or delete the rule"
+        else:
+            message, fix = (
+                "this key stands below allow",
+                "add the line allow: above it, and indent actors and actions below",
+            )
+        self._nodes.wrong(wrong, f"{at}.{wrong.text}", message, fix=fix)
+        return False
 
     def _name(self, node: YamlNode, at: str, blank: Code) -> str:
         """A text that is not blank."""
@@ -155,11 +176,12 @@ class _BundleReader:
             self._report(blank, node, at, "the text is blank")
         return text
 
-    def _id(self, node: YamlNode, at: str, ids: set[str]) -> str:
+    def _id(self, node: YamlNode, at: str, ids: dict[str, int]) -> str:
         text = self._name(node, at, Code.POLICY_RULE_ID_BLANK)
         if text in ids:
-            self._report(Code.POLICY_RULE_ID_DUPLICATE, node, at, f"an earlier rule has the id '{shown(text)}'")
-        ids.add(text)
+            message = f"the rule in line {ids[text]} has the id '{shown(text)}' already"
+            self._report(Code.POLICY_RULE_ID_DUPLICATE, node, at, message)
+        ids.setdefault(text, node.line)
         return text
 
     def _group(self, node: YamlNode, at: str, groups: Collection[str]) -> str:
@@ -267,7 +289,7 @@ class NodeReader:
             self.wrong(key, _below(where, key), message, fix="correct or delete the key")
         for name in required if isinstance(node, YamlMap) else ():
             if name not in fields:
-                line = f"{name}: VALUE, indented below {where}" if where else f"{name}: VALUE"
+                line = f"{name}: {_EXAMPLES.get(name, 'VALUE')}" + (f", indented below {where}" if where else "")
                 fix = f"add the line {'version: 1' if name == 'version' else line}"
                 self.wrong(node, f"{where}.{name}" if where else name, "this key is required", fix=fix)
         return fields
@@ -277,7 +299,8 @@ class NodeReader:
         if isinstance(node, YamlMap):
             return node.entries
         if not is_absent(node):
-            fix = f"write {first}: VALUE in the line below {where.rpartition('.')[2]}, indented" if where else None
+            name = where.rpartition(".")[2]
+            fix = f"write {name}: {{{first}: {_EXAMPLES.get(first, 'VALUE')}}}" if where else None
             self.wrong(node, where, f"expected a mapping, got {what(node)}", fix=fix)
         elif not where:
             self.wrong(node, where, "the file is empty", fix="write version: 1 and the rest of the file")
@@ -288,7 +311,7 @@ class NodeReader:
         if isinstance(node, YamlList):
             return tuple((f"{where}[{index}]", item) for index, item in enumerate(node.items))
         if not is_absent(node):
-            self.wrong(node, where, f"expected a list, got {what(node)}", fix="write a list, such as [A, B]")
+            self.wrong(node, where, f"expected a list, got {what(node)}", fix=_listed(node))
         return ()
 
     def text(self, node: YamlNode, where: str) -> str:
@@ -321,6 +344,14 @@ class NodeReader:
             return node.text
         self.wrong(node, where, f"expected a whole number, got {what(node)}")
         return ""
+
+
+_EXAMPLES = {"group": "GROUP", "actors": "{group: GROUP}", "actions": "[read]", "id": "NAME"}
+
+
+def _listed(node: YamlNode) -> str:
+    """How to write a value that stands alone as a list of one."""
+    return f"write a list: [{shown(node.text)}]" if isinstance(node, YamlScalar) else "write a list, such as [A, B]"
 
 
 def what(node: YamlNode) -> str:

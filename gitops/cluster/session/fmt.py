@@ -180,7 +180,7 @@ def _lay_out(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | No
         text, entry = SourceText(data), REGISTRY[code]
         for problem in error.problems:
             place = SourceRef(path, *text.position(problem.span.start))
-            fix = problem.fix or entry.fix
+            fix = problem.fix or entry.fix or None
             found.extend([Diagnostic(code, entry.severity, path, problem.rendered(), place, fix)])
         return None
 

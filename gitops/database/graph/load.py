@@ -45,6 +45,10 @@ from gitops.database.graph.write.rules import cardinality_violation, hashable_ce
 from gitops.database.language.schema import EdgeType
 from gitops.database.storage.parallel import in_parallel
 
+_ADDED_AGAIN = (
+    'each load adds edges without an id again: give each edge an "id", or replace the whole table with --mode overwrite'
+)
+
 # The second pass of a load: what must hold of all records together, and of them with the graph (§5.3).
 #
 # In stages, each over all tables: ids and unique groups, ends of edges, numbers of edges. Incoming keys come from spills, part by
@@ -181,6 +185,7 @@ class JointChecks:
         spill, present = table.ends["src"], self._edges_of_sources(key, table, outcome)
         for number in range(PARTS):
             counts, first = Counter[str](), dict[str, int]()
+            committed = set[str]()
             for source, record, _ in spill.part(number):
                 if record not in outcome.superseded:
                     first.setdefault(source, record)
@@ -190,10 +195,13 @@ class JointChecks:
                     first.setdefault(source, 0)
                 else:
                     counts[source] += 1
+                    committed.add(source)
             for source, record in first.items():
                 count = counts[source]
                 if count < low or (high is not None and count > high):
-                    self.intake.problems.add(record, cardinality_violation(edge, source, count))
+                    again = high is not None and count > high and source in committed
+                    message = cardinality_violation(edge, source, count)
+                    self.intake.problems.add(record, message, fix=_ADDED_AGAIN if again else None)
 
     def _edges_of_sources(self, key: str, table: TableIntake, outcome: TableCheck) -> Spill:
         """The committed edges of every source that a record names, or that a replaced edge began at."""

@@ -131,6 +131,17 @@ _BAD_ESCAPE = r'(?s)"(?:[^\\]++|\\["\\nrt])*+(\\.)'
 _OPEN_STRING = r'(?s)"(?:[^"\\]++|\\.)*+(\\?)'
 
 
+_INSTEAD = {
+    **dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb\u2018\u2019'`", 'write texts between `"` and `"`'),
+    ";": "remove the `;`: nothing stands between two lines",
+    "#": "write a comment behind `//`",
+    **dict.fromkeys("+*/%", "there is no arithmetic: calculate the value before, and pass it as a parameter"),
+    "&": "write each condition on a separate line: all of them have to hold",
+    "|": "there is no `or`: write two queries",
+}
+"""What was probably meant by a character that no token begins with."""
+
+
 class Lexer:
     """A cursor over the tokens of one source text.
 
@@ -240,7 +251,8 @@ class Lexer:
         """Read an enum member at the cursor: letters, digits, `_`, `-`; so `1`, `2nd`, `in-progress`."""
         found = re.compile(_ENUM_MEMBER).match(self._source, self.start)
         if found is None:
-            self.unexpected("an enum member")
+            text = self.current.value if self.kind is TokenKind.STRING else ""
+            self.unexpected("an enum member", f"write it without quotes: `{text}`" if text else None)
         self.kind, self.text, self.end = TokenKind.NAME, found[0], found.end()
         self._tokens = _scan(self._source, self.end)
         self._ahead.clear()
@@ -320,7 +332,7 @@ class Lexer:
             self.fail("unterminated string", Span(start, start + 1), 'close it with `"`')
         character = data[start : start + 4].decode("utf-8", "ignore")[0]
         self._refused = start + len(character.encode("utf-8"))
-        self.fail(f"unexpected character {character!a}", Span(start, self._refused))
+        self.fail(f"unexpected character {character!r}", Span(start, self._refused), _INSTEAD.get(character))
 
 
 _Scanned = tuple[TokenKind, str, int, int]

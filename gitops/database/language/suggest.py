@@ -35,9 +35,9 @@ class Suggestion(str):
     wrong: str
     name: str
 
-    def __new__(cls, wrong: str, name: str) -> Self:
-        """Suggest `name`."""
-        made = super().__new__(cls, f"did you mean `{name}`?")
+    def __new__(cls, wrong: str, name: str, mark: str = "") -> Self:
+        """Suggest `name`, which is written behind a `mark` such as `$`."""
+        made = super().__new__(cls, f"did you mean `{mark}{name}`?")
         made.wrong, made.name = wrong, name
         return made
 

@@ -49,9 +49,8 @@ class LanguageProblem(Record):
     fix: str | None = None
 
     def rendered(self) -> str:
-        """The message with its stage in front, and the label of a rule of types or limits."""
-        code = f"{self.rule}: " if self.stage in (Stage.TYPE, Stage.LIMIT) and self.rule else ""
-        return f"{self.stage} error: {code}{self.message}"
+        """The message with its stage in front; the label of its rule is for programs."""
+        return f"{self.stage} error: {self.message}"
 
 
 class LanguageError(Exception):

@@ -67,6 +67,11 @@ YamlNode = YamlScalar | YamlList | YamlMap
 
 
 _TABS = "indent with spaces: YAML does not allow tabs there"
+_OPENED = {
+    "while parsing a flow mapping": ("the `{`", "}"),
+    "while parsing a flow sequence": ("the `[`", "]"),
+    "while scanning a quoted scalar": ("the quote", '"'),
+}
 _SYNTAX = "look for a missing colon, quote or bracket at this line or the line before it"
 
 
@@ -164,7 +169,7 @@ class _Frame:
 
     line: int
     column: int
-    keys: set[str] | None
+    keys: dict[str, int] | None
     entries: list[tuple[YamlScalar, YamlNode]] = field(default_factory=list)
     items: list[YamlNode] = field(default_factory=list)
     key: YamlScalar | None = None
@@ -212,7 +217,11 @@ class _Builder:
                 elif name in ("ScalarEvent", "SequenceStartEvent", "MappingStartEvent", "AliasEvent"):
                     self._node(event, name, line, column)
         except yaml.YAMLError as error:
+            opened = _OPENED.get(getattr(error, "context", None) or "")
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+            if opened is not None and mark is not None and not data.decode()[mark.index :].strip():
+                # What ends too late is found where the text ends: the person looks for where it begins.
+                mark = error.context_mark  # type: ignore[attr-defined]
             place = (mark.line + 1, mark.column + 1) if mark else _position(data, getattr(error, "position", None) or 0)
             if place[1] == 1 and mark and mark.index >= len(data.decode()) and not data.endswith((b"\n", b"\r")):
                 # The parser ends the last line where the text does not, and no line comes after it.
@@ -220,6 +229,8 @@ class _Builder:
             message = getattr(error, "problem", None) or getattr(error, "reason", None) or "the document is not YAML"
             line = data.split(b"\n")[place[0] - 1 : place[0]]
             fix = _TABS if line and line[0].lstrip(b" ").startswith(b"\t") else _SYNTAX
+            if opened is not None and mark is getattr(error, "context_mark", None):
+                message, fix = f"{opened[0]} is not closed", f"close it with `{opened[1]}`"
             self._stop(YamlFault.SYNTAX, f"not valid YAML: {shown(str(message))}", *place, fix=fix)
         if self._repeated:
             raise YamlError(tuple(self._repeated), self._root)
@@ -250,7 +261,7 @@ class _Builder:
             self._stop(YamlFault.SYNTAX, message, line, column, fix=fix)
         if len(self._stack) >= MAX_DEPTH:
             self._stop(YamlFault.LIMIT, f"the document is nested deeper than {MAX_DEPTH}", line, column)
-        self._stack.append(_Frame(line, column, set() if name == "MappingStartEvent" else None))
+        self._stack.append(_Frame(line, column, {} if name == "MappingStartEvent" else None))
 
     def _put(self, node: YamlNode) -> None:
         if not self._stack:
@@ -266,9 +277,9 @@ class _Builder:
             frame.key = node
             if node.text in frame.keys:
                 path = self._path()
-                message = f"the key {path} is repeated in line {node.line}"
+                message = f"the key {path} is repeated; it is in line {frame.keys[node.text]} already"
                 self._repeated.append(YamlProblem(YamlFault.DUPLICATE_KEY, message, node.line, node.column, path))
-            frame.keys.add(node.text)
+            frame.keys.setdefault(node.text, node.line)
 
     def _path(self) -> str:
         """The dotted path of the key that was read last."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from gitops.cluster.approving.approve import ApprovalPublisher
 from gitops.cluster.config.cache import MemoryCache
+from gitops.cluster.config.checkout import without_cluster
 from gitops.cluster.config.cluster_yaml import declared_storage, load_header, read_cluster
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config
@@ -241,9 +242,10 @@ class LocalRepository(Repository):
                 if inside in (rule.path, None if declared is None else declared.path):
                     return rule
             known = ", ".join(rule.path for rule in clusters) or "none"
-            raise GitopsError(
-                Code.CLUSTER_NOT_FOUND, f"gitops.yaml lists no cluster with the folder {folder}; known: {known}"
-            )
+            detail = f"gitops.yaml lists no cluster with the folder {folder}; known: {known}"
+            alone = clusters[0].path if len(clusters) == 1 else None
+            fix = f"use --config {os.path.relpath(os.path.join(self.git.work_tree, alone))}" if alone else None  # noqa: PTH118
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, fix=fix)
         found = [rule for rule in clusters if cluster in (rule.name, (declared_rule(config, rule.name) or rule).name)]
         if cluster is None or not found:
             return replace(config, clusters=clusters).cluster(cluster)
@@ -302,10 +304,12 @@ class LocalRepository(Repository):
         name = name or "origin"
         url = self.git.setting(f"remote.{name}.url")
         if url is None:
+            there = self.git.setting("remote.origin.url") is not None
+            other = "use --remote origin" if there else "work in a clone of the repository"
             raise UsageError(
                 Code.USAGE_ERROR,
                 f"this repository has no remote {name!r}",
-                fix=f"add it: git remote add {name} ADDRESS; or work in a clone of the repository",
+                fix=f"add it: git remote add {name} ADDRESS; or {other}",
             )
         if offline:
             return TrackingRemote(self.git, name)
@@ -435,6 +439,9 @@ class LocalRepository(Repository):
                 return None if header is None else header.storage
 
             return ScopeChange(scope, None, successor(self.config(), declaring, scope, storage_of))
+        problem = without_cluster(FolderTree(work_tree, confined=True), declared)
+        if problem is not None:
+            raise problem
         target = self.target(declared, self.head_of(rule.ref), declaring, scope.target.repository)
         return ScopeChange(scope, ClusterScope(target, storage, scope.home))
 

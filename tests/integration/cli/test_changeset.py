@@ -532,7 +532,7 @@ def test_the_ledger_keeps_how_a_run_went_with_its_changeset(folder_of_progress, 
 
 
 def test_a_file_that_cannot_be_written_is_said_before_anything_is_applied(folder_of_progress, tmp_path, capsys):
-    assert main(["apply", "--config", str(folder_of_progress), "--events", str(tmp_path)]) == 1
+    assert main(["apply", "--config", str(folder_of_progress), "--events", str(tmp_path)]) == 2
     assert "usage_error" in capsys.readouterr().err
     assert not (folder_of_progress / "graphs").exists()
 
@@ -582,7 +582,7 @@ def test_a_dry_run_writes_its_events_and_nothing_else(folder_of_progress, tmp_pa
     ("option", "value"), [("--timeout", "1m"), ("--run", "f"), ("--gantt", "f"), ("--on-failure", "keep")]
 )
 def test_what_a_dry_run_has_no_use_for_is_refused(folder_of_progress, capsys, option, value):
-    assert main(["apply", "--atomic", "--dry-run", "--config", str(folder_of_progress), option, value]) == 1
+    assert main(["apply", "--atomic", "--dry-run", "--config", str(folder_of_progress), option, value]) == 2
     refused = capsys.readouterr().err
     assert f"ERROR usage_error: {option} " in refused
     assert f"fix: leave {option} out: gitops apply --dry-run" in refused

@@ -380,7 +380,7 @@ def test_a_query_of_many_conditions_is_answered_and_a_larger_one_is_refused(open
     else:
         assert found["resource_limit"] == {"reason": "query_too_large"}
         assert found["error"].startswith(
-            "query: line 1, column 3102: limit error: T25: the query has 257 conditions; at most 256"
+            "query: line 1, column 3102: limit error: the query has 257 conditions; at most 256"
         )
 
 

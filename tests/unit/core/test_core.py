@@ -163,7 +163,7 @@ def test_diagnostics_keep_their_order_and_know_errors() -> None:
     assert found.has_errors
     assert found.codes() == ("approval_stale", "state_missing", "duplicate_yaml_key")
     form = found.to_json()[2]
-    assert list(form) == ["code", "severity", "path", "message", "source", "fix"]
+    assert list(form) == ["code", "severity", "path", "message", "source"]
     assert form["source"] == {"file": "cluster.yaml", "line": 3, "column": 7}
     found.add("schema_parse_error", "a.pg", "bad")
     assert list(found.to_json()[3]) == ["code", "severity", "path", "message"]
@@ -185,6 +185,9 @@ def test_errors_carry_code_place_and_verdict() -> None:
 def test_a_place_is_written_as_editors_link_it() -> None:
     assert str(SourceRef("a.pg", 2, 3)) == "a.pg:2:3"
     assert str(SourceRef("a.pg")) == "a.pg"
+    assert SourceRef("a.pg", 2, 3).shown("clusters/brain") == "clusters/brain/a.pg:2:3"
+    assert SourceRef("../../gitops.yaml", 2).shown("clusters/brain") == "gitops.yaml:2"
+    assert SourceRef("a.pg", 2, 3).shown("/srv/brain") == "/srv/brain/a.pg:2:3"
 
 
 def test_a_secret_never_shows_itself() -> None:

@@ -59,6 +59,7 @@ from gitops.cluster.model.outcome import (
 )
 from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.cluster.model.resource import Resource
+from gitops.core.diagnostics import Diagnostics
 from gitops.render import json, text
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 
@@ -262,7 +263,7 @@ def files() -> dict[str, str]:
         result[f"{name}.txt"] = text.to_text(outcome)
         result[f"{name}.json"] = json.to_text(json.envelope(outcome))
     result["log.txt"] = log_text(RECORDS)
-    result["log.json"] = json.to_text(log_form(RECORDS))
+    result["log.json"] = json.to_text(log_form(RECORDS, Diagnostics()))
     for name, report in (("audit_good", GOOD), ("audit_failed", BAD), ("audit_cut", CUT), ("audit_since", SINCE)):
         result[f"{name}.txt"] = audit_text(report)
         result[f"{name}.json"] = json.to_text(audit_form(report))

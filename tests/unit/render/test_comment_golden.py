@@ -530,7 +530,7 @@ def _problems(name: str) -> tuple[Diagnostic, ...]:
     found = Diagnostics()
     found.add_error(_git(name))
     for query, file, line in (("z", "p.gq", 1), ("a", "q.gq", 9), ("b", "q.gq", 2)):
-        message = f"type error: T1: unknown node type `{name} of {query}`, expected `Person`"
+        message = f"type error: unknown node type `{name} of {query}`, expected `Person`"
         found.add(Code.QUERY_TYPECHECK_ERROR, f"query.g.{query}", message, source=SourceRef(file, line, 3))
     return tuple(found)
 

@@ -282,15 +282,15 @@ def test_a_result_without_a_text_is_an_error():
         graph_text(GraphOutcome(), "brain")
 
 
-def test_the_envelope_has_the_result_between_its_state_and_its_diagnostics():
+def test_the_envelope_has_the_result_between_its_state_and_its_problems():
     assert graph_form(LoadResult(3, {"node:P": 1})) == {
         "ok": True,
         "manifest_version": 3,
         "rows": {"node:P": 1},
         "commit": None,
-        "diagnostics": [],
+        "problems": [],
     }
-    assert list(graph_form(REPORT)) == ["ok", "deep", "manifests", "table_versions", "findings", "diagnostics"]
+    assert list(graph_form(REPORT)) == ["ok", "deep", "manifests", "table_versions", "findings", "problems"]
     assert not REPORT.ok
 
 
@@ -298,15 +298,18 @@ def test_a_refused_load_shows_its_problems():
     problems = Diagnostics()
     problems.add(Code.GRAPH_DATA_INVALID, "records[1]", "record 1: 'id' is not a text")
     refusal = LoadRefusal(problems)
-    assert graph_text(refusal, "brain").startswith("graph load failed\nERROR graph_data_invalid records[1]: record 1:")
-    assert graph_form(refusal) == {"ok": False, "diagnostics": problems.to_json()}
+    first, second = graph_text(refusal, "brain").splitlines()
+    assert first == "graph load failed: nothing was loaded"
+    assert second.startswith("ERROR graph_data_invalid records[1]: record 1:")
+    assert graph_form(refusal) == {"ok": False, "problems": problems.to_json()}
 
 
-def test_descriptions_and_rows_have_no_envelope():
+def test_descriptions_and_rows_have_the_envelope():
     tables = {"node:P": {"rows": 2, "columns": {"name": "String"}}}
     description = GraphDescription("g", "2026-01-01T00:00:00Z", "main", "c", 4, "d", tables, ("node:Q",))
     assert graph_text(description, "brain") == "graph brain: manifest version 4\n  node:P: 2 row(s): name"
     assert list(graph_form(description)) == [
+        "ok",
         "graph_id",
         "created_at",
         "branch",
@@ -315,8 +318,9 @@ def test_descriptions_and_rows_have_no_envelope():
         "schema_digest",
         "tables",
         "dropped",
+        "problems",
     ]
-    assert graph_form(RowList([{"id": "a"}])) == [{"id": "a"}]
+    assert graph_form(RowList([{"id": "a"}])) == {"ok": True, "rows": [{"id": "a"}], "problems": []}
     assert graph_text(RowList([]), "brain") == "no rows"
 
 

@@ -36,21 +36,22 @@ from tests.support.pages import ROOT
 FILES = files()
 
 FIELDS = {
-    "validate": "ok config_dir config_file resource_digests resources dependencies diagnostics",
+    "validate": "ok config_dir config_file resource_digests resources dependencies problems diagnostics",
     "plan": "ok config_dir desired_revision plan_digest? resource_digests dependencies state_observations changes"
     " rule_changes? access? what_if?"
-    " blast_radius approvals_required lands? obstacles? interrupted? diagnostics",
+    " blast_radius approvals_required lands? obstacles? interrupted? problems diagnostics",
     "apply": "ok config_dir actor? desired_revision state_observations changes applied_count deferred_count converged"
-    " state_written resource_statuses status? nodes? diagnostics",
+    " state_written resource_statuses status? nodes? problems diagnostics",
     "approve": "ok config_dir plan_digest? head? tree? changes? rule_changes? approval_id? resource?"
-    " operation? approved_by? commit? diagnostics",
+    " operation? approved_by? commit? problems diagnostics",
     "status": "ok config_dir state_observations in_sync? waiting may_approve? drifted last_entry? last_apply? debts?"
-    " resource_digests resource_statuses observations diagnostics",
-    "refresh": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
-    "import": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
-    "revoke": "ok operation approval_id resource? approval_commit? approved_by? approval_reason? decided_by? commit? diagnostics",
-    "ready": "ok config_dir state_observations graphs cluster_policy? diagnostics",
-    "unlock": "ok config_dir state_observations lock_removed diagnostics",
+    " resource_digests resource_statuses observations problems diagnostics",
+    "refresh": "ok operation config_dir state_observations resource_digests resource_statuses observations problems diagnostics",
+    "import": "ok operation config_dir state_observations resource_digests resource_statuses observations problems diagnostics",
+    "revoke": "ok operation approval_id resource? approval_commit? approved_by? approval_reason? decided_by? commit? problems "
+    "diagnostics",
+    "ready": "ok config_dir state_observations graphs cluster_policy? problems diagnostics",
+    "unlock": "ok config_dir state_observations lock_removed problems diagnostics",
 }
 
 

@@ -669,6 +669,15 @@ def test_findings_as_a_form() -> None:
             },
             {"check": "git.version", "health": "good", "detail": "git version 2.39.5"},
         ],
+        "problems": [
+            {
+                "code": "ledger.chain",
+                "severity": "error",
+                "path": "brain",
+                "message": "entry 2 is not signed",
+                "fix": "gitops audit --cluster brain",
+            }
+        ],
     }
 
 

@@ -74,6 +74,9 @@ class LoadError(GitopsError):
         self.clash = clash
 
 
+_RECORD = 'write one record a line, with its properties in "data": {"type": "Person", "data": {"name": "Ada"}}'
+
+
 class RecordProblems:
     """What is wrong with the records: the first 100 are kept, all are counted, and reading stops at 10,000.
 
@@ -81,7 +84,7 @@ class RecordProblems:
     """
 
     def __init__(self) -> None:
-        self._found: list[tuple[int, str, Code, str, tuple[str, str] | None]] = []
+        self._found: list[tuple[int, str, Code, str, str | None, tuple[str, str] | None]] = []
         self._blanks = array("Q")
         self.total = 0
 
@@ -90,7 +93,13 @@ class RecordProblems:
         self._blanks.append(records)
 
     def add(
-        self, record: int, message: str, code: Code = Code.GRAPH_DATA_INVALID, clash: tuple[str, str] | None = None
+        self,
+        record: int,
+        message: str,
+        code: Code = Code.GRAPH_DATA_INVALID,
+        clash: tuple[str, str] | None = None,
+        *,
+        fix: str | None = None,
     ) -> None:
         """Note a problem of a record, counted from 1; 0 stands for the load as a whole. `clash` as in `LoadError`.
 
@@ -98,7 +107,7 @@ class RecordProblems:
         """
         self.total += 1
         # Problems of one record are found in an order of their own; those of the load come as its keys are hashed.
-        insort(self._found, (record, "" if record else message, code, message, clash), key=itemgetter(0, 1))
+        insort(self._found, (record, "" if record else message, code, message, fix, clash), key=itemgetter(0, 1))
         del self._found[MAX_REPORTED:]
         if self.total >= MAX_PROBLEMS:
             self.settle()
@@ -113,12 +122,12 @@ class RecordProblems:
         if not self.total:
             return
         reported = Diagnostics()
-        for record, _, code, message, _ in self._found:
+        for record, _, code, message, fix, _ in self._found:
             if record:
                 path, name, source = self.place(record)
-                reported.add(code, path, f"{name}: {message}", source=source)
+                reported.add(code, path, f"{name}: {message}", source=source, fix=fix)
             else:
-                reported.add(code, "records", message)
+                reported.add(code, "records", message, fix=fix)
         clash = next((each[-1] for each in self._found if each[-1] is not None), None)
         raise LoadError(reported, self.total, clash)
 
@@ -177,12 +186,12 @@ class RecordReader:
         """The type of the record, if the record has the members of one."""
         is_node = "type" in form
         if is_node == ("edge" in form):
-            self._fault("expected either 'type', for a node, or 'edge'")
+            self._fault("expected either 'type', for a node, or 'edge'", _RECORD)
             return None
         members = _NODE_MEMBERS if is_node else _EDGE_MEMBERS
         if not form.keys() <= members or not isinstance(data, dict):
             odd = form.keys() - members
-            self._fault(f"unknown member {min(odd)[:_SHOWN]!r}" if odd else "'data' is not an object")
+            self._fault(f"unknown member {min(odd)[:_SHOWN]!r}" if odd else "'data' is not an object", _RECORD)
             return None
         name = form["type"] if is_node else form["edge"]
         declared: NodeType | EdgeType | None = None
@@ -242,8 +251,8 @@ class RecordReader:
             return None
         return given
 
-    def _fault(self, message: str) -> None:
-        self.problems.add(self.records, message)
+    def _fault(self, message: str, fix: str | None = None) -> None:
+        self.problems.add(self.records, message, fix=fix)
 
     def _objects(self, stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
         """The object of each line that is not blank, with the length of the line."""
@@ -263,12 +272,12 @@ class RecordReader:
                 self._fault(f"the line is not UTF-8 at byte {error.start}")
                 continue
             except (ValueError, RecursionError) as error:
-                self._fault(f"invalid JSON at record {self.records}: {error}")
+                self._fault(f"invalid JSON at record {self.records}: {error}", _RECORD)
                 continue
             if isinstance(value, dict):
                 yield len(line), value
             else:
-                self._fault('the line is not a JSON object such as {"type": "Person", "data": {}}')
+                self._fault('the line is not a JSON object such as {"type": "Person", "data": {}}', _RECORD)
 
 
 def _parse(line: bytes) -> Any:

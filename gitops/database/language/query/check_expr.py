@@ -107,7 +107,7 @@ def parameter(scope: Scope, variable: ast.Variable) -> typed.ParameterValue:
     """The declared parameter that a value names; refuses any other variable (T14)."""
     declared = scope.params.get(variable.name)
     if declared is None:
-        fix = suggest(variable.name, scope.params) or f"declare it: `${variable.name}: <type>`"
+        fix = suggest(variable.name, scope.params, "$") or f"declare it: `${variable.name}: <type>`"
         refuse("T14", f"`${variable.name}` must be a declared query parameter", variable.span, fix)
     return typed.ParameterValue(variable.name, declared)
 
@@ -125,8 +125,15 @@ def assigned(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> type
         return found
     if not compatible(target.type, found.type):
         message = f"cannot assign/compare parameter `${found.name}` of type {found.type}"
-        refuse("T7", f"{message} with {target} of type {target.type}", value.span)
+        refuse("T7", f"{message} with {target} of type {target.type}", value.span, _retyped(found, target.type))
     return found
+
+
+def _retyped(found: typed.ParameterValue, wanted: PropType) -> str | None:
+    """A fix that gives a parameter the type of the property that it stands for; other types have none."""
+    if wanted.enum_values is not None or wanted.scalar is Scalar.BLOB:
+        return "declare the parameter `String`"
+    return f"declare the parameter `${found.name}: {PropType(wanted.scalar, False, wanted.is_list, None, wanted.dimension)}`"
 
 
 def pattern(scope: Scope, target: TargetProperty, value: ast.ValueExpr) -> typed.TypedExpr:
@@ -160,6 +167,15 @@ def _literal(target: TargetProperty, literal: ast.Literal) -> typed.Constant:
             fix = f'write `{wanted.scalar.value.lower()}("..")`'
         elif wanted.scalar is Scalar.BLOB:
             fix = "pass the URI as a String parameter"
+        elif wanted.scalar is Scalar.STRING and found.type.scalar in NUMERIC:
+            fix = f'write `"{found.value}"`'
+        elif (
+            wanted.scalar in NUMERIC
+            and isinstance(found.value, str)
+            and found.value.isascii()
+            and found.value.isdigit()
+        ):
+            fix = f"write `{found.value}` without quotes"
         refuse("T3", f"{target} has type {wanted} but got {found.type}", literal.span, fix)
     if is_vector:
         count = len(found.value) if isinstance(found.value, tuple) else 0
@@ -212,6 +228,8 @@ def check_expr(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None =
     if item is None:
         if aliases is None:
             fix = f"did you mean `${expr.name}`? Only `order` can name an alias"
+            if expr.name == "null":
+                refuse("", "there is no test for null", expr.span)
         else:
             fix = suggest(expr.name, aliases) or f"name a return item: `... as {expr.name}`"
         refuse("", f"alias `{expr.name}` not found", expr.span, fix)
@@ -240,7 +258,7 @@ def _variable(scope: Scope, expr: ast.Variable) -> typed.ParameterValue | typed.
             fix = f"name a property of it: `${expr.name}.p`"
             refuse("T23", f"edge variable `${expr.name}` cannot stand alone as a value", expr.span, fix)
         known = (*scope.params, *scope.nodes)
-        refuse("", f"variable `${expr.name}` is not bound", expr.span, suggest(expr.name, known))
+        refuse("", f"variable `${expr.name}` is not bound", expr.span, suggest(expr.name, known, "$"))
     return typed.NodeValue(expr.name, node.name)
 
 
@@ -351,11 +369,12 @@ def refuse(rule: str, message: str, span: Span, fix: str | None = None) -> NoRet
     raise LanguageError(LanguageProblem(Stage.TYPE, rule, message, span, fix))
 
 
-def suggest(name: str, known: Iterable[str]) -> str | None:
-    """A fix that names the nearest known name, if one is near."""
-    from gitops.database.language.suggest import did_you_mean
+def suggest(name: str, known: Iterable[str], mark: str = "") -> str | None:
+    """A fix that names the nearest known name, if one is near; variables are written behind the `mark` `$`."""
+    from gitops.database.language.suggest import Suggestion, did_you_mean
 
-    return did_you_mean(name, tuple(known))
+    near = did_you_mean(name, tuple(known))
+    return near if near is None or not mark else Suggestion(name, near.name, mark)
 
 
 class Scope:
@@ -419,7 +438,7 @@ class Scope:
         else:
             edge = self.edges.get(variable)
             if edge is None:
-                fix = suggest(variable, (*self.nodes, *self.edges))
+                fix = suggest(variable, (*self.nodes, *self.edges), "$")
                 if variable in self.params:
                     fix = f"`${variable}` is a parameter; only a binding has properties"
                 refuse(rule, f"variable `${variable}` is not bound", place.variable.span, fix)

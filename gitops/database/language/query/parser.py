@@ -75,6 +75,13 @@ _SYMBOLS = {
     TokenKind.GT: ComparisonOperator.GT,
     TokenKind.GE: ComparisonOperator.GE,
 }
+_CONDITIONS = "write each condition on a separate line in `match`, such as `$p.age > 30`: all of them have to hold"
+_OTHER_WORDS = {
+    "where": ("`where` is not a part of `match`", _CONDITIONS),
+    "and": ("there is no `and`", _CONDITIONS),
+    "or": ("there is no `or`", "write two queries"),
+}
+"""Words of other languages in the place of a condition."""
 _WORDS = {"contains": ComparisonOperator.CONTAINS, "starts_with": ComparisonOperator.STARTS_WITH}
 
 # Looked up for nearly every token, and a member of an enumeration is found ten times slower than a global name.
@@ -133,6 +140,9 @@ class ClauseParser:
             lexer.step()
             inner = self.clauses()
             return Not(inner, self.span_from(start))
+        if lexer.kind is _LPAREN:
+            fix = "write a node as `$p: Person`, and an edge as `$p knows $q`"
+            lexer.unexpected("a clause: a binding, a hop, a condition or `not`", fix)
         return self._condition(self.expression("a clause: a binding, a hop, a condition or `not`"))
 
     def _clause_from_variable(self) -> Clause:
@@ -211,6 +221,9 @@ class ClauseParser:
                 self._lexer.step()
         if operator is not None:
             return self._compare(left, operator)
+        if isinstance(left, Alias) and left.name in _OTHER_WORDS:
+            message, fix = _OTHER_WORDS[left.name]
+            self._lexer.fail(message, left.span, fix)
         if not isinstance(left, TextCall) or left.function is TextFunction.BM25:
             word = self._lexer.text
             # The name of an edge as its schema spells it.
@@ -220,6 +233,8 @@ class ClauseParser:
 
     def _compare(self, left: Expr, operator: ComparisonOperator) -> Comparison:
         expected = "an expression on the right of the comparison"
+        if operator is ComparisonOperator.LT and self._lexer.kind is TokenKind.GT:
+            self._lexer.unexpected(expected, "write `!=`")
         if self._lexer.kind is TokenKind.EQ:
             self._lexer.unexpected(expected, "write one `=`")
         right = self.expression(expected)
@@ -488,6 +503,8 @@ class _QueryParser(ClauseParser):
         start = lexer.start
         self._keyword("query")
         name = self.ident(_NAME, "a query name")
+        if lexer.kind is _LBRACE:
+            lexer.unexpected("`(`, the parameters of the query", f"write `query {name.text}()`")
         lexer.require(TokenKind.LPAREN, "`(`, the parameters of the query")
         params: list[Param] = []
         if lexer.kind is not TokenKind.RPAREN:
@@ -525,6 +542,8 @@ class _QueryParser(ClauseParser):
         name = self.variable("a parameter")
         if name.text == ANONYMOUS:
             self._lexer.fail("`$_` cannot be a parameter", name.span, "give the parameter a name")
+        if self._lexer.kind in (_RPAREN, _COMMA):
+            self._lexer.unexpected("`:`", f"write its type: `${name.text}: String`")
         self._lexer.require(TokenKind.COLON)
         start = self._lexer.start
         declared = self._type()
@@ -595,6 +614,9 @@ class _QueryParser(ClauseParser):
             items.append(self._item())
         order: list[OrderExpression] = []
         if lexer.accept(_NAME, "order"):
+            if lexer.kind is _NAME:
+                column = lexer.peek().text if lexer.text == "by" and lexer.peek().kind is _NAME else "COLUMN"
+                lexer.unexpected("`{`", f"write `order {{ {column} }}`")
             lexer.require(_LBRACE)
             order.append(self._sort())
             while lexer.skip(_COMMA):
@@ -602,7 +624,9 @@ class _QueryParser(ClauseParser):
             lexer.require(_RBRACE, "`,` or `}`")
         limit = None
         if lexer.accept(_NAME, "limit"):
-            limit = self.integer(lexer.expect(TokenKind.INT, "a row count"), MAX_LIMIT, "limit")
+            if lexer.kind is not TokenKind.INT:
+                lexer.unexpected("a row count", "write a number, such as `limit 10`")
+            limit = self.integer(lexer.advance(), MAX_LIMIT, "limit")
         return Read(clauses, tuple(items), tuple(order), limit, self.span_from(start))
 
     def _item(self) -> ReturnExpression:

@@ -546,7 +546,8 @@ class _TypeChecker:
         spans += [each.span for each in self._declared.constraints if each.kind is ConstraintKind.KEY]
         for span in sorted(spans, key=lambda each: each.start)[1:]:
             message = f"node `{self._name}` has multiple @key constraints"
-            self._add("S-30", message, span, "write one `@key(a, b)` in the body for a key of several properties")
+            names = ", ".join(name for name, first in zip(self._fields, firsts, strict=True) if first) or "a, b"
+            self._add("S-30", message, span, f"for a key of several properties, write one `@key({names})` in the body")
 
     def _check_member(self, rule: ast.Constraint, argument: ast.ArgumentValue | ast.Interval) -> None:
         """Check one property of a key, a unique group or an index."""

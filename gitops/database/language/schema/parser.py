@@ -31,9 +31,15 @@ from gitops.database.language.text import LanguageError, Name, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
 MAX_VECTOR_DIMENSION = 2**31 - 1
 MAX_CARDINALITY = 2**32 - 1
+# What other languages call a declaration.
+_OTHER_WORDS = {
+    **dict.fromkeys(("type", "class", "table", "entity", "vertex", "struct", "model", "label"), "node"),
+    **dict.fromkeys(("relation", "relationship", "rel", "link", "arc"), "edge"),
+}
 _DECLARATIONS = frozenset({"interface", "node", "edge"})
 _CONSTRAINTS = {kind.value: kind for kind in ConstraintKind}
 _BASES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
@@ -60,6 +66,11 @@ def parse_schema(data: bytes, problems: ProblemCollector, *, limit: int = MAX_SO
     return _Parser(data, problems, limit).document()
 
 
+def _other_case(lexer: Lexer) -> str:
+    """A type name as the name of a property: with a small first letter."""
+    return lexer.text[:1].lower() + lexer.text[1:] if lexer.kind is _TYPE_NAME else ""
+
+
 class _Parser:
     def __init__(self, data: bytes, problems: ProblemCollector, limit: int) -> None:
         self._problems = problems
@@ -83,7 +94,7 @@ class _Parser:
                 elif lexer.accept(_NAME, "edge"):
                     edges.append(self._edge())
                 else:
-                    lexer.unexpected("`interface`, `node` or `edge`")
+                    lexer.unexpected("`interface`, `node` or `edge`", meant=_OTHER_WORDS.get(lexer.text, ""))
             except LanguageError as error:
                 self._report(error)
                 self._problems.lacks_types = True
@@ -161,6 +172,8 @@ class _Parser:
     def _edge(self) -> EdgeDeclaration:
         lexer = self._lexer
         name = self._type_name("an edge type name")
+        if lexer.kind is _TYPE_NAME:
+            lexer.unexpected("`:`", f"write `edge {name.text}: {lexer.text}`")
         lexer.require(_COLON)
         source = self._type_name("the source node type")
         lexer.require(TokenKind.ARROW)
@@ -246,7 +259,13 @@ class _Parser:
 
     def _property(self) -> PropertyDeclaration:
         lexer = self._lexer
-        name = lexer.expect(_NAME, "a property name or `}`")
+        if lexer.kind is not _NAME:
+            self._no_property()
+        name = lexer.advance()
+        if lexer.kind is _QUESTION and lexer.peek().kind is _COLON:
+            lexer.unexpected("`:`", f"write the `?` behind the type: `{name.text}: {lexer.peek(2).text}?`")
+        if lexer.kind is TokenKind.MINUS and lexer.peek().kind is _NAME:
+            lexer.unexpected("`:`", f"names have no `-`: write `{name.text}_{lexer.peek().text}`")
         lexer.require(_COLON)
         start = lexer.start
         kind = self._type()
@@ -258,6 +277,17 @@ class _Parser:
         return make(
             PropertyDeclaration, (make(Name, (name.text, name.span)), kind, type_span, tuple(annotations), span)
         )
+
+    def _no_property(self) -> NoReturn:
+        """Refuse what stands where a property begins, with what was probably meant."""
+        lexer, fix = self._lexer, None
+        if lexer.kind is _COMMA:
+            fix = "remove the `,`: nothing stands between two properties"
+        elif lexer.kind is TokenKind.LBRACKET:
+            fix = "write a list as `[TYPE]`, such as `[String]`"
+        elif lexer.kind is _TYPE_NAME and lexer.peek().kind is _NAME:
+            fix = f"write the name first: `{lexer.peek().text}: {lexer.text}`"
+        lexer.unexpected("a property name or `}`", fix, meant="" if fix else _other_case(lexer))
 
     def _type(self) -> PropType | None:
         lexer = self._lexer
@@ -305,6 +335,8 @@ class _Parser:
     def _base(self) -> Scalar:
         lexer = self._lexer
         scalar = _BASES.get(lexer.text) if lexer.kind is _TYPE_NAME else None
+        if scalar is None and lexer.kind is TokenKind.LBRACKET:
+            lexer.unexpected("a property type", "lists do not nest: make a node of what the inner list holds")
         if scalar is None:
             from gitops.database.language.suggest import nearest_type
 

@@ -20,6 +20,7 @@ from gitops.cluster.ledger.chain import APPROVALS, REVOCATIONS
 from gitops.cluster.model.approval import Decision, DecisionKind
 from gitops.cluster.model.ledger import EntryKind, LedgerState, LockInfo
 from gitops.cluster.session.session import RevocationContext, record_under_lock
+from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.render.audit import log_form, log_text
@@ -383,7 +384,7 @@ def test_the_entry_carries_the_commit_and_git_log_shows_it(given_of_kept_revocat
     assert f"Revokes: {identity}" in head.message
     record = next(read_trail(life.git, head.id))
     assert f"revoked {identity} by ben@example.org" in log_text([record])
-    assert log_form([record])["entries"][0]["revoked"][0]["approval_id"] == identity
+    assert log_form([record], Diagnostics())["entries"][0]["revoked"][0]["approval_id"] == identity
 
 
 @pytest.mark.parametrize("verb", ["apply", "refresh"])

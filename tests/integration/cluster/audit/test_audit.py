@@ -145,7 +145,11 @@ def test_the_trail_folds_queries_that_are_only_published_again(tmp_path: Path) -
         "graph notes updates automatically",
         "3 queries of graph notes keep their text and are republished with the file",
     ]
-    flagged = [each["resource"] for each in log_form([record])["entries"][0]["changes"] if each.get("republished")]
+    flagged = [
+        each["resource"]
+        for each in log_form([record], Diagnostics())["entries"][0]["changes"]
+        if each.get("republished")
+    ]
     assert flagged == [f"query.notes.{name}" for name in sorted(names)]
 
 

@@ -55,6 +55,7 @@ def test_the_forms_of_a_good_report(desk: Desk) -> None:
         "verified": 14,
         "findings": [],
         "notes": [],
+        "problems": [],
     }
     log = desk.json("audit", "--format", "sarif")
     SARIF.validate(log)
@@ -133,7 +134,7 @@ def test_since_takes_a_number_or_a_commit(desk: Desk) -> None:
         )
         assert desk.json("audit", "--since", name, "--json")["since"] == 5
     for wrong in ("0", "15", fifth[:6], "f" * 40, "main", "-1"):
-        assert desk.run("audit", f"--since={wrong}")[0] == 1
+        assert desk.run("audit", f"--since={wrong}")[0] == 2
         assert "usage_error" in desk.run("audit", f"--since={wrong}")[1]
 
 

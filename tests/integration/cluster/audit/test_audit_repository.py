@@ -29,6 +29,7 @@ from gitops.cluster.model.plan import Undo
 from gitops.cluster.plan.plan import plan
 from gitops.compute.ticks.tick import Ticking, tick
 from gitops.core.codes import REGISTRY
+from gitops.core.diagnostics import Diagnostics
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.git.repository import GitRepository
 from gitops.render.audit import log_form, log_text
@@ -134,7 +135,7 @@ def test_the_log_goes_on_behind_an_entry_that_cannot_be_read(life: Life) -> None
         (False, "good"),
     ]
     assert f"entry unreadable  commit {forged[:8]}  ledger_entry_invalid" in log_text(shown)
-    assert log_form(shown)["entries"][1] == {"commit": forged, "signature": "ledger_entry_invalid"}
+    assert log_form(shown, Diagnostics())["entries"][1] == {"commit": forged, "signature": "ledger_entry_invalid"}
 
 
 READ = [ENTRY, STATE, "trust/gitops.yaml", "trust/.gitops/allowed_signers"]

@@ -70,9 +70,9 @@ def test_a_bundle_has_what_its_file_says():
     assert bundle.groups == {"readers": ("act-reader", "act-editor"), "editors": ("act-editor",)}
     assert bundle.protected_branches == {"main"}
     assert bundle.rules == (
-        Rule("reading", "readers", (PolicyAction.READ, PolicyAction.EXPORT), BranchScope.ANY, line=7),
-        Rule("running", "readers", (PolicyAction.INVOKE_QUERY,), queries=("find_*", "count"), line=12),
-        Rule("merging", "editors", (PolicyAction.BRANCH_MERGE,), None, BranchScope.PROTECTED, line=14),
+        Rule("reading", "readers", (PolicyAction.READ, PolicyAction.EXPORT), BranchScope.ANY, line=7, column=5),
+        Rule("running", "readers", (PolicyAction.INVOKE_QUERY,), queries=("find_*", "count"), line=12, column=5),
+        Rule("merging", "editors", (PolicyAction.BRANCH_MERGE,), None, BranchScope.PROTECTED, line=14, column=5),
     )
 
 
@@ -95,7 +95,7 @@ def test_a_bundle_without_rules_permits_nothing(text):
         ("version: true\n", [("policy_parse", 1, 10)]),
         ("version: 1\nversion: 1\n", [("policy_parse", 2, 1)]),
         ("version: 1\ngroups: &a {}\nrules: *a\n", [("policy_parse", 2, 9)]),
-        ("version: 1\ngroups: {a: [b\n", [("policy_parse", 3, 1)]),
+        ("version: 1\ngroups: {a: [b\n", [("policy_parse", 2, 13)]),
         ("version: 1\ngroups: []\n", [("policy_parse", 2, 9)]),
         ("version: 1\nrules: {}\n", [("policy_parse", 2, 8)]),
         ("version: 2\n", [("policy_version", 1, 10)]),
@@ -215,7 +215,7 @@ def test_an_action_of_the_other_kind_is_refused_with_where_to_move_it(actions, s
     (problem,) = check_kinds(bound(HEAD + rule(*actions), scope), "policies.p")
     assert (problem.code, problem.path, problem.fix) == ("policy_kind_mismatch", "policies.p", fix)
     assert f"the rule '{actions[0]}' permits {actions[0]}" in problem.message
-    assert str(problem.source) == "p.yaml:4"
+    assert str(problem.source) == "p.yaml:4:5"
 
 
 @pytest.mark.parametrize(("scope", "codes"), [("cluster", []), ("k", ["policy_kind_mismatch"])])

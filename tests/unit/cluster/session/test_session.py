@@ -291,9 +291,9 @@ def test_the_text_goes_back(case):
 def test_the_document_has_both_ways_with_the_class_of_each_step(case):
     outcome = outcome_of(case)
     form = down_form(outcome)
-    assert [each["code"] for each in form["diagnostics"]] == case["codes"]
+    assert [each["code"] for each in form["problems"]] == case["codes"]
     if outcome.migrations is None:
-        assert set(form) == {"ok", "config_dir", "subject", "diagnostics"}
+        assert set(form) == {"ok", "config_dir", "subject", "problems"}
         return
     for name, migration in (("forward", outcome.migrations.forward), ("back", outcome.migrations.back)):
         assert form[name]["supported"] == migration.supported

@@ -113,7 +113,7 @@ def test_an_empty_document_is_null(data: bytes) -> None:
         (b"- !!map {}\n", YamlFault.SYNTAX, 1, 3),
         (b"a: 1\n---\nb: 1\n", YamlFault.SYNTAX, 2, 1),
         (b"? {a: 1}\n: 1\n", YamlFault.SYNTAX, 1, 3),
-        (b"a: [1\n", YamlFault.SYNTAX, 2, 1),
+        (b"a: [1\n", YamlFault.SYNTAX, 1, 4),
         (b"a:\n  b: 1\n  c", YamlFault.SYNTAX, 3, 1),
         ("a:\n  b: 1\n  é".encode(), YamlFault.SYNTAX, 3, 1),
         (b"a:\r  b: 1\r  c", YamlFault.SYNTAX, 3, 1),

@@ -1,0 +1,215 @@
+"""Which clusters a command is about: one rule for all commands, whose options are `CLUSTER` and `FOLDER` of the table.
+
+1. `--config DIR` is the folder of one cluster, and `--cluster NAME` is one of gitops.yaml.
+2. Without them these are the clusters of gitops.yaml: a command that only reads is carried out for each, and another one needs
+   `--cluster` where there are several. A command on commits and ledgers takes gitops.yaml of the target branch, one on files that
+   of the checkout.
+3. Without gitops.yaml, and in a cluster folder that gitops.yaml of the checkout does not list, it is the current folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gitops.cli.shared import FAILED, OK, RULES, checkout, collected, open_repository, say, show_error, show_form
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError, UsageError
+
+if TYPE_CHECKING:
+    from gitops.cli.commands.arguments import Command
+    from gitops.repository.repository import Repository
+    from gitops.repository.wiring.local import LocalRepository
+
+_CLUSTER = "cluster.yaml"
+_SELECTING = ("repo", "remote", "config", "cluster", "request")
+
+
+def for_each(command: Command, options: argparse.Namespace, run: Callable[[argparse.Namespace], int]) -> int:
+    """Carry a command out for each cluster that it is about, and return the exit code of the first one that has another than 0.
+
+    Of several clusters each report has the name above it, and JSON documents become one.
+    """
+    chosen = _selected(options) if _reads_all(command, options) else {}
+    if len(chosen) < 2:  # noqa: PLR2004 - several
+        return run(options)
+    as_json = getattr(options, "json", False) or getattr(options, "format", None) == "json"
+    codes, documents = list[int](), list[Mapping[str, Any]]()
+    for name, mine in chosen.items():
+        if not as_json:
+            say(f"{name}:")
+        with collected(as_json) as found:
+            try:
+                codes.append(run(mine))
+            except GitopsError as error:
+                codes.append(show_error(error, mine, as_json=as_json))
+        documents += [{"cluster": name, **form} for form in found]
+    if as_json:
+        show_form({"ok": all(each["ok"] for each in documents), "clusters": documents, "problems": []})
+    return next((code for code in codes if code == FAILED), max(codes, default=OK))
+
+
+def _reads_all(command: Command, options: argparse.Namespace) -> bool:
+    """Whether a command is carried out for all clusters: it only reads, and no option is about one of them."""
+    if options.config is not None or options.cluster is not None:
+        return False
+    reads = command.reads if isinstance(command.reads, bool) else any(getattr(options, name) for name in command.reads)
+    for name, _, value in (each.partition("=") for each in command.alone):
+        given = getattr(options, name)
+        if given == value if value else given:
+            return False
+    return reads
+
+
+def _selected(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
+    """The options for each cluster by its name, none for that of the current folder."""
+    local = repository_of(options) if hasattr(options, "repo") else None
+    if local is not None:
+        return {rule.name: _with(options, cluster=rule.name) for rule in local.clusters()}
+    found = declared_folders().items()
+    return {name: _with(options, config=folder, first=not at) for at, (name, folder) in enumerate(found)}
+
+
+def _with(options: argparse.Namespace, **changed: object) -> argparse.Namespace:
+    return argparse.Namespace(**{**vars(options), **changed})
+
+
+def repository_of(options: argparse.Namespace) -> LocalRepository | None:
+    """The repository that governs the cluster: selected by an option, or by the `gitops.yaml` of the repository around it.
+
+    It is opened once for a command. Raises UsageError, GitopsError.
+    """
+    if not hasattr(options, "opened"):
+        options.opened = _governing(options)
+    opened: LocalRepository | None = options.opened
+    return opened
+
+
+def _governing(options: argparse.Namespace) -> LocalRepository | None:
+    selected = options.repo or options.cluster or options.remote or getattr(options, "request", None)
+    if not selected and checkout(options.config or ".") is None:
+        return None
+    try:
+        local = open_repository(options, offline=options.command.offline)
+    except UsageError as error:
+        name = options.cluster
+        if error.code is not Code.NOT_A_REPOSITORY or name is None or not Path(name, _CLUSTER).is_file():
+            raise
+        detail = f"--cluster names a cluster of {RULES}, and there is none here"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=f"name its folder: --config {name}") from error
+    return local if selected or keeps_branch_ledgers(local) else None
+
+
+def keeps_branch_ledgers(repository: Repository) -> bool:
+    """Whether ledgers are branches: `gitops.yaml` declares it, or the rules in force of a ledger that is one."""
+    config = repository.config()
+    if config.ledger.store == "branch":
+        return True
+    positions = map(repository.position, repository.clusters(config))
+    return any(each.trust is not None and each.trust.ledger_store == "branch" for each in positions)
+
+
+def declared_folders() -> dict[str, str]:
+    """The cluster folders that `gitops.yaml` of the checkout lists, by the names of the clusters, from the current folder.
+
+    None in a cluster folder that it does not list. Raises BotConfigError for a file that is not valid.
+    """
+    root = checkout(".")
+    if root is None:
+        return {}
+    from gitops.cluster.config.gitops_yaml import parse_bot_config
+
+    rules = parse_bot_config(Path(root, RULES).read_bytes()).clusters
+    found = {rule.name: os.path.relpath(os.path.join(root, rule.path)) for rule in rules}  # noqa: PTH118
+    return {} if "." not in found.values() and Path(_CLUSTER).is_file() else found
+
+
+def cluster_folder(options: argparse.Namespace) -> str:
+    """The one cluster folder that a command is about. Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
+
+    Of a bare repository the files are on branches: `cluster_config_read_error` names the options that read those, or a clone.
+    """
+    folder: str = _chosen_folder(options) or "."
+    if not os.path.isdir(folder):  # noqa: PTH112
+        why = "is a file" if os.path.lexists(folder) else "does not exist"
+        detail = f"the folder {folder} {why}"
+        raise GitopsError(Code.CONFIG_DIR_NOT_FOUND, detail, path=folder, fix=_near(folder))
+    if Path(folder, _CLUSTER).exists() or not (Path(folder, "HEAD").is_file() and Path(folder, "refs").is_dir()):
+        return folder
+    from gitops.repository.wiring.local import LocalRepository
+
+    try:
+        local = LocalRepository(folder)
+        names = [rule.name for rule in local.clusters()]
+    except GitopsError:
+        return folder
+    if local.git.work_tree is not None or not names:
+        return folder
+    if not hasattr(options, "repo"):
+        fix = f"work in a clone of it: git clone {folder} FOLDER"
+        fix += "; or name the root of the graph: --root PATH" if hasattr(options, "root") else ""
+    else:
+        known = f" {names[0]}" if len(names) == 1 else f" NAME, with one of {', '.join(names)}"
+        request = "; for a change request, add --request N" if hasattr(options, "request") else ""
+        fix = f"name the cluster: add --cluster{known}{request}"
+    detail = "this is a bare repository, which has no folder with a cluster.yaml"
+    raise GitopsError(Code.CLUSTER_CONFIG_READ_ERROR, detail, path=folder, fix=fix)
+
+
+def _near(folder: str) -> str | None:
+    """The cluster folder beside a folder that does not exist, whose name is like it."""
+    from gitops.database.language.suggest import did_you_mean
+
+    above, _, name = folder.rstrip("/").rpartition("/")
+    try:
+        names = [each.name for each in os.scandir(above or ".") if Path(each, _CLUSTER).is_file()]
+    except OSError:
+        return None
+    meant = did_you_mean(name, names)
+    return None if meant is None else f"did you mean `{f'{above}/' if above else ''}{meant.name}`?"
+
+
+def _chosen_folder(options: argparse.Namespace) -> str | None:
+    """The folder of `--config`, of `--cluster`, of the named files, or of the only cluster; None is the current one."""
+    name: str | None = options.cluster
+    if options.config is not None:
+        return str(options.config)
+    folders = declared_folders()
+    if name is not None and name not in folders:
+        from gitops.database.language.suggest import did_you_mean
+
+        fix = f"name its folder: --config {name}" if Path(name).is_dir() else did_you_mean(name, folders)
+        detail = f"cluster {name!r} does not exist; known: {', '.join(folders) or 'none'}"
+        raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, path=RULES, fix=fix)
+    if name is None and len(folders) > 1 and (paths := getattr(options, "paths", None)):
+        file = os.path.realpath(paths[0])
+        around = {each: os.path.realpath(folder) for each, folder in folders.items()}
+        holding = [each for each, at in around.items() if os.path.commonpath([file, at]) == at]
+        name = max(holding, key=lambda each: len(around[each]), default=None)
+    if name is None and len(folders) > 1:
+        raise GitopsError(Code.CLUSTER_AMBIGUOUS, f"name one of the clusters: {', '.join(folders)}", path=RULES)
+    return folders[name] if name is not None else next(iter(folders.values()), None)
+
+
+def read_spelling(options: argparse.Namespace) -> None:
+    """Take a path that is given to `--cluster` for that of `--config`, as earlier releases of some commands did.
+
+    A name has neither a slash nor a dot, so nothing is taken for another thing.
+    """
+    name = getattr(options, "cluster", None)
+    if (
+        name is not None
+        and hasattr(options, "config")
+        and options.config is None
+        and ("/" in name or name in (".", ".."))
+    ):
+        options.config, options.cluster = name, None
+
+
+def selecting_words(options: argparse.Namespace) -> list[str]:
+    """The options of a command line that say which plan it is about."""
+    given = [(f"--{name}", getattr(options, name, None)) for name in _SELECTING]
+    return [word for name, value in given if value is not None for word in (name, str(value))]

@@ -1,0 +1,113 @@
+"""`gitops.yaml` beside the files that it names: what is wrong with the rules of a checkout, or of any other root tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from gitops.cluster.config.declaration import CONFIG_FILE as CLUSTER_FILE
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE, KEY_ROWS, BotConfig, ClusterRule, parse_bot_config
+from gitops.cluster.config.rule_forms import Place, place_problem
+from gitops.cluster.config.source import PathKind, SourceError, SourceTree
+from gitops.cluster.config.trust_root import parse_allowed_signers, parse_revoked_keys, trust_paths, trust_root
+from gitops.cluster.model.trust import TrustRoot
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.core.errors import GitopsError
+from gitops.database.language.suggest import did_you_mean
+from gitops.database.language.yaml import parse_yaml
+
+
+def check_rules(tree: SourceTree, source: bytes | None = None, *, file: str = CONFIG_FILE) -> Diagnostics:
+    """The problems of `gitops.yaml` in a root tree, each at its place in `file`; none where the tree does not have it.
+
+    The folders of its clusters and the files of keys that it names are looked up in the tree. `source` is its text, if that is
+    not the one of the tree.
+    """
+    found = Diagnostics()
+    try:
+        text = tree.read(CONFIG_FILE) if source is None else source
+        config = parse_bot_config(text)
+    except SourceError:
+        return found
+    except GitopsError as error:
+        for each in error.parts():
+            spot = None if each.at is None else SourceRef(file, *each.at[1:])
+            found.add(each.code, CONFIG_FILE, each.detail, source=spot, fix=each.fix)
+        return found
+    root = parse_yaml(text)
+
+    def add(code: Code, place: Place, message: str, fix: str | None = None) -> None:
+        problem = place_problem(root, place, message)
+        found.add(code, CONFIG_FILE, problem.message, source=SourceRef(file, problem.line, problem.column), fix=fix)
+
+    for number, rule in enumerate(config.clusters):
+        # Another branch may have other folders.
+        if rule.branch == config.clusters[0].branch and (problem := without_cluster(tree, rule)) is not None:
+            add(Code.BOT_CONFIG_INVALID, ("clusters", number, "path"), problem.detail, problem.fix)
+    if config.ledger.store == "branch":
+        for code, place, message, fix in _keys(tree, text, config):
+            at = place_problem(root, place, message)
+            found.add(code, CONFIG_FILE, message, source=SourceRef(file, at.line, at.column), fix=fix)
+    return found
+
+
+def without_cluster(tree: SourceTree, rule: ClusterRule) -> GitopsError | None:
+    """Why the folder of a cluster cannot be read in a root tree: it, or its `cluster.yaml`, does not exist."""
+    above, _, name = rule.path.rpartition("/")
+    if tree.kind(f"{rule.path}/{CLUSTER_FILE}".removeprefix("./")) is PathKind.FILE:
+        return None
+    if rule.path == "." or tree.kind(rule.path) is PathKind.DIR:
+        detail, fix = f"the folder {rule.path} has no {CLUSTER_FILE}", "write the folder that has one, or create it"
+        return GitopsError(Code.BOT_CONFIG_INVALID, detail, path=CONFIG_FILE, fix=fix)
+    near: list[str] = []
+    with suppress(SourceError):
+        near = [each for each in tree.names(above or ".") if tree.kind(f"{above}/{each}".lstrip("/")) is PathKind.DIR]
+    meant = did_you_mean(name, near)
+    fix = f"create it, with a {CLUSTER_FILE}; or write another folder" if meant is None else meant
+    return GitopsError(Code.BOT_CONFIG_INVALID, f"the folder {rule.path} does not exist", path=CONFIG_FILE, fix=fix)
+
+
+def _keys(tree: SourceTree, text: bytes, config: BotConfig) -> Iterator[tuple[Code, Place, str, str | None]]:
+    """What is wrong with the keys of people: their files, and people of the rules who have none."""
+    files, rules = {CONFIG_FILE: text}, config.approvals
+    for path in trust_paths(config)[1:]:
+        with suppress(SourceError):
+            files[path] = tree.read(path)
+    with suppress(GitopsError):
+        revoked = frozenset() if rules.revoked_keys is None else parse_revoked_keys(files.get(rules.revoked_keys, b""))
+        signers = parse_allowed_signers(files.get(rules.allowed_signers, b""))
+        speaking = {each.principals[0] for each in signers if each.key not in revoked}
+        if rules.allowed_signers in files:
+            for place, name in _people(config):
+                if name not in speaking:
+                    near = did_you_mean(name, speaking)
+                    fix = f"add a line to {rules.allowed_signers}: {name} and the public key of this person"
+                    keys = ".".join(str(each) for each in place if not isinstance(each, int))
+                    message = f"{keys}: {name} has no valid key in {rules.allowed_signers}"
+                    yield Code.APPROVER_KEY_MISSING, place, message, near or fix
+    try:
+        trust_root(files)
+    except GitopsError as error:
+        # A message about a rule begins with its key.
+        key = error.detail.partition(" ")[0]
+        about = key if key in KEY_ROWS else "approvals.allowed_signers"
+        yield error.code, tuple(about.split(".")), error.detail, error.fix
+
+
+def _people(config: BotConfig) -> Iterator[tuple[Place, str]]:
+    """The people whom rules name, with the place of each."""
+    rules = config.approvals
+    for key, names in (("approvers", rules.approvers), ("break_glass", rules.break_glass)):
+        for number, name in enumerate(names):
+            yield ("approvals", key, number), name
+    for account, name in rules.accounts.items():
+        yield ("approvals", "accounts", account), name
+    for number, name in enumerate(config.ledger.signers):
+        yield ("ledger", "signers", number), name
+
+
+def keyless(trust: TrustRoot) -> tuple[str, ...]:
+    """The approvers, those of emergencies too, and the signers of the ledger whom no valid key speaks for."""
+    speaking = {each.principals[0] for each in trust.signers if each.key not in trust.revoked}
+    return tuple(sorted((trust.approvers | trust.break_glass | trust.ledger_signers) - speaking))
