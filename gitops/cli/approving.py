@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -83,12 +85,17 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
         problems = Diagnostics(others)
         if not problems.has_errors:
             detail = "no change waits for an approval that you may give"
-            problems.add(Code.APPROVAL_NOT_REQUIRED, "", detail, fix="show what waits for whom: gitops status")
+            look = "gitops status" if options.request is None else f"gitops plan --request {options.request}"
+            problems.add(Code.APPROVAL_NOT_REQUIRED, "", detail, fix=f"show what waits for whom: {look}")
         return shared.show(ApproveOutcome(config_dir=options.config or ".", diagnostics=tuple(problems)), options)
     named = all(each.change.plan_digest is not None for each in chosen)
     if not named or _on_terminal(options):
+        key = _public_key(local)
         seen = [
-            review(c.workspace, c.address, plan_digest=c.plan_digest, rows=c.rows) for c in (e.change for e in chosen)
+            review(
+                c.workspace, c.address, plan_digest=c.plan_digest, rows=c.rows, key=key, alone=bool(options.break_glass)
+            )
+            for c in (e.change for e in chosen)
         ]
         about = [each.about for each in seen if each.ok and each.about is not None]
         if len(about) < len(chosen):
@@ -196,6 +203,15 @@ def _missing(options: argparse.Namespace, local: LocalRepository) -> tuple[list[
     return [] if others.has_errors else found, tuple(others)
 
 
+def _public_key(local: LocalRepository) -> str | None:
+    """The public key that signs, where it can be read without signing."""
+    from gitops.repository.wiring.repository import read_public_key
+
+    with suppress(GitopsError):
+        return read_public_key(local.git.signing_key() or "")[1]
+    return None
+
+
 def _change_of(
     options: argparse.Namespace, local: LocalRepository, rule: ClusterRule, address: Address
 ) -> ChosenChange:
@@ -242,6 +258,7 @@ def _show_outcomes(
     others: tuple[Diagnostic, ...] = (),
 ) -> int:
     """Print each approval, and why `others` were left out; one alone as every command prints it."""
+    outcomes = [_for_others(each, options) for each in outcomes]
     if len(outcomes) == 1 and not others:
         return shared.show(outcomes[0], options)
     ok = all(each.ok for each in outcomes)
@@ -258,6 +275,27 @@ def _show_outcomes(
         if not ok:
             shared.complain("nothing was signed")
     return shared.OK if ok else shared.FAILED
+
+
+def _for_others(
+    outcome: ApproveOutcome | DecisionOutcome, options: argparse.Namespace
+) -> ApproveOutcome | DecisionOutcome:
+    """The same, whose remedies name the change in the request and the cluster of this command, since another person runs them."""
+    chosen = [(f"--{name}", getattr(options, name, None)) for name in ("request", "cluster")]
+    words = " ".join(shlex.join((name, str(value))) for name, value in chosen if value is not None)
+
+    def name(each: Diagnostic) -> Diagnostic:
+        if each.fix is None or each.code == Code.APPROVAL_NOT_CONFIRMED:
+            return each
+        fix, more = each.fix, words
+        if getattr(options, "break_glass", False) and each.code == Code.APPROVAL_VIA_REFUSED:
+            fix = f"ask an approver who is not an author to run: gitops approve {each.path}"
+        elif getattr(options, "break_glass", False) and each.code == Code.APPROVAL_SIGNER_NOT_ALLOWED:
+            fix = f"ask a person of approvals.break_glass to run: gitops approve {each.path}"
+            more = f"{words} --break-glass --reason {shlex.quote(options.reason)}".strip()
+        return replace(each, fix=re.sub(r"(gitops approve [a-z]+\.[\w.-]+)(?! -)", rf"\1 {more}", fix) if more else fix)
+
+    return replace(outcome, diagnostics=tuple(map(name, outcome.diagnostics)))
 
 
 def _texts(outcomes: Sequence[ApproveOutcome | DecisionOutcome], *, quiet: bool = False, verbose: bool = False) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +23,7 @@ from gitops.core.errors import ConflictError, GitopsError, UsageError
 from gitops.forge.merge import MergeMethod, check_head, merge_request
 from gitops.forge.people import close_request, comment_on, open_request
 from gitops.forge.port import ChangeRequest, CheckState, CheckStatus, RequestState
-from gitops.git.port import ZERO, RefUpdate
+from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.render.changesets import item_lines
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines, status_line, to_text
@@ -54,7 +55,7 @@ _APPLIES, _PLANS = "gitops/apply/", "gitops/plan/"
 
 def request_list(options: argparse.Namespace) -> int:
     """`gitops request list`."""
-    forge = open_repository(options).forge()
+    forge = _own(options).forge()
     requests = forge.requests()
     statuses = forge.statuses_of({commit for request in requests for commit in _commits(request)})
     if options.json:
@@ -79,7 +80,7 @@ def request_list(options: argparse.Namespace) -> int:
 
 def request_show(options: argparse.Namespace) -> int:
     """`gitops request show N`."""
-    forge = open_repository(options).forge()
+    forge = _own(options).forge()
     request = forge.request(options.number)
     comments = forge.comments(request.number)
     commits = _commits(request)
@@ -152,7 +153,7 @@ def request_comment(options: argparse.Namespace) -> int:
 
 def request_diff(options: argparse.Namespace) -> int:
     """`gitops request diff N`: from where the request left its target; for a merged one, what its merge changed."""
-    local = open_repository(options)
+    local = _own(options)
     forge = local.forge()
     text = diff_text(local.git.git_dir, forge.base(options.number), forge.request(options.number).head)
     if options.json:
@@ -241,7 +242,7 @@ def _not_merged(local: LocalRepository, request: ChangeRequest, failing: Mapping
             fix = "wait for the hook of the server; if it was interrupted, on the server: gitops bot sweep"
         elif kept is not None and kept.head == request.head:
             commands = [f"gitops approve {each} --request {number} --cluster {cluster}" for each in kept.missing]
-            fix += "".join(f"; approve: {command}" for command in commands)
+            fix += "".join(f"; ask an approver who is not an author to run: {command}" for command in commands)
     fix += f"; then merge again, or as an approver in spite of it: gitops request merge {number} --force"
     detail = f"request {number} is not merged: {'; '.join(failing.values())}"
     return GitopsError(Code.REQUEST_CHECKS_FAILED, detail, path=next(iter(failing)), fix=fix)
@@ -259,7 +260,8 @@ def _force(local: LocalRepository, request: ChangeRequest, failing: Mapping[str,
         known = () if trust is None else {name for signer in trust.signers for name in signer.principals}
         if trust is None or not any(name.casefold() in names and trust.may_approve(name) for name in known):
             detail, path = f"{person.email} is not an approver of {rule.name}", f"{_PLANS}{rule.name}"
-            raise GitopsError(Code.REQUEST_FORCE_REFUSED, detail, path=path)
+            fix = f"ask an approver of gitops.yaml to run: gitops request merge {request.number} --force"
+            raise GitopsError(Code.REQUEST_FORCE_REFUSED, detail, path=path, fix=fix)
     text = "\n".join(["Merging with `--force`, in spite of:", "", *(f"- {line}" for line in failing.values())])
     clock = local.clock
     comment_on(local.git, local.pushed_to(), local.forge(), request.number, text, person, clock)
@@ -330,8 +332,9 @@ def foreign_forge(local: LocalRepository) -> str | None:
 
 def _own(options: argparse.Namespace) -> LocalRepository:
     """The repository, whose requests are in refs of its repository. Raises UsageError `usage_error` if they are on a forge."""
-    local = open_repository(options)
-    kind = foreign_forge(local)
+    local, kind = open_repository(options), None
+    with suppress(GitopsError):  # without rules they can only be here
+        kind = foreign_forge(local)
     if kind is not None:
         fix = f"use the pages of {kind} or its own program"
         raise UsageError(Code.USAGE_ERROR, f"the change requests of this repository are on {kind}", fix=fix)
@@ -486,7 +489,10 @@ def revert(options: argparse.Namespace) -> int:
     local = open_repository(options)
     rule = local.rule(options.cluster, options.config)
     wanted = options.entry or _entry_of_request(local, rule, options.request)
-    found, entry = reversal(local, rule, wanted, local.git.person())
+    # A look needs no name.
+    unknown = Person("gitops", "gitops@localhost") if options.dry_run else None
+    person = local.git.person_or_none() or unknown or local.git.person()
+    found, entry = reversal(local, rule, wanted, person)
     files = list(local.git.changed_paths(found.old, found.new))
     form: dict[str, Any] = {"entry": entry.number, "changeset": entry.changeset, "files": files}
     number = len(entry.moved)

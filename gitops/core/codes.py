@@ -436,22 +436,26 @@ REGISTRY: Mapping[Code, CodeEntry] = _Registry()
 
 # Only what a shell takes as one plain word: an address in a diagnostic may come from a change request.
 _ADDRESS = re.compile(
-    r"(?:graph|schema|query|policy|strategy|trust|cluster)\.([A-Za-z0-9_][A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_-]+)?\Z"
+    r"(?:graph|schema|query|policy|restore|strategy|trust|cluster)\.([A-Za-z0-9_][A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_-]+)?\Z"
 )
 
 _CHANGESET = re.compile(r"chs-[a-z2-7]{16}\Z")
+_APPROVAL = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}\Z")
 
 
 def remedy(code: Code, path: str) -> str | None:
-    """The registered remedy of a code, with `path` filled into its commands if it is an address or a changeset key.
+    """The registered remedy of a code, with `path` filled into its commands.
 
-    Returns None if the code has no remedy. Raises KeyError for a code that is not registered.
+    It is filled in if it is an address, a changeset key or an approval id. Returns None if the code has no remedy. Raises
+    KeyError for a code that is not registered.
     """
     fix = REGISTRY[code].fix
     if fix is None:
         return None
     if _CHANGESET.match(path):
         return re.sub(r"\bKEY\b", path, fix)
+    if _APPROVAL.match(path):
+        return re.sub(r"\bAPPROVAL_ID\b", path, fix)
     at = _ADDRESS.match(path)
     if at is None:
         return fix

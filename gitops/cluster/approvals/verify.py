@@ -228,15 +228,25 @@ def _permission(case: _Case) -> _Refusal | None:
     principal, trust, change = case.approval.approved_by, case.trust, case.need.change
     via = case.statement.via
     if via is not Via.SIGNATURE and not rules_of(change.address).in_folder:
-        return Code.APPROVAL_VIA_REFUSED, "keys, rules, and where a cluster is are approved by signature alone"
+        return _BY_SIGNATURE
     if via is Via.BREAK_GLASS:
-        if not trust.may_act_alone(principal):
-            return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not listed in approvals.break_glass"
-        return None
+        return alone_refusal(principal, change, trust)
     tier = change.tier or Tier.IRREVERSIBLE
     if via is Via.FORGE and tier not in trust.via_forge:
         return Code.APPROVAL_VIA_REFUSED, f"a review on the forge does not count for a change that is {tier}"
     return person_refusal(principal, case.names(), case.need, trust)
+
+
+_BY_SIGNATURE = Code.APPROVAL_VIA_REFUSED, "keys, rules, and where a cluster is are approved by signature alone"
+
+
+def alone_refusal(principal: str, change: Change, trust: TrustRoot) -> tuple[Code, str] | None:
+    """Why a person may not permit a change alone in an emergency: code and reason. None if they may."""
+    if not rules_of(change.address).in_folder:
+        return _BY_SIGNATURE
+    if not trust.may_act_alone(principal):
+        return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not listed in approvals.break_glass"
+    return None
 
 
 def person_refusal(

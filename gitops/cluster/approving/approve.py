@@ -14,7 +14,14 @@ from datetime import datetime
 from functools import partial
 
 from gitops.cluster.approvals.documents import statement_message, write_approval
-from gitops.cluster.approvals.verify import ApprovalNeed, change_digest, data_refusal, person_refusal, verify_approval
+from gitops.cluster.approvals.verify import (
+    ApprovalNeed,
+    alone_refusal,
+    change_digest,
+    data_refusal,
+    person_refusal,
+    verify_approval,
+)
 from gitops.cluster.ledger.evidence import read_evidence
 from gitops.cluster.ledger.layout import approval_key
 from gitops.cluster.model.address import Address, Kind, is_name
@@ -55,17 +62,33 @@ Written = tuple[Approval | None, str | None]
 
 
 def review(
-    workspace: Workspace, address: Address, *, plan_digest: str | None = None, rows: int | None = None
+    workspace: Workspace,
+    address: Address,
+    *,
+    plan_digest: str | None = None,
+    rows: int | None = None,
+    key: str | None = None,
+    alone: bool = False,
 ) -> ApproveOutcome:
     """Return what an approval of the change of `address` would cover. Writes nothing.
 
-    If `plan_digest` is given and the plan has a different digest, that is a problem. `rows` are as in `ChosenChange`.
+    If `plan_digest` is given and the plan has a different digest, that is a problem. `rows` are as in `ChosenChange`. With
+    `key`, the base64 of a public key, it is a problem if the approval of its owner would not count; `alone` is for an approval
+    in an emergency.
     """
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
         if workspace.governance is None:
             return _recorded_subject(current, address), lambda: (None, None)
-        return read_gated_change(current, address, rows).subject, lambda: (None, None)
+        gated = read_gated_change(current, address, rows)
+
+        def check() -> Written:
+            refusal = None if key is None else _refusal(gated, key, alone=alone)
+            if refusal is not None and refusal[0] != Code.APPROVAL_QUORUM:
+                raise GitopsError(*refusal, path=address)
+            return None, None
+
+        return gated.subject, check
 
     return approve_in_session(workspace, address, prepare, plan_digest=plan_digest)
 
@@ -458,12 +481,14 @@ def missing_approvals(workspace: Workspace, key: str) -> MissingApprovals:
     return reading(workspace, "approve", StateNeed.OPTIONAL, body)
 
 
-def _refusal(gated: GatedChange, key: str) -> tuple[Code, str] | None:
+def _refusal(gated: GatedChange, key: str, *, alone: bool = False) -> tuple[Code, str] | None:
     """Return why an approval of a change by the owner of a key would not count or help. None if it would."""
     trust = gated.trust
     principal = trust.principal(key, at=gated.at)
     if principal is None:
         return Code.APPROVAL_SIGNER_UNKNOWN, "your key is not trusted by the rules in force"
+    if alone:
+        return alone_refusal(principal, gated.change, trust)
     names = trust.known_as({principal, *trust.names(key)})
     requirement = next(r for r in gated.plan.approvals_required if r.resource == gated.change.address)
     if any(names & trust.known_as({given.approved_by}) for given in requirement.approvals):

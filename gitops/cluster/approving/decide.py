@@ -338,7 +338,8 @@ def _write(
     evidence = read_decision_evidence(store, ref, commit, frozenset({view.head}))
     verification = verify_decision(evidence, kind, need, view.trust)
     if not verification.accepted:
-        raise GitopsError(Code.DECISION_REFUSED, verification.problem)
+        fix = f"ask another person who can approve this resource to run: gitops {kind.value} {need.approval_id}"
+        raise GitopsError(Code.DECISION_REFUSED, verification.problem, fix=fix)
     return evidence
 
 
