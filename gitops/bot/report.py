@@ -505,7 +505,9 @@ def is_reported(kept: PlanRecord | None, again: PlanRecord) -> bool:
 
 
 def _seen(changes: Iterable[Change]) -> tuple[SeenChange, ...]:
-    found = (SeenChange(c.address, c.before, c.after, c.seen) for c in changes if c.seen is not None)
+    found = (
+        SeenChange(c.address, c.before, c.after, c.seen, c.seen.recorded_at) for c in changes if c.seen is not None
+    )
     return tuple(islice(found, _MOST_SEEN))
 
 

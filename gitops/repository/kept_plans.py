@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 
 from gitops.cluster.approvals.documents import SEEN
@@ -45,12 +46,16 @@ RECORD = "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class SeenChange:
-    """What a plan saw of the graph of a change of data; the digests say which change of `resource` that is."""
+    """What a plan saw of the graph of a change of data; the digests say which change of `resource` that is.
+
+    `recorded_at` is that of `seen`.
+    """
 
     resource: Address
     before: str | None
     after: str | None
     seen: Seen
+    recorded_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +106,20 @@ _SEEN_CHANGE: Members = {
     "after": nullable(DIGEST),
     "seen": SEEN,
 }
+_DATED: Members = {**_SEEN_CHANGE, "recorded_at": nullable(LINE)}
 PLAN_RECORD = Document(
     versions={
         1: record(PlanRecord, _MEMBERS),
         2: record(PlanRecord, _COMPARED),
         3: record(PlanRecord, _SHOWN),
         4: record(PlanRecord, {**_SHOWN, "seen": list_of(record(SeenChange, _SEEN_CHANGE))}),
+        5: record(PlanRecord, {**_SHOWN, "seen": list_of(record(SeenChange, _DATED))}),
     },
     code=Code.REQUEST_INVALID,
     limit=1024 * 1024,
-    version_of=lambda kept: 4 if kept.seen else 2 if kept.shown else 3,
+    version_of=lambda kept: (
+        (5 if any(each.recorded_at for each in kept.seen) else 4) if kept.seen else 2 if kept.shown else 3
+    ),
 )
 _MOST_READ = 50
 
@@ -140,9 +149,14 @@ def seen_in_plans(
     A plan of an earlier head counts as well. What the ledger recorded does not: rows may have been loaded since.
     """
 
-    def find(change: Change, _recorded: Seen | None) -> Seen | None:
-        found = (each for kept in plans() for each in kept.seen if each.resource == change.address)
-        return next((each.seen for each in found if (each.before, each.after) == (change.before, change.after)), None)
+    def find(change: Change, recorded: Seen | None) -> Seen | None:
+        of_it = (each for kept in plans() for each in kept.seen if each.resource == change.address)
+        found = next((each for each in of_it if (each.before, each.after) == (change.before, change.after)), None)
+        if found is None or found.recorded_at is None:
+            return None if found is None else found.seen
+        # The bot had no graph at hand either, so a later record is better.
+        newer = recorded is not None and (recorded.recorded_at or "") > found.recorded_at
+        return recorded if newer else replace(found.seen, recorded_at=found.recorded_at)
 
     @cache
     def plans() -> tuple[PlanRecord, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from enum import StrEnum
 from typing import Self
 
@@ -114,16 +115,21 @@ NOT_KNOWN_HERE = "its rows are not known here"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The graph of a change as it was observed: its creation id, rows and version."""
+    """The graph of a change as it was observed: its creation id, rows and version.
+
+    `recorded_at` is the time at which the ledger recorded them, if the graph was not read since; None if it was read.
+    """
 
     incarnation: str
     rows: int
     version: int
+    recorded_at: str | None = field(default=None, compare=False)
 
     @property
     def words(self) -> str:
         """Describe the observed graph to an approver in one line."""
-        return f"{self.held} in version {self.version} of graph {self.incarnation}"
+        dated = "" if self.recorded_at is None else f", recorded at {self.recorded_at} and not read since"
+        return f"{self.held} in version {self.version} of graph {self.incarnation}{dated}"
 
     @property
     def held(self) -> str:

@@ -145,14 +145,15 @@ def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
     """Return the last recorded observation of a graph; None if it is older than this release, or missing."""
     found = state.observations.get(graph, {})
     incarnation, rows, version = (found.get(name) for name in ("incarnation", "rows", "manifest_version"))
+    at = found.get("observed_at")
     if type(incarnation) is not str or type(rows) is not int or type(version) is not int:
         # Nothing is left to look at: the approval is about a graph that is gone, whatever it was.
         return UNKNOWN_DATA if graph in state.vanished else None
-    return Seen(incarnation, rows, version)
+    return Seen(incarnation, rows, version, at if type(at) is str else None)
 
 
 def lost_words(state: LedgerState, graph: Address) -> tuple[str, ...]:
     """Describe what is lost by recreating a vanished graph, and how to restore it instead."""
     seen = recorded_data(state, graph)
-    lost = "not known" if seen in (None, UNKNOWN_DATA) else f"{seen.words}, when it was last recorded"
+    lost = "not known" if seen in (None, UNKNOWN_DATA) else seen.words
     return f"lost: {lost}", "to keep it instead, restore its folder from a backup, then run: gitops refresh"

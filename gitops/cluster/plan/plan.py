@@ -190,7 +190,8 @@ def _not_admitted(current: Session) -> GitopsError | None:
     """Return why no commit is applied to this ledger: its cluster was removed, or its first rules are in force nowhere else."""
     governance, view = current.workspace.governance, current.view
     closed = view.entry is not None and view.entry.scope is not None and view.entry.scope.closed
-    problem = current.opened.data_problem if governance is None else None
+    # What is on a ledger branch is applied by its bot, wherever the graphs are: this machine need not have them.
+    problem = current.opened.data_problem if governance is None and view.head is None else None
     if problem is None and governance is not None and (closed or view.entry is None):
         try:
             governance.admit(view)
@@ -345,7 +346,8 @@ def _seen_data(
         if seen is None and live and _is_gone(stores, state, graph):
             seen = recorded_data(state, graph)
         if seen is not None and not live:
-            seen = replace(seen, rows=max(seen.rows, shown.get(graph, 0)))
+            more = shown.get(graph, 0) > seen.rows
+            seen = replace(seen, rows=shown[graph], recorded_at=None) if more else seen
         if seen is not None:
             found[change.address] = seen
     return found

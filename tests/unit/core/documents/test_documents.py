@@ -345,6 +345,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         2: ("plan_record_2.json",),
         3: ("plan_record_3.json",),
         4: ("plan_record_4.json",),
+        5: ("plan_record_5.json",),
     },
     "gitops.forge.refs.records.CHECK": {1: ("forge/check_1.json",)},
     "gitops.forge.refs.records.COMMENT": {1: ("forge/comment_1.json", "forge/comment_1.marked.json")},
@@ -560,6 +561,7 @@ _seen = st.builds(
     st.none() | _digests,
     _digests,
     st.builds(Seen, _names, st.integers(0, 9), st.integers(1, 9)),
+    st.none() | _names,
 )
 _records = st.builds(
     PlanRecord,
