@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from gitops.cluster.model.address import Address
+from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.approval import Approval, ClusterTarget
 from gitops.cluster.model.change import Change
 from gitops.cluster.model.changeset import Changeset, ChangesetState, Orphan
@@ -246,9 +246,9 @@ class StatusOutcome(VerbOutcome):
     """Outcome of `status`: the recorded ledger, and whether it matches the cluster folder.
 
     `in_sync` is None if that is not known: without a ledger, or if the folder has errors. `entry` is the newest entry of a
-    branch ledger, `newest` the newest changeset of a ledger in a folder, `rules` the address of keys and rules that are
-    merged but not in force, and `approvers` are the people who can approve the waiting changes. `serving` are the live
-    servers that report, None if their reports were not read.
+    branch ledger, `newest` the newest changeset of a ledger in a folder, `governed` the addresses of keys and rules and of the
+    place of the cluster that are merged but not in force, and `approvers` are the people who can approve the waiting changes.
+    `serving` are the live servers that report, None if their reports were not read.
     """
 
     observations: StateObservations = StateObservations()
@@ -256,16 +256,19 @@ class StatusOutcome(VerbOutcome):
     in_sync: bool | None = None
     entry: LedgerEntry | None = None
     newest: ChangesetStanding | None = None
-    rules: Address | None = None
+    governed: tuple[Address, ...] = ()
     approvers: tuple[str, ...] = ()
     serving: tuple[Replica, ...] | None = None
 
     @property
     def waiting(self) -> Mapping[Address, StatusRecord]:
-        """The resources that an apply left blocked, in address order, then keys and rules that are not in force."""
-        why = "the keys and rules of the newest entry stay in force until this change of them is approved and applied"
-        rules = {} if self.rules is None else {self.rules: StatusRecord(Status.BLOCKED, message=why)}
-        return self._with(Status.BLOCKED) | rules
+        """The resources that an apply left blocked, in address order, then rules and the place of the cluster not in force."""
+        rules = "the keys and rules of the newest entry stay in force until this change of them is approved and applied"
+        place = "the cluster stays where the newest entry records it until this change is approved and applied"
+        return self._with(Status.BLOCKED) | {
+            each: StatusRecord(Status.BLOCKED, message=rules if each.kind is Kind.TRUST else place)
+            for each in self.governed
+        }
 
     @property
     def drifted(self) -> tuple[Address, ...]:

@@ -17,7 +17,7 @@ from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.files import lock_held_message
 from gitops.cluster.ledger.port import LedgerView
 from gitops.cluster.ledger.served import ServingReports
-from gitops.cluster.model.address import Address, Kind, trust_address
+from gitops.cluster.model.address import Address, Kind, cluster_address, trust_address
 from gitops.cluster.model.ledger import LedgerState, LockObservation, Status
 from gitops.cluster.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
 from gitops.cluster.model.served import Replica, RevisionIdentity, live_replicas
@@ -106,14 +106,15 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
     applied, seen_servers = revision_of(view.cas, 0 if view.state is None else view.state.revision), None
     if applied is not None and stores.reports is not None and (serving or stores.data_at_hand):
         seen_servers = servers(stores.reports, applied, workspace.clock.now(), problems)
+    governed = _governed(workspace, view, None if header is None else header.storage)
     return StatusOutcome(
         config_dir=workspace.config_dir,
         observations=observe(ledger, view, held, workspace.clock.now()),
         state=view.state,
-        in_sync=None if problems.has_errors else _in_sync(workspace, view),
+        in_sync=None if problems.has_errors else not governed and _in_sync(workspace, view),
         entry=view.entry,
         newest=newest,
-        rules=_waiting_rules(workspace, view),
+        governed=governed,
         approvers=_approvers(view),
         serving=seen_servers,
         diagnostics=tuple(problems),
@@ -152,24 +153,24 @@ def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
         return None
     if state.vanished or any(record.status is Status.BLOCKED for record in state.statuses.values()):
         return False
-    if governance is not None and entry is not None:
-        if _waiting_rules(workspace, view) is not None:
-            return False
-        if entry.source is not None and entry.source.tree == governance.source.tree:
-            return state.config_digest == entry.config_digest
+    source = None if governance is None or entry is None else entry.source
+    if governance is not None and entry is not None and source is not None and source.tree == governance.source.tree:
+        return state.config_digest == entry.config_digest
     with suppress(GitopsError):
         desired = load_desired(workspace.tree, workspace.vouched, workspace.hints).desired
         return None if desired is None else desired.config_digest == state.config_digest
     return None
 
 
-def _waiting_rules(workspace: Workspace, view: LedgerView) -> Address | None:
-    """The keys and rules of the source commit, if those of the newest entry are still in force instead."""
+def _governed(workspace: Workspace, view: LedgerView, storage: str | None) -> tuple[Address, ...]:
+    """The keys and rules, and the place of the cluster, that are merged while those of the newest entry are still in force."""
     governance = workspace.governance
     if governance is None or view.entry is None:
-        return None
+        return ()
+    cluster = governance.target.cluster
     in_force = view.trust is not None and governance.trust.digest == view.trust.digest
-    return None if in_force else trust_address(governance.target.cluster)
+    stays = governance.recorded(view) in (None, governance.declares(storage))
+    return (*(() if in_force else (trust_address(cluster),)), *(() if stays else (cluster_address(cluster),)))
 
 
 def _approvers(view: LedgerView) -> tuple[str, ...]:
