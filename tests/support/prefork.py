@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -44,6 +44,27 @@ def started_programs() -> Iterator[None]:
         yield
     finally:
         mark.unlink()
+
+
+def run_as(account: int, arguments: Sequence[str], folder: Path, environ: Mapping[str, str]) -> tuple[int, str]:
+    """Run `gitops ARGUMENTS` as the user with this number: the exit code, and both outputs together.
+
+    Nothing is executed, so a user who may not read the interpreter can run the program, too.
+    """
+    words = (str(account), str(folder), str(len(arguments) + 2), "-m", "gitops", *arguments)
+    data = "\0".join([*words, *(f"{name}={value}" for name, value in environ.items())]).encode()
+    with (
+        socket.socket(socket.AF_UNIX) as connection,
+        tempfile.TemporaryFile() as output,
+        Path(os.devnull).open() as nothing,
+    ):
+        connection.connect(str(_SOCKET))
+        fds = [nothing.fileno(), output.fileno(), output.fileno()]
+        socket.send_fds(connection, [len(data).to_bytes(4, "big")], fds)
+        connection.sendall(data)
+        code = int.from_bytes(connection.recv(4), "big", signed=True)
+        output.seek(0)
+        return code, output.read().decode("utf-8", "replace")
 
 
 @cache

@@ -19,7 +19,7 @@ def main() -> int:
     except OSError:
         posix.execv(sys.executable, [sys.executable, *arguments])
     environ = [b"%s=%s" % each for each in posix.environ.items()]
-    parts = [each.encode("utf-8", "surrogateescape") for each in (posix.getcwd(), str(len(arguments)), *arguments)]
+    parts = [each.encode("utf-8", "surrogateescape") for each in ("", posix.getcwd(), str(len(arguments)), *arguments)]
     data = b"\0".join([*parts, *environ])
     fds = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1, 2))
     connection.sendmsg([len(data).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])

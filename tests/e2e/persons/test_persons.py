@@ -1,0 +1,94 @@
+"""Persons who have a clone and nothing else walk every verb, for each gate, host and phase, and run what is printed to them.
+
+The quick tests take steps among which is every pair; the slow ones take all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import pytest
+
+from tests.support.loop_data import load
+from tests.support.persons import NEWCOMER, place
+from tests.support.walks import Cell, Walk, cells, covering, excuses, gates
+
+pytestmark = pytest.mark.e2e
+
+World = tuple[str, str, str]
+
+
+def _worlds(chosen: list[Cell]) -> dict[World, list[Cell]]:
+    found = defaultdict(list)
+    for cell in chosen:
+        found[cell[:3]].append(cell)
+    return found
+
+
+EVERY = _worlds(list(cells()))
+SOME = _worlds(covering(cells()))
+KNOWN: set[tuple[str, str]] = set()
+"""The quick tests of a process run a remedy once on each host."""
+
+
+def _walked(world: World, steps: list[Cell], known: set[tuple[str, str]]) -> None:
+    host, gate, phase = world
+    with place(host) as there:
+        walk = Walk(there, host, gates()[gate], phase, known=known)
+        walk.begin()
+        for cell in steps:
+            walk.step(cell)
+    assert not walk.failures, "\n\n".join(["", *walk.failures])
+
+
+@pytest.mark.parametrize("world", SOME, ids="-".join)
+def test_pairs(world: World) -> None:
+    _walked(world, SOME[world], KNOWN)
+
+
+@pytest.mark.parametrize("world", EVERY, ids="-".join)
+def test_all(world: World) -> None:
+    _walked(world, EVERY[world], set())
+
+
+def test_rows_that_no_job_has_read_are_dated() -> None:
+    """A job that plans on a forge has no graph: rows that were loaded since are seen by the apply alone."""
+    with place("github") as there:
+        load(there.loop, 5, "notes", "Note", "title")
+        there.propose("alice", "topic", {"cluster/notes.pg": "node Note {\n    title: String @key\n}\n"})
+        dated = r"2 rows in version \d+ of graph \w+, recorded at [\w:-]+Z and not read since"
+        assert re.search(dated, there.comments(1)[0])
+        assert re.search(dated, there.good("bob", "gitops", "plan", "--request", "1"))
+        there.merge("carol", 1)
+        there.good("bob", "git", "pull", "-q")
+        assert "--rows 5" in there.good("bob", "gitops", "plan")
+
+
+def test_a_merged_move_waits_in_the_status_of_a_clone() -> None:
+    with place("hooks") as there:
+        rules = (there.clone("alice") / "gitops.yaml").read_text("utf-8")
+        there.propose("alice", "topic", {"gitops.yaml": rules.replace("production", "staging")})
+        there.merge("bob", 1)
+        shown = there.good("bob", "gitops", "status")
+        assert "in sync: yes" not in shown
+        assert re.search(r"waits: cluster\.brain: .*may approve: bob@people\.example", shown)
+
+
+@pytest.mark.parametrize("who", ["alice", "bob", "carol", NEWCOMER])
+def test_a_person_reads_nothing_of_the_server(who: str) -> None:
+    with place("hooks") as there:
+        home = there.loop.home("bot")
+        for secret in (
+            there.loop.server / "HEAD",
+            there.loop.folder / "data",
+            home / "key",
+            there.loop.home("mallory"),
+        ):
+            assert "Permission denied" in there.run(who, "ls", "-d", f"{secret}/.").text
+            assert there.run(who, "ls", str(secret)).code
+        assert there.run(who, "git", "ls-remote", str(there.loop.server)).code
+
+
+def test_each_excuse_is_for_a_command_that_is_a_whole_pattern() -> None:
+    assert all(each.reason and each.command.pattern and each.said.pattern for each in excuses())

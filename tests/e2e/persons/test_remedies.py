@@ -1,0 +1,79 @@
+"""Commands in the remedies of the registry and of the cases of beginners: the command line takes each of them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+from collections.abc import Iterator
+
+import pytest
+
+from gitops.cli.main import build_parser
+from gitops.core.codes import REGISTRY
+from tests.support import beginners
+from tests.support.remedies import Remedy, remedies
+
+pytestmark = pytest.mark.e2e
+
+# What stands for a value of another form than a word.
+_SAMPLES = {"N": "1", "ENTRY": "3", "ADDRESS": "graph.a", "DIGEST": "0" * 64, "COMMIT": "0" * 40, "OID": "0" * 40}
+_SAMPLES |= {"HEAD": "0" * 40, "KEY": "chs-aaaaaaaaaaaaaaaa", "DURATION": "30s"}
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    yield from ((code, entry.fix) for code, entry in REGISTRY.items() if entry.fix)
+    yield from ((name, case["says"]) for name, case in beginners.cases().items())
+
+
+REMEDIES = list(dict.fromkeys((where, each) for where, text in _texts() for each in remedies(text)))
+
+
+def _refusal(remedy: Remedy) -> str | None:
+    words = [_SAMPLES.get(word, word) for word in remedy.words[1:]]
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        try:
+            build_parser(words).parse_args(words)
+        except SystemExit as end:
+            return None if end.code in (0, None) else said.getvalue().splitlines()[-1]
+    return None
+
+
+def test_the_command_line_takes_every_command_of_a_remedy() -> None:
+    assert len(REMEDIES) > 300
+    ours = [(where, each) for where, each in REMEDIES if each.words[0] == "gitops"]
+    refused = [f"{where}: {each.text}: {why}" for where, each in ours if (why := _refusal(each)) is not None]
+    assert refused == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "fix: show it: gitops request show 1; then run: gitops plan --request 1",
+            ["gitops request show 1", "gitops plan --request 1"],
+        ),
+        ("in sync: no; gitops plan shows what an apply would do", ["gitops plan"]),
+        ("run `gitops approve graph.a --rows 3` in a clone.", ["gitops approve graph.a --rows 3"]),
+        ("next: gitops hook install --repo . --server", ["gitops hook install --repo . --server"]),
+        ("next: gitops hook install --repo .", ["gitops hook install --repo ."]),
+        ("usage: gitops plan [-h]\ngitops: request 1: opened\ngit config user.name is not set", []),
+    ],
+)
+def test_commands_are_found_in_a_text(text: str, found: list[str]) -> None:
+    assert [shlex.join(each.words) for each in remedies(text)] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "whom"),
+    [
+        ("fix: ask another person to run: gitops approve graph.a", "approver"),
+        ("fix: show it: gitops request show 1", "reader"),
+        ("fix: on the server: gitops bot sweep", "operator"),
+        ("fix: ask another person to run: gitops revoke A; then look: gitops status", "approver reader"),
+        ("ask a person of approvals.break_glass to run: gitops approve graph.a --break-glass --reason x", "alone"),
+    ],
+)
+def test_for_whom_a_command_is(text: str, whom: str) -> None:
+    assert " ".join(each.whom for each in remedies(text)) == whom
