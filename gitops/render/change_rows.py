@@ -292,7 +292,7 @@ def _data(change: Change) -> tuple[str, ...]:
     if change.seen is None:
         return (NOT_KNOWN_HERE,)
     version = f" (version {change.seen.version})" if change.tier is not None else ""
-    return (f"the graph has {change.seen.held}{version}",)
+    return (f"the graph has {change.seen.held}{version}{change.seen.dated}",)
 
 
 def _words(change: Change, badge: Badge) -> str:
@@ -301,7 +301,7 @@ def _words(change: Change, badge: Badge) -> str:
         if change.seen is None:
             return "deleted with an unknown number of rows"
         rows = f"its {change.seen.held}" if change.seen.rows else "no rows"
-        return f"deleted with {rows} (version {change.seen.version})"
+        return f"deleted with {rows} (version {change.seen.version}){change.seen.dated}"
     if badge is Badge.IRREVERSIBLE and change.action is Action.CREATE and change.address.kind is Kind.GRAPH:
         return "created again, empty"
     if change.binding_change:

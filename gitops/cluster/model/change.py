@@ -128,8 +128,12 @@ class Seen:
     @property
     def words(self) -> str:
         """Describe the observed graph to an approver in one line."""
-        dated = "" if self.recorded_at is None else f", recorded at {self.recorded_at} and not read since"
-        return f"{self.held} in version {self.version} of graph {self.incarnation}{dated}"
+        return f"{self.held} in version {self.version} of graph {self.incarnation}{self.dated}"
+
+    @property
+    def dated(self) -> str:
+        """The end of a clause about the rows that were not read; empty if they were."""
+        return "" if self.recorded_at is None else f", recorded at {self.recorded_at} and not read since"
 
     @property
     def held(self) -> str:
