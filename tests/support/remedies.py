@@ -19,7 +19,10 @@ _OURS = "|".join(each.name for each in COMMANDS)
 _START = re.compile(
     rf"(?<![\w./'-])(?<!usage: )(?:gitops (?:--as [\w@.]+ )?(?:{_OURS})|git (?:{_GIT}))(?=[\s`;.,:)]|$)"
 )
-_PROSE = "shows|show what|prints|says|lists|in a|in it|on the|again|and|or|then|to|which|for|with|without|of|stays|by|as|is|needs|closes"
+_PROSE = (
+    "shows|show what|prints|says|lists|in a|in it|on the|again|and|or|then|to|which|for|with|without|of|stays|by|as|is|needs"
+    "|closes"
+)
 _END = re.compile(rf"[`;\n]|,? (?:{_PROSE})\b|(?<=\S)[,.:)](?:\s|$)| \(")
 _SETTING = re.compile(r"git config [\w.]+\Z")
 _MENTIONED = ("git revert", *(f"gitops bot {verb}" for verb in ("plan", "apply", "command", "verify")))
