@@ -155,5 +155,6 @@ def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
 def lost_words(state: LedgerState, graph: Address) -> tuple[str, ...]:
     """Describe what is lost by recreating a vanished graph, and how to restore it instead."""
     seen = recorded_data(state, graph)
-    lost = "not known" if seen in (None, UNKNOWN_DATA) else seen.words
+    known = seen if seen is None else replace(seen, recorded_at=None)
+    lost = "not known" if known in (None, UNKNOWN_DATA) else f"{known.words}, when it was last recorded"
     return f"lost: {lost}", "to keep it instead, restore its folder from a backup, then run: gitops refresh"
