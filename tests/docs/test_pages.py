@@ -258,7 +258,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path, monkeypatch, capsys):
                 printed = run(*words)
                 assert ("  the apply is atomic: " in printed) == ({"plan", "--atomic"} <= {*words})
         elif info in ("text", "mermaid"):
-            first = "Execution graph" if words[0] == "plan" else "cluster apply"
+            first = "Execution graph" if words[0] == "plan" else "Dry run"
             _, word, drawn = printed.partition(first if info == "text" else "flowchart")
             assert _ULID.sub("ID", word + drawn) == _ULID.sub("ID", text)
             shown += 1
