@@ -136,7 +136,7 @@ def test_links_lead_to_pages_and_headings_that_exist():
 def _local_links(page: Path) -> Iterator[str]:
     for block in _page(page)[0]:
         for token in block.children or ():
-            target = str(token.attrs.get("href", "")) if token.type == "link_open" else ""
+            target = str(token.attrs.get("src" if token.type == "image" else "href", ""))
             if target and not re.match(r"[a-z]+:", target):
                 yield target
 
