@@ -19,7 +19,10 @@ import hypothesis
 import pytest
 
 from gitops._mutant import HERE, PAGE, open_page  # type: ignore[import-not-found]
-from tests.support import prefork
+
+# Before the first module of the program is imported: a process asks once for its page, and keeps the answer.
+open_page(os.getpid())
+from tests.support import prefork  # noqa: E402
 
 # The processor time that the tests of one mutant may take, and how long they may take with everything else that the machine does.
 BUDGET_S, HANGS_S = 6.0, 240.0
