@@ -24,7 +24,7 @@ def issue_list(options: argparse.Namespace) -> int:
     """`gitops issue list`."""
     found = [issue for issue in _issues(options) if issue.open or options.all]
     if options.json:
-        show_form({"ok": True, "issues": list(map(_form, found)), "diagnostics": []})
+        show_form({"ok": True, "issues": list(map(_form, found)), "problems": []})
         return OK
     for issue in found:
         say(visible(f"{issue.number:>4}  {_state(issue):<6}  {issue.opened_at}  {issue.title}"))
@@ -39,7 +39,7 @@ def issue_show(options: argparse.Namespace) -> int:
     if issue is None:
         raise GitopsError(Code.ISSUE_NOT_FOUND, f"issue {options.number} does not exist")
     if options.json:
-        show_form({"ok": True, "issue": {**_form(issue), "body": issue.body}, "diagnostics": []})
+        show_form({"ok": True, "issue": {**_form(issue), "body": issue.body}, "problems": []})
         return OK
     say(visible(f"issue {issue.number}: {issue.title}"))
     say(visible(f"  {_state(issue)}, opened at {issue.opened_at} by {issue.account}\n\n{issue.body}", keep="\n"))

@@ -32,8 +32,8 @@ def check_rules(tree: SourceTree, source: bytes | None = None, *, file: str = CO
         return found
     except GitopsError as error:
         for each in error.parts():
-            spot = None if each.at is None else SourceRef(file, *each.at[1:])
-            found.add(each.code, CONFIG_FILE, each.detail, source=spot, fix=each.fix)
+            where = None if each.at is None else SourceRef(file, *each.at[1:])
+            found.add(each.code, CONFIG_FILE, each.detail, source=where, fix=each.fix)
         return found
     root = parse_yaml(text)
 

@@ -189,7 +189,8 @@ class ResourceLoader:
             message = f"the name has {len(name)} characters: use at most {most}, since a folder is called by it"
         elif most is not None:
             # Another name may have _, but no server serves a graph that is called so.
-            fix = "use only letters, digits and -, and start with a letter"
+            near = re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-").lstrip("-0123456789")
+            fix = f"did you mean `{near}`?" if near else "use only letters, digits and -, and start with a letter"
             message = f"'{shown(name)}' is not a valid graph id: use letters, digits and -, starting with a letter"
         self.reader.found.add(Code.INVALID_RESOURCE_ID, at, message, source=source_of(place), fix=fix)
         return False

@@ -163,7 +163,7 @@ def test_diagnostics_keep_their_order_and_know_errors() -> None:
     assert found.has_errors
     assert found.codes() == ("approval_stale", "state_missing", "duplicate_yaml_key")
     form = found.to_json()[2]
-    assert list(form) == ["code", "severity", "path", "message", "source"]
+    assert list(form) == ["code", "severity", "path", "message", "source", "fix"]
     assert form["source"] == {"file": "cluster.yaml", "line": 3, "column": 7}
     found.add("schema_parse_error", "a.pg", "bad")
     assert list(found.to_json()[3]) == ["code", "severity", "path", "message"]
