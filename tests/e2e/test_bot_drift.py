@@ -133,9 +133,9 @@ def test_a_graph_that_is_gone_is_an_issue_until_it_is_back(stage: Stage) -> None
     _look(stage)
     (issue,) = _issues(stage)
     assert issue.open
-    assert "Put the folder of each graph back" in issue.body
+    assert "Restore the folder of each graph" in issue.body
     assert "gitops approve graph.legacy --cluster brain" in issue.body
-    assert "Return to what the target branch declares" not in issue.body
+    assert "### Return to the declared state" not in issue.body
     assert stage.loop.book.requests(state=RequestState.OPEN) == ()
     shutil.move(stage.loop.folder / "away", stage.loop.graph("legacy"))
     assert said(_look(stage)) == "drift of brain: none"

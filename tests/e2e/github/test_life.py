@@ -307,7 +307,7 @@ def test_a_plan_of_three_megabytes_is_one_comment(hub: Hub, runner: Runner) -> N
     assert len(re.findall(r"^(?:`{3,}|~{3,})", body, re.MULTILINE)) % 2 == 0
     assert body.count("<details>") == body.count("</details>")
     (digest,) = set(re.findall(r"\b[0-9a-f]{64}\b", body))
-    assert re.search(r"3,?00\d changes", body)
+    assert re.search(r"Plan for `production/brain`: `\+3,00\d ~", body)
     # What breaks is named, what is only new is counted.
     assert "`query.notes.titles`" in body
     assert f"**`ADDS`** {MANY:,} queries" in body

@@ -124,6 +124,7 @@ def test_what_is_counted_is_named_by_its_kinds_and_a_new_graph_affects_nothing()
 def test_each_fact_of_a_comment_is_shown_once(name):
     """Outside of its folds: a change has one row, and no sentence, reason, remedy or whole digest is there twice."""
     shown = re.sub(r"^<details>.*?^</details>", "", FILES[name].partition("\n\n")[2], flags=re.DOTALL | re.MULTILINE)
+    assert not re.search(r"\S- \*\*`", shown)
     rows = re.findall(r"^- \*\*`[A-Z ]+`\*\* ((?:`[^`]+`(?:, )?)+)", shown.partition("### Access")[0], re.MULTILINE)
     named = [address for row in rows for address in re.findall(r"`([^`]+)`", row)]
     assert sorted(named) == sorted(set(named))

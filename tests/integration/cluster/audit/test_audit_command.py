@@ -46,7 +46,7 @@ SARIF = Draft7Validator(json.loads((ROOT / "tests" / "data/sarif/sarif-schema-2.
 
 def test_the_forms_of_a_good_report(desk: Desk) -> None:
     head = desk.life.chain()[-1]
-    assert desk.run("audit") == (0, f"audit good: brain: 14 of 14 ledger entry(s) verified, head {head[:8]}\n")
+    assert desk.run("audit") == (0, f"audit good: brain: 14 of 14 ledger entries verified, head {head[:8]}\n")
     assert desk.json("audit", "--format", "json") == {
         "ok": True,
         "cluster": "brain",
@@ -130,7 +130,7 @@ def test_since_takes_a_number_or_a_commit(desk: Desk) -> None:
     fifth = desk.life.chain()[4]
     for name in ("5", fifth, fifth[:9], fifth[:9].upper()):
         assert desk.run("audit", "--since", name)[1].startswith(
-            "audit good: brain: 9 of 9 ledger entry(s) verified after"
+            "audit good: brain: 9 of 9 ledger entries verified after"
         )
         assert desk.json("audit", "--since", name, "--json")["since"] == 5
     for wrong in ("0", "15", fifth[:6], "f" * 40, "main", "-1"):
