@@ -133,7 +133,8 @@ def cluster_folder(options: argparse.Namespace) -> str:
     Of a bare repository the files are on branches: `cluster_config_read_error` names the options that read those, or a clone.
     """
     folder: str = _chosen_folder(options) or "."
-    if not os.path.isdir(folder):  # noqa: PTH112
+    # A log of SARIF has this problem as a result.
+    if not os.path.isdir(folder) and getattr(options, "format", None) != "sarif":  # noqa: PTH112
         why = "is a file" if os.path.lexists(folder) else "does not exist"
         detail = f"the folder {folder} {why}"
         raise GitopsError(Code.CONFIG_DIR_NOT_FOUND, detail, path=folder, fix=_near(folder))

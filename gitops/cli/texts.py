@@ -79,8 +79,9 @@ def _paths(folder: str, given: Sequence[str]) -> tuple[str, list[str]]:
             above, _, name = path.rstrip("/").rpartition("/")
             with contextlib.suppress(OSError):
                 near = did_you_mean(name, os.listdir(above or "."))  # noqa: PTH208
-                fix = None if near is None else f"did you mean `{f'{above}/' if above else ''}{near.name}`?"
-                raise UsageError(Code.USAGE_ERROR, f"{path} does not exist", fix=fix)
+                if near is not None:
+                    fix = f"did you mean `{f'{above}/' if above else ''}{near.name}`?"
+                    raise UsageError(Code.USAGE_ERROR, f"{path} does not exist", fix=fix)
     return here, [os.path.relpath(path, here) for path in given]
 
 

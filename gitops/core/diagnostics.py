@@ -8,7 +8,7 @@ for `status`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from posixpath import join, normpath
+from posixpath import join, normpath, relpath
 from typing import Any
 
 from gitops.core.codes import REGISTRY, Code, Severity, remedy
@@ -32,6 +32,8 @@ class SourceRef:
         Every place that people read is written here.
         """
         file = normpath(join(folder, self.file))
+        # From a folder below, the shortest way.
+        file = relpath(file) if file.startswith("../") else file
         return ":".join((file, *(str(number) for number in (self.line, self.column) if number)))
 
     def __str__(self) -> str:

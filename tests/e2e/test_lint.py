@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -94,7 +95,7 @@ def test_exit_codes(broken, capsys):
     assert end.value.code == 2
     capsys.readouterr()
     assert main(["lint", "--format", "json", "a\\b.gq"]) == 1
-    assert json.loads(capsys.readouterr().out)["diagnostics"][0]["code"] == "source_name_unsafe"
+    assert json.loads(capsys.readouterr().out)["problems"][0]["code"] == "source_name_unsafe"
     assert main(["lint", "--strict", "--json", *schema, str(bare)]) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
 
@@ -155,10 +156,11 @@ def test_check_and_diff_write_nothing_and_fmt_writes(folder, capsys):
     config = ["--config", str(folder)]
     assert main(["fmt", "--check", *config]) == 1
     told = capsys.readouterr().out
-    assert "ERROR format_needed a.pg: the canonical layout differs from line 1 (a.pg:1:1)" in told
+    place = f"{os.path.relpath(folder / 'a.pg')}:1:1"
+    assert f"ERROR format_needed a.pg: the canonical layout differs from line 1 ({place})" in told
     assert "would format a.pg: digest " in told
     assert main(["fmt", "--check", "--json", *config]) == 1
-    assert [d["code"] for d in json.loads(capsys.readouterr().out)["diagnostics"]] == ["format_needed"]
+    assert [d["code"] for d in json.loads(capsys.readouterr().out)["problems"]] == ["format_needed"]
     assert main(["fmt", "--diff", *config]) == 0
     told = capsys.readouterr().out
     assert "-node A{a: String @key} // a\n+node A {\n" in told

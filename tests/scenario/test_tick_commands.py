@@ -108,7 +108,7 @@ def test_an_apply_acts_and_says_in_which_changeset(ticks: Ticks, capsys: pytest.
 
 
 def test_a_tick_is_logged_as_lines_of_json(ticks: Ticks, capfd: pytest.CaptureFixture[str]) -> None:
-    tick = ["strategies", "apply", "--cluster", "serving", "--log-format", "json"]
+    tick = ["strategies", "apply", "--filter-clusters", "serving", "--log-format", "json"]
     for statements in ([CREATE], []):
         assert main(tick) == 0
         events = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
@@ -137,7 +137,7 @@ def test_a_tick_that_failed_is_not_tried_again(ticks: Ticks, capsys: pytest.Capt
             "the filter of compute clusters 'a(' is not a regular expression: missing )",
         ),
         (
-            ["--cluster", "srving"],
+            ["--filter-clusters", "srving"],
             "postgresql://prod",
             2,
             "the filter 'srving' matches no compute cluster with applied strategies; known: other, serving",
