@@ -123,7 +123,7 @@ def test_broken_cluster_does_not_reach_the_target_branch(loop: Loop) -> None:
     before = loop.tip()
     pushed = loop.push("alice", f"{loop.commit('alice', files, away=True)}:main", check=False)
     found = (
-        "fix: use only letters, digits, _ and -",
+        "fix: did you mean `bad-name`?",
         "schema_parse_error",
         "query_typecheck_error",
         "invalid_resource_id",
@@ -400,7 +400,7 @@ def test_a_request_is_opened_read_and_merged_from_a_clone(loop: Loop) -> None:
     assert "request 1: open for texts" in loop.gitops("alice", "request", "open", "texts").text
     listed = loop.gitops("bob", "request", "list")
     assert "success  gitops/plan/brain: 1 change" in listed.text
-    (form,) = json.loads(loop.gitops("bob", "request", "list", "--json").text)
+    (form,) = json.loads(loop.gitops("bob", "request", "list", "--json").text)["requests"]
     assert [status["context"] for status in form["statuses"]] == ["gitops/plan/brain"]
     changed = loop.gitops("bob", "request", "diff", "1").text
     assert "-    return { $n.title }" in changed

@@ -10,7 +10,6 @@ from gitops.cluster.config.gitops_yaml import CONFIG_FILE, KEY_ROWS, BotConfig, 
 from gitops.cluster.config.rule_forms import Place, place_problem
 from gitops.cluster.config.source import PathKind, SourceError, SourceTree
 from gitops.cluster.config.trust_root import parse_allowed_signers, parse_revoked_keys, trust_paths, trust_root
-from gitops.cluster.model.trust import TrustRoot
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import GitopsError
@@ -105,9 +104,3 @@ def _people(config: BotConfig) -> Iterator[tuple[Place, str]]:
         yield ("approvals", "accounts", account), name
     for number, name in enumerate(config.ledger.signers):
         yield ("ledger", "signers", number), name
-
-
-def keyless(trust: TrustRoot) -> tuple[str, ...]:
-    """The approvers, those of emergencies too, and the signers of the ledger whom no valid key speaks for."""
-    speaking = {each.principals[0] for each in trust.signers if each.key not in trust.revoked}
-    return tuple(sorted((trust.approvers | trust.break_glass | trust.ledger_signers) - speaking))

@@ -166,6 +166,11 @@ class TrustRoot:
         """Return every principal listed for `key`, valid or not: all the names that its owner uses."""
         return frozenset(name for signer in self.signers if signer.key == key for name in signer.principals)
 
+    def keyless(self) -> frozenset[str]:
+        """The approvers, those of emergencies too, and the signers of the ledger whom no valid key speaks for."""
+        speaking = {signer.principals[0] for signer in self.signers if signer.key not in self.revoked}
+        return (self.approvers | self.break_glass | self.ledger_signers) - speaking
+
     def known_as(self, names: Iterable[str]) -> frozenset[str]:
         """Return all names, in lower case, of a person with any of the given names.
 

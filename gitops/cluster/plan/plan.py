@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gitops.cluster.approvals.rule_changes import rule_changes
-from gitops.cluster.config.checkout import keyless
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.port import IntentListing
 from gitops.cluster.model.address import Address, Kind, trust_address
@@ -306,7 +305,7 @@ def _governed_changes(current: Session) -> tuple[TrustChange | None, ScopeChange
         return None, scope
     cluster, wanted = governance.target.cluster, governance.trust
     meaning = rule_changes(trust_address(cluster), in_force, wanted)
-    for name in sorted({*keyless(wanted)} - {*keyless(in_force)}):
+    for name in sorted(wanted.keyless() - in_force.keyless()):
         current.problems.add(
             Code.APPROVER_KEY_MISSING, trust_address(cluster), f"{name} has no valid key in the file of allowed signers"
         )
