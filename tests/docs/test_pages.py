@@ -119,7 +119,7 @@ def test_the_values_of_a_template_are_those_of_the_page(name):
 def test_the_fields_of_items_are_those_of_the_page():
     full = everything()
     fields = _table("item of")
-    names = ("rows", "gated", "stuck", "schema_diffs", "approvals", "refusals", "debts", "migrations", "others")
+    names = ("rows", "gated", "stuck", "schema_diffs", "approvals", "refusals", "debts", "others")
     for value in (*names, "impact", "warnings"):
         row = next(names for key, names in fields.items() if f"`{value}`" in key)
         text = f"{{% for item in {value}|top(1) %}}" + "".join(
