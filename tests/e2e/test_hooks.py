@@ -423,7 +423,7 @@ def test_a_request_whose_check_fails_is_not_merged(loop: Loop) -> None:
     assert "request_checks_failed" in refused.text
     assert "gitops/plan/brain: request 1 is not merged: failure gitops/plan/brain: " in refused.text
     assert "needs approval: graph.legacy" in refused.text
-    (command,) = re.findall(r"approve: gitops (.+?);", refused.text)
+    (command,) = re.findall(r"an author to run: gitops (.+?);", refused.text)
     assert loop.confirmed("carol", *shlex.split(command)).code == 0
     merged = loop.gitops("carol", "request", "merge", "1", "--json")
     form = json.loads(merged.text)

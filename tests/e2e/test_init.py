@@ -208,7 +208,7 @@ def test_accounts_of_the_forge_are_listed_from_the_start(machine: Machine) -> No
 def test_accounts_that_are_missing_are_a_step_and_wrong_ones_are_refused(machine: Machine) -> None:
     for wrong in ("octocat", "github:0", "ben@brain.example=github:7", 'github:7"}\nx: {"a'):
         code, text = machine.init("--yes", "--forge", "github", "--account", wrong, check=False)
-        assert (code, "usage_error" in text) == (1, True)
+        assert (code, "usage_error" in text) == (2, True)
     assert machine.files() == {}
     _, text = machine.init("--yes", "--forge", "github")
     assert "Add the accounts of ada@brain.example to `approvals.accounts`" in text
@@ -408,7 +408,7 @@ def test_the_server_is_configured_with_the_whole_path_of_the_key_of_the_bot(mach
 def test_without_an_address_the_forge_must_be_said(machine: Machine) -> None:
     machine.run("git", "remote", "remove", "origin", at="company")
     code, told = machine.init("--yes", check=False)
-    assert code == 1
+    assert code == 2
     assert "set --forge to" in told
 
 

@@ -474,7 +474,7 @@ def test_what_waits_in_staging_is_said_and_what_is_not_applied_is_left_out(loop:
     loop.store.update_refs([RefUpdate(MAIN, loop.tip(), later)])
     form = json.loads(loop.gitops("alice", "promote", "staging", "brain", "--dry-run", "--json").text)
     assert form["files"] == ["cluster/cluster.yaml", "cluster/legacy.pg", "cluster/notes.gq"]
-    (warning,) = form["diagnostics"]
+    (warning,) = form["problems"]
     assert warning["code"] == "promotion_incomplete"
     assert "waits: graph.legacy" in warning["message"]
     quiet = loop.gitops("alice", "promote", "staging", "brain", "--dry-run", "-q").text
@@ -502,7 +502,7 @@ def test_what_cannot_be_promoted_is_refused(loop: Loop) -> None:
         (("stagin", "brain"), "cluster_not_found", "did you mean `staging`?"),
         (("brain", "brain"), "usage_error", "name two clusters"),
         (("fresh", "brain"), "ledger_missing", "gitops import --cluster fresh"),
-        (("staging", "brain"), "promotion_refused", "begin a line with each top-level key"),
+        (("staging", "brain"), "promotion_refused", "start a new line for each top-level key"),
     ):
         refused = loop.gitops("alice", "promote", *words, check=False)
         assert (refused.code != 0, code in refused.text, remedy in refused.text) == (True, True, True), refused.text

@@ -627,14 +627,14 @@ NOW = replace(RECORD, changes=("graph.a", "graph.b"), count=2, missing=("graph.b
             replace(NOW, report_digest="d" * 64, changes=("graph.c",), count=1, missing=("graph.c",), errors=2),
             (
                 "errors: 0, before 2",
-                "it also changes `graph.a`, `graph.b`",
-                "it no longer changes `graph.c`",
-                "an approval is missing now for `graph.b`",
+                "the plan also changes `graph.a`, `graph.b`",
+                "the plan no longer changes `graph.c`",
+                "approval now missing for `graph.b`",
             ),
         ),
         (
             replace(NOW, report_digest="d" * 64, missing=("graph.a", "graph.b")),
-            ("all approvals are there now for `graph.a`",),
+            ("approved: `graph.a`",),
         ),
         (
             replace(NOW, report_digest="d" * 64, plan_digest=None, changes=(), count=0, missing=("graph.b",), errors=1),
