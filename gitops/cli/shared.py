@@ -256,7 +256,8 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
     error.fix = fix
     problems.add_error(error)
     if as_json:
-        show_form({"ok": False, "problems": problems.to_json()})
+        # Like the envelopes of verbs, it has the name that programs of the first release know.
+        show_form({"ok": False, "problems": problems.to_json(), "diagnostics": problems.to_json()})
     else:
         lines = diagnostic_lines(problems, folder=rules_folder(options))
         complain(_painted("\n".join(map(visible, lines)), options, sys.stderr))
