@@ -184,7 +184,7 @@ def test_who_has_no_key_cannot_approve(pending: Loop) -> None:
     home = pending.home("bob")
     (home / ".gitconfig").write_text(f"[user]\n\tname = bob\n\temail = {email('bob')}\n")
     asked = pending.confirmed("bob", "approve", "graph.legacy")
-    assert (asked.code, re.findall(r"^ERROR (\w+)", asked.text, re.MULTILINE)) == (1, ["signing_key_missing"])
+    assert (asked.code, re.findall(r"^ERROR (\w+)", asked.text, re.MULTILINE)) == (2, ["signing_key_missing"])
     assert pending.approvals() == ()
 
 

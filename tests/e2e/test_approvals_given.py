@@ -112,7 +112,7 @@ def test_a_terminal_shows_and_asks(asked: tuple[Loop, str], named: bool, answer:
 def test_a_script_on_a_terminal_says_yes_to_what_it_names(asked: tuple[Loop, str]) -> None:
     loop, command = asked
     code, shown = typed(loop, "bob", "", "approve", "trust.brain", "--request", "1", "--yes")
-    assert (code, "usage_error" in shown, loop.approvals()) == (1, True, ())
+    assert (code, "usage_error" in shown, loop.approvals()) == (2, True, ())
     code, shown = typed(loop, "bob", "", *shlex.split(command)[1:], "--yes")
     assert (code, len(loop.approvals())) == (0, 1), shown
 
@@ -393,7 +393,7 @@ def test_graphs_of_one_name_are_told_apart_with_their_rows(both: Loop) -> None:
 )
 def test_a_command_that_does_not_say_what_it_is_about(both: Loop, words: list[str], message: str) -> None:
     refused = both.gitops("bob", "approve", *words, check=False)
-    assert (refused.code, message in refused.text) == (1, True), refused.text
+    assert (refused.code, message in refused.text) == (2, True), refused.text
 
 
 def test_the_comments_on_a_change_of_rules_have_the_one_command(rules: Loop) -> None:

@@ -37,23 +37,23 @@ OBSERVED = {
     "acquired_lock_id",
 }
 ENVELOPES = {
-    "validate": "ok config_dir config_file resource_digests resources dependencies diagnostics",
+    "validate": "ok config_dir config_file resource_digests resources dependencies problems diagnostics",
     "plan": (
         "ok config_dir desired_revision plan_digest resource_digests dependencies state_observations changes access blast_radius "
-        "approvals_required lands obstacles diffs execution_graph diagnostics"
+        "approvals_required lands obstacles diffs execution_graph problems diagnostics"
     ),
     "apply": (
         "ok config_dir actor desired_revision state_observations changes applied_count deferred_count converged "
-        "state_written resource_statuses diagnostics"
+        "state_written resource_statuses problems diagnostics"
     ),
-    "approve": "ok config_dir plan_digest changes approval_id resource operation approved_by diagnostics",
+    "approve": "ok config_dir plan_digest changes approval_id resource operation approved_by problems diagnostics",
     "status": (
         "ok config_dir state_observations in_sync waiting drifted last_apply resource_digests resource_statuses observations "
-        "diagnostics"
+        "problems diagnostics"
     ),
-    "refresh": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
-    "import": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
-    "force-unlock": "ok config_dir state_observations lock_removed diagnostics",
+    "refresh": "ok operation config_dir state_observations resource_digests resource_statuses observations problems diagnostics",
+    "import": "ok operation config_dir state_observations resource_digests resource_statuses observations problems diagnostics",
+    "force-unlock": "ok config_dir state_observations lock_removed problems diagnostics",
 }
 OPTIONAL = {
     "plan": {"plan_digest", "access", "lands", "obstacles", "diffs", "execution_graph"},
@@ -108,7 +108,8 @@ class Command:
         assert set(wanted) - set(form) <= optional
         assert set(form.get("state_observations", {})) <= OBSERVED
         assert form["ok"] is (code == 0)
-        assert list(dict.fromkeys(d["severity"] for d in form["diagnostics"])).count("error") == (code != 0)
+        assert form["diagnostics"] == form["problems"]
+        assert list(dict.fromkeys(d["severity"] for d in form["problems"])).count("error") == (code != 0)
         return form
 
 
@@ -135,7 +136,7 @@ def first(text: str) -> str:
 
 
 def codes(form: dict) -> list[str]:
-    return [d["code"] for d in form["diagnostics"]]
+    return [d["code"] for d in form["problems"]]
 
 
 def test_a_life_in_text(gitops, cluster, folder):
@@ -300,11 +301,13 @@ def test_a_life_in_json(gitops, cluster, folder):
 
 @pytest.mark.parametrize("verb", ["validate", "plan", "apply", "status", "refresh", "import"])
 def test_every_verb_prints_one_document_on_failure_too(gitops, tmp_path, verb):
-    form = gitops.json(verb, "--config", str(tmp_path / "nowhere"), code=1)
+    at = (verb, "--config", str(tmp_path / "nowhere"))
+    form = json.loads(gitops(*at, "--json", code=1))
+    assert list(form) == ["ok", "problems", "diagnostics"]
+    assert (form["ok"], form["diagnostics"]) == (False, form["problems"])
     assert codes(form) == ["config_dir_not_found"]
-    text = gitops(verb, "--config", str(tmp_path / "nowhere"), code=1)
-    assert first(text) == ("cluster config invalid" if verb == "validate" else f"{verb.capitalize()} failed")
-    assert text.splitlines()[1].startswith("ERROR config_dir_not_found ")
+    refused = gitops.run(*at, code=1)
+    assert (refused.stdout, first(refused.stderr).startswith("ERROR config_dir_not_found ")) == ("", True)
 
 
 @pytest.mark.parametrize(
@@ -344,9 +347,9 @@ def test_approve_needs_to_know_who_approves(gitops, cluster, folder):
     cluster.converge()
     cluster.graphs, cluster.policies = {}, {}
     cluster.save()
-    refused = gitops.run("approve", "graph.knowledge", "--config", folder, code=1)
+    refused = gitops.run("approve", "graph.knowledge", "--config", folder, code=2)
     assert (refused.stdout, "--as" in refused.stderr) == ("", True)
-    refused = gitops.run("approve", "graph.knowledge", "--config", folder, "--json", code=1)
+    refused = gitops.run("approve", "graph.knowledge", "--config", folder, "--json", code=2)
     assert ("actor_required" in refused.stdout, refused.stderr) == (True, "")
     assert cluster.files("__cluster/approvals") == []
     subprocess.run(["git", "config", "--global", "gitops.actor", "kim"], env=gitops.environ, check=True)

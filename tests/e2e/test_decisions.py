@@ -142,7 +142,7 @@ def test_who_is_not_listed_does_not_act_alone(held: Loop) -> None:
 @pytest.mark.parametrize("words", [["--break-glass"], ["--reason", "hurry"]])
 def test_acting_alone_takes_a_reason_and_a_reason_takes_that(held: Loop, words: list[str]) -> None:
     asked = held.confirmed("carol", "approve", "graph.legacy", "--rows", "0", *words)
-    assert (asked.code, "usage_error" in asked.text) == (1, True)
+    assert (asked.code, "usage_error" in asked.text) == (2, True)
 
 
 def test_a_ledger_folder_knows_no_emergencies(held: Loop, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_ledger_folder_knows_no_emergencies(held: Loop, tmp_path: Path) -> Non
     asked = held.confirmed(
         "carol", "approve", "graph.legacy", "--rows", "0", "--break-glass", "--reason", "x", "--config", str(folder)
     )
-    assert (asked.code, "usage_error" in asked.text) == (1, True)
+    assert (asked.code, "usage_error" in asked.text) == (2, True)
 
 
 def test_an_approval_is_taken_back_before_it_is_used(held: Loop) -> None:
@@ -534,7 +534,7 @@ def test_a_repair_is_refused_for_other_ids_other_keys_and_two_ledgers(loop: Loop
         asked = bot_gitops(loop, local, "ledger", "repair", *ids, check=False)
         assert (asked.code, "ledger_repair_refused" in asked.text) == (1, True)
     half = bot_gitops(loop, local, "ledger", "repair", "--from", bad, check=False)
-    assert (half.code, "usage_error" in half.text) == (1, True)
+    assert (half.code, "usage_error" in half.text) == (2, True)
     other = loop.gitops("alice", "ledger", "repair", "--from", bad, "--to", good, check=False)
     assert (other.code, "ledger_not_writable" in other.text) == (1, True)
     assert loop.tip(LEDGER) == bad
@@ -599,7 +599,7 @@ def test_documents_of_the_lost_ledger_do_not_contradict_the_one_that_was_adopted
 def test_a_folder_has_nothing_to_adopt(loop: Loop, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text("version: 1\n")
     asked = loop.gitops("alice", "import", "--adopt", "--config", str(tmp_path), check=False)
-    assert (asked.code, "usage_error" in asked.text) == (1, True)
+    assert (asked.code, "usage_error" in asked.text) == (2, True)
 
 
 def test_a_revocation_that_no_run_has_seen_says_so_and_takes_the_approval_along(waiting: Loop) -> None:

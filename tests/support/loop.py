@@ -270,7 +270,7 @@ class Loop:
     def confirmed(self, who: str, *arguments: str) -> Done:
         """Run a command that signs as somebody without a terminal: it shows what it is about, and the command that signs that."""
         asked = self.gitops(who, *arguments, check=False)
-        if asked.code != USAGE:
+        if asked.code != USAGE or "approval_not_confirmed" not in asked.text:
             return asked
         command = shlex.split(printed_command(asked.text))[1:]
         return self.gitops(who, *command, *(["--json"] if "--json" in arguments else []), check=False)
