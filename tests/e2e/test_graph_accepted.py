@@ -79,7 +79,7 @@ def test_bad_data_is_told_by_line_and_code_and_changes_nothing(
     file.write_bytes(GOOD + b"\n" + line)
     exit_code, told = run("load", str(file))
     assert (exit_code, told["ok"]) == (1, False)
-    [problem] = told["diagnostics"]
+    [problem] = told["problems"]
     assert (problem["code"], problem["source"]["line"]) == ("graph_data_invalid", 3)
     assert said in problem["message"]
     assert (graph.lines(), graph.version) == before
@@ -90,8 +90,8 @@ def test_a_key_that_exists_has_a_code_of_its_own_when_it_is_appended(
 ) -> None:
     (tmp_path / "twice.ndjson").write_bytes(GOOD + b'{"type":"P","data":{"k":"a"}}\n')
     exit_code, told = run("load", str(tmp_path / "twice.ndjson"), "--mode", "append")
-    assert (exit_code, [problem["code"] for problem in told["diagnostics"]]) == (1, ["key_conflict"])
-    assert told["diagnostics"][0]["source"]["line"] == 2
+    assert (exit_code, [problem["code"] for problem in told["problems"]]) == (1, ["key_conflict"])
+    assert told["problems"][0]["source"]["line"] == 2
     assert len(graph.rows("P")) == 2
 
 
@@ -110,7 +110,7 @@ def test_a_line_of_a_hundred_megabytes_is_refused(graph: WrittenGraph, run: Run,
         stream.write(GOOD + b'{"type":"P","data":{"k":"')
         stream.truncate(HUNDRED_MB)
     exit_code, told = run("load", str(file))
-    [problem] = told["diagnostics"]
+    [problem] = told["problems"]
     assert (exit_code, problem["code"], problem["source"]["line"]) == (1, "graph_data_invalid", 2)
     assert "longer than 33554432 bytes" in problem["message"]
     assert (graph.lines(), graph.version) == before
@@ -123,8 +123,8 @@ def test_a_query_stays_within_its_limits(graph: WrittenGraph, run: Run, option: 
     graph.load([{"type": "P", "data": {"k": f"k{at}"}} for at in range(300)])
     text = "query q() { match { $a: P  $b: P  $c: P } return { count($a) } }"
     exit_code, told = run("query", "--text", text, *option)
-    assert (exit_code, [problem["code"] for problem in told["diagnostics"]]) == (1, [code])
-    assert told["diagnostics"][0]["fix"]
+    assert (exit_code, [problem["code"] for problem in told["problems"]]) == (1, [code])
+    assert told["problems"][0]["fix"]
 
 
 def _counting(request: Request) -> Reply:
@@ -214,7 +214,7 @@ def test_an_input_that_is_too_long_is_not_cut(
 ) -> None:
     (tmp_path / "long").write_text(f"{{}}{' ' * 2**20}" if option == "--params" else f"{ALL}\n{'/' * 2**20}")
     source = [] if option == "--file" else ["--text", ALL]
-    assert answer(written, "query", *source, option, str(tmp_path / "long")) == 1
+    assert answer(written, "query", *source, option, str(tmp_path / "long")) == 2
     assert "more than 1048576 bytes" in capsys.readouterr().err
 
 
@@ -327,7 +327,7 @@ def test_a_row_that_does_not_fit_is_named_and_nothing_stays(load: Load, root: st
     assert code == 1
     assert "Station.parquet, record 2: Station.code is required" in out
     code, out, _ = load("--json", Station=STATIONS, Link={"from": ["a"], "to": ["z"]})
-    (problem,) = json.loads(out)["diagnostics"]
+    (problem,) = json.loads(out)["problems"]
     assert (code, problem["path"]) == (1, "parts[1].rows[1]")
     assert "dst 'z' not found in Station" in problem["message"]
     assert open_snapshot(root).manifest.n == 1
@@ -348,7 +348,7 @@ def test_a_row_that_does_not_fit_is_named_and_nothing_stays(load: Load, root: st
 )
 def test_what_cannot_be_meant_is_refused(load: Load, root: str, options: list[str], message: str) -> None:
     code, out, err = load(*options)
-    assert code == 1
+    assert code == 2
     assert "usage_error" in out + err
     assert message in out + err
     assert open_snapshot(root).manifest.n == 1

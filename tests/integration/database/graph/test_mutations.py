@@ -320,8 +320,9 @@ def test_a_mutation_does_what_its_case_says(
     original, before, version = originals[name]
     query, params, signature = case["query"], case.get("params"), case.get("signature", "")
     if "checker" in case:
-        with pytest.raises(LanguageError, match=case["checker"]):
+        with pytest.raises(LanguageError) as refused:
             original.query(query, signature)
+        assert refused.value.problems[0].rule == case["checker"]
         return
     shutil.copytree(original.uri, tmp_path / "g.omni")
     graph = WrittenGraph(tmp_path / "g.omni", start=10_000)

@@ -212,11 +212,14 @@ def test_the_command_takes_a_root_in_a_bucket(engine: LanceEngine, s3: S3Place, 
         return run.returncode, json.loads(run.stdout)
 
     assert gitops("load", "g", str(tmp_path / "rows"))[1]["manifest_version"] == 2
-    assert gitops("show", "g", "--type", "P") == (0, [{"id": "a", "k": "a"}])
+    assert gitops("show", "g", "--type", "P") == (
+        0,
+        {"ok": True, "rows": [{"id": "a", "k": "a"}], "problems": []},
+    )
     assert gitops("show", "g")[1]["tables"]["node:P"]["rows"] == 1
     engine.delete_tree(uri)
     code, form = gitops("show", "g")
-    assert (code, form["diagnostics"][0]["code"]) == (1, "graph_missing")
+    assert (code, form["problems"][0]["code"]) == (1, "graph_missing")
 
 
 def test_dead_stagings_are_removed_and_live_ones_are_not(engine: LanceEngine, tmp_path: Path) -> None:

@@ -424,7 +424,7 @@ def test_json_is_printed_for_whatever_a_driver_raises(
     monkeypatch.setattr(program, "_load", lambda name: driver)
     assert program.main(["status", "--json"]) == 1
     shown = capsys.readouterr()
-    assert [d["code"] for d in json.loads(shown.out)["diagnostics"]] == ["storage_failed"]
+    assert [d["code"] for d in json.loads(shown.out)["problems"]] == ["storage_failed"]
     assert "AWS4" not in shown.out + shown.err
 
 
