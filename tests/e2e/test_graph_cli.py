@@ -433,7 +433,7 @@ def test_a_blob_is_read_whole_or_in_part(docs: RunDocs, tmp_path: Path) -> None:
     assert (tmp_path / "part").read_bytes() == b"\x00\x01"
     assert json.loads(docs("blob stat", *cell, "--json")[1])["size"] == 256
     for arguments, refusal, text in (
-        (("Doc", "b", "body"), 1, "has no blob"),
+        (("Doc", "b", "body"), 2, "has no blob"),
         (("Doc", "a", "note"), 1, "no Blob property 'note'"),
         (("Dco", "a", "body"), 1, "no type 'Dco'"),
         ((*cell, "--range", "256-"), 2, "none in this range"),

@@ -137,13 +137,14 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         if scratch is not None:
             Path(scratch).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise _unwritable(path, error) from error
+            detail = f"cannot write {path}: {error.strerror}"
+            raise GitopsError(Code.STORAGE_FAILED, detail, path=str(path), fix=UNWRITTEN) from error
         raise
 
 
-def _unwritable(path: Path, error: OSError | ValueError) -> GitopsError:
+def _unwritable(path: Path, error: OSError | ValueError) -> UsageError:
     reason = error.strerror if isinstance(error, OSError) else "this is not a file name"
-    return GitopsError(Code.USAGE_ERROR, f"cannot write {path}: {reason}", path=str(path), fix=UNWRITTEN)
+    return UsageError(Code.USAGE_ERROR, f"cannot write {path}: {reason}", path=str(path), fix=UNWRITTEN)
 
 
 def show(options: argparse.Namespace) -> results.GraphOutcome:
@@ -267,7 +268,7 @@ def _cell(options: argparse.Namespace) -> graph.BlobCell:
     if cell is None:
         detail = f"{options.type} {options.id[:80]!r} has no blob in {options.property[:80]!r}"
         fix = f"name a row that has one: gitops graph show {options.graph} --type {options.type}"
-        raise GitopsError(Code.USAGE_ERROR, detail, path=options.type, fix=fix)
+        raise UsageError(Code.USAGE_ERROR, detail, path=options.type, fix=fix)
     return cell
 
 

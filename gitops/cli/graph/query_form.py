@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, UsageError
+from gitops.core.errors import UsageError
 from gitops.render.characters import visible, visible_json
 from gitops.render.graph_data import csv_lines, key_value_lines
 
@@ -91,6 +91,6 @@ def open_records(name: str) -> BinaryIO:
         return Path(name).open("rb")
     except OSError as error:
         detail, fix = f"cannot read {name}: {error.strerror}", "name a file that exists and that you may read"
-        raise GitopsError(Code.USAGE_ERROR, detail, path=name, fix=fix) from error
+        raise UsageError(Code.USAGE_ERROR, detail, path=name, fix=fix) from error
     except ValueError:
         raise UsageError(Code.USAGE_ERROR, f"{name!r} is not a file name") from None
