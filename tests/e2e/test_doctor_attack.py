@@ -161,16 +161,16 @@ def _blob(loop: Loop) -> str:
 
 def test_only_takes_names_that_there_are(loop: Loop, command: Callable[..., Any]) -> None:
     code, form = command("--only", "nothing")
-    assert code == 1
-    assert form["diagnostics"][0]["code"] == "usage_error"
-    assert "honest-approval" in form["diagnostics"][0]["message"]
+    assert code == 2
+    assert form["problems"][0]["code"] == "usage_error"
+    assert "honest-approval" in form["problems"][0]["message"]
 
 
 def test_a_ledger_folder_has_nothing_signed_to_attack(loop: Loop, command: Callable[..., Any]) -> None:
     commit = loop.commit("alice", {"gitops.yaml": FOLDER_RULES.encode()})
     loop.store.update_refs([RefUpdate(MAIN, loop.tip(), commit)])
     code, form = command()
-    assert (code, form["diagnostics"][0]["code"]) == (1, "usage_error")
+    assert (code, form["problems"][0]["code"]) == (2, "usage_error")
 
 
 def test_a_cluster_that_follows_another_branch_is_attacked_there(loop: Loop) -> None:

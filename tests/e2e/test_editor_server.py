@@ -439,7 +439,7 @@ def test_without_its_packages_the_command_says_which_to_install(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "gitops", "lsp"], env=environ, capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "lsp_unavailable" in done.stderr
     assert "pipx install --force 'WHEEL[lsp]'" in done.stderr
     assert done.stdout == ""

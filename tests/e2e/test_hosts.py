@@ -538,7 +538,7 @@ def test_a_remote_without_authentication_is_refused_with_the_reason(loop: Loop) 
     place = _clone(loop)
     loop.program("carol", "git", "remote", "set-url", "origin", "git://host.example/company.git", at=place)
     refused = loop.gitops("carol", "status", at=place, check=False)
-    assert refused.code == 1
+    assert refused.code == 2
     assert "has no authentication" in refused.text
     assert "git remote set-url" in refused.text
     assert loop.gitops("carol", "audit", at=place).text.startswith("audit good")

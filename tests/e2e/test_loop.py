@@ -79,7 +79,7 @@ def test_whole_life_over_smart_http(web: Loop) -> None:
 
 def test_request_lists_and_shows_what_happened(loop: Loop) -> None:
     loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
-    (listed,) = json.loads(loop.gitops("bob", "request", "list", "--json").text)
+    (listed,) = json.loads(loop.gitops("bob", "request", "list", "--json").text)["requests"]
     assert (listed["number"], listed["title"], listed["state"]) == (1, "Retire legacy", "open")
     shown = loop.gitops("bob", "request", "show", "1").text
     assert "gitops/plan/brain: 2 changes; needs approval: graph.legacy" in shown
