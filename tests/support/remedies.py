@@ -32,7 +32,10 @@ _NAMES = re.compile(r"(?<![\w$-])[A-Z][A-Z_]*(?![\w-])")
 _FOR = (
     (re.compile(r"on (?:the|that) (?:server|machine)|on a server|[Ww]ho may apply"), "operator"),
     (re.compile(r"a person of approvals.break_glass"), "alone"),
-    (re.compile(r"another (?:person|approver)|an approver|not an author|(?:can|may|to) approve|approve:"), "approver"),
+    (
+        re.compile(r"another (?:person|approver)|an approver|not an author|(?:can|may|[Tt]o) approve|approve:"),
+        "approver",
+    ),
 )
 
 
