@@ -80,7 +80,7 @@ def review(context: DecisionContext, kind: DecisionKind, approval_id: str) -> De
         else:
             about = _subject_of(_find_debt(view, approval_id))
     except GitopsError as error:
-        problems.add(error.code, error.path or approval_id, error.detail, severity=Severity.ERROR)
+        problems.add(error.code, error.path or approval_id, error.detail, severity=Severity.ERROR, fix=error.fix)
     path = context.target.path
     return DecisionOutcome(
         config_dir=path, operation=kind.value, approval_id=approval_id, about=about, diagnostics=tuple(problems)
@@ -224,7 +224,9 @@ def _decided(outcome: DecisionOutcome, decide: Callable[[Diagnostics], DecisionO
     try:
         outcome = decide(problems)
     except GitopsError as error:
-        problems.add(error.code, error.path or outcome.approval_id, error.detail, severity=Severity.ERROR)
+        problems.add(
+            error.code, error.path or outcome.approval_id, error.detail, severity=Severity.ERROR, fix=error.fix
+        )
     return replace(outcome, diagnostics=tuple(problems))
 
 
