@@ -13,6 +13,7 @@ import atexit
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
@@ -32,6 +33,7 @@ from tests.support.forges.site import TOKEN, GiteaSite
 from tests.support.forges.world import _REMEMBERED
 from tests.support.loop import FILES, MAIN, PEOPLE, UNMAPPED, Done, Loop, LoopServer, email
 from tests.support.loop_data import load, refreshed
+from tests.support.pages import ROOT
 from tests.support.prefork import run_as
 
 NEWCOMER, OPERATOR = "nina", "bot"
@@ -356,11 +358,19 @@ PLACES: Mapping[str, Callable[[Path], AbstractContextManager[Place]]] = {
 }
 
 
+def _program_folders() -> set[Path]:
+    """The folders above the checkout and its libraries. The interpreter is started before it drops its rights."""
+    places = (ROOT, Path(pytest.__file__).resolve())
+    return {folder for each in places for folder in (each, *each.parents) if folder.is_dir()}
+
+
 @contextmanager
 def place(host: str) -> Iterator[Place]:
     """A host of persons in a folder that they can walk through, unlike those of pytest."""
     if os.geteuid() != 0 or len(USERS) < 5:
         pytest.skip("persons are users of the system, whom only root can become")
+    if hidden := [each for each in _program_folders() if not each.stat().st_mode & stat.S_IXOTH]:
+        pytest.skip(f"other users cannot read the program, because {hidden[0]} is closed to them")
     folder = Path(tempfile.mkdtemp(prefix="gitops-persons-", dir=_room()))
     folder.chmod(0o711)
     try:
