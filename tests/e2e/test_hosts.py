@@ -596,7 +596,7 @@ def test_who_may_not_delete_takes_no_lock(pending: Loop, hosts: Hosts) -> None:
     assert "held the lock" not in swept
     pending.published(hosts, HostKind.GITOLITE)
     pending.program("carol", "git", "remote", "set-url", "origin", pending.url("carol"))
-    assert "revoked" in pending.gitops("carol", *revoke).text
+    assert "Revoked" in pending.gitops("carol", *revoke).text
     assert not pending.store.refs("refs/gitops/locks")
     # From now on the lock costs one push again.
     assert pending.program("carol", "git", "config", "gitops.lockProven").text == "true\n"
