@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
+from pathlib import Path
 
 from gitops.cli.shared import FAILED, OK, complain, open_repository, say_report, show_form, shows_progress
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.redact import Redactor
 from gitops.doctor.examine import examine
-from gitops.doctor.findings import Health, attack_form, attack_text, findings_form, findings_text, sort_findings
+from gitops.doctor.findings import (
+    DoctorFinding,
+    Health,
+    attack_form,
+    attack_text,
+    findings_form,
+    findings_text,
+    sort_findings,
+)
+from gitops.init.files import REQUIREMENTS
 from gitops.repository.wiring.forge import LOCAL, job_kind, remote_login, token_of
 from gitops.repository.wiring.local import LocalRepository
 
 _PROGRESS = 10  # attacks
+_RELEASE = "gitops doctor --release FOLDER --builder OWNER/NAME"
 
 
 def doctor(options: argparse.Namespace) -> int:
     """`gitops doctor`. Exits 1 for errors, with `--strict` for warnings too, with `--attack` if an attack was not stopped."""
     if options.only and not options.attack:
         raise UsageError(Code.USAGE_ERROR, "--only names attacks", fix="gitops doctor --attack --only NAME")
+    if (options.release is None) != (options.builder is None) or (options.trusted_root and not options.release):
+        raise UsageError(Code.USAGE_ERROR, "--release and --builder go together", fix=_RELEASE)
     kind = options.forge or job_kind(os.environ) or LOCAL
     local = open_repository(options, login=partial(remote_login, kind, os.environ))
     if options.attack:
@@ -36,6 +51,8 @@ def doctor(options: argparse.Namespace) -> int:
         cluster=options.cluster if options.config is None else local.rule(None, options.config).name,
         probe=not options.no_probe,
     )
+    if options.release is not None:
+        findings = chain(findings, _release(local, options))
     found = tuple(replace(f, detail=redact(f.detail), fix=redact(f.fix)) for f in sort_findings(findings))
     bad = {Health.ERROR, Health.WARNING} if options.strict else {Health.ERROR}
     ok = not any(each.health in bad for each in found)
@@ -45,6 +62,16 @@ def doctor(options: argparse.Namespace) -> int:
         shown = [each for each in found if each.health is not Health.GOOD] if options.quiet else found
         say_report(findings_text(shown), options, ok=not shown)
     return OK if ok else FAILED
+
+
+def _release(local: LocalRepository, options: argparse.Namespace) -> Iterator[DoctorFinding]:
+    """The checks of what jobs install against the files of a release."""
+    from gitops.doctor.provenance import release_findings
+
+    head = local.head_of(local.default_ref)
+    content = None if head is None else local.git.read(local.git.commit(head).tree, REQUIREMENTS)
+    root = None if options.trusted_root is None else Path(options.trusted_root)
+    return release_findings(content, folder=Path(options.release), builder=options.builder, root=root)
 
 
 def _attack(local: LocalRepository, options: argparse.Namespace) -> int:

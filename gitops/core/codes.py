@@ -307,6 +307,7 @@ class Code(StrEnum):
     INIT_KEY_MISSING = "init_key_missing"
     INIT_KEY_REFUSED = "init_key_refused"
     INSTALLATION_UNUSABLE = "installation_unusable"
+    PROVENANCE_UNREADABLE = "provenance_unreadable"
     FORGE_UNAVAILABLE = "forge_unavailable"
     FORGE_REFUSED = "forge_refused"
     FORGE_LIMIT = "forge_limit"

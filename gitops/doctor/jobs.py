@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from gitops import __version__
 from gitops.cluster.model.compute import ComputeRules
@@ -305,6 +305,15 @@ _RELEASED = re.compile(
 _UPGRADE = "gitops init --upgrade, and propose what it writes"
 
 
+class InstalledWheel(NamedTuple):
+    """The wheel that jobs install: its file name, version and SHA-256, and whether a release has it, not the repository."""
+
+    name: str
+    version: str
+    sha256: str
+    released: bool
+
+
 def install_findings(
     kind: str, files: Mapping[str, bytes], read: Read, own: Callable[[], Wheel]
 ) -> Iterator[DoctorFinding]:
@@ -434,18 +443,11 @@ def _vendored(read: Read, own: Callable[[], Wheel]) -> Iterator[DoctorFinding]:
     if content is None:
         yield error(check, f"the target branch has no {REQUIREMENTS}", _UPGRADE, REQUIREMENTS)
         return
-    text = content.decode("utf-8", "replace").replace("\\\n", " ")
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    loose = [line for line in lines if not _REQUIREMENT.fullmatch(line)]
-    found = [match for line in lines if (match := _OWN.fullmatch(line) or _RELEASED.fullmatch(line))]
-    if loose or len(found) != 1:
-        detail = (
-            f"without a hash: {loose[0][:80]}" if loose else "the wheel of this program is not required exactly once"
-        )
-        yield error(check, detail, _UPGRADE, REQUIREMENTS)
+    found = required_wheel(content)
+    if isinstance(found, str):
+        yield error(check, found, _UPGRADE, REQUIREMENTS)
         return
-    name, of_jobs, digest = found[0].groups()
-    released = found[0].re is _RELEASED
+    name, of_jobs, digest, released = found
     wheel = None if released else read(f"{INSTALL_FOLDER}/{name}")
     if not released and (wheel is None or sha256(wheel).hexdigest() != digest):
         detail = "is missing" if wheel is None else "does not have the hash that is required"
@@ -456,6 +458,19 @@ def _vendored(read: Read, own: Callable[[], Wheel]) -> Iterator[DoctorFinding]:
         yield good(check, f"jobs run version {of_jobs} of a release, by its hash", REQUIREMENTS)
     else:
         yield _compared(of_jobs, digest, own)
+
+
+def required_wheel(content: bytes) -> InstalledWheel | str:
+    """The wheel of the program in requirements of which each has a hash, or what is wrong with them."""
+    text = content.decode("utf-8", "replace").replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    loose = [line for line in lines if not _REQUIREMENT.fullmatch(line)]
+    found = [match for line in lines if (match := _OWN.fullmatch(line) or _RELEASED.fullmatch(line))]
+    if loose:
+        return f"without a hash: {loose[0][:80]}"
+    if len(found) != 1:
+        return "the wheel of this program is not required exactly once"
+    return InstalledWheel(found[0][1], found[0][2], found[0][3], found[0].re is _RELEASED)
 
 
 def _compared(version: str, digest: str, own: Callable[[], Wheel]) -> DoctorFinding:

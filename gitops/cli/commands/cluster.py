@@ -83,6 +83,13 @@ SETUP_COMMANDS = (
         flag("--no-probe", "only read: skip the test lock, the test signature and the test object"),
         flag("--attack", "replay known attacks on a copy of the setup and report the result of each"),
         Argument("--only", "NAME", "with --attack: run only this attack; repeatable", action="append", default=[]),
+        Argument(
+            "--release", "DIR", "also check the wheel that jobs install against the files of its release in this folder"
+        ),
+        Argument("--builder", "OWNER/NAME", "with --release: the GitHub repository whose workflow built the release"),
+        Argument(
+            "--trusted-root", "FILE", "with --release: trusted root of another Sigstore instance than the public one"
+        ),
         CLUSTER,
     ),
 )
