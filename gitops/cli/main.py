@@ -6,7 +6,9 @@ The parser is made from the table of commands; it suggests what was meant by a w
 from __future__ import annotations
 
 import argparse
+import codecs
 import gc
+import io
 import os
 import re
 import sys
@@ -32,6 +34,7 @@ def entry() -> None:
         # Names in git are UTF-8, and a person who pushes may hand their own locale on to the hooks of a server. The interpreter
         # starts again in UTF-8 mode, before anything is read.
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606 - no shell is wanted
+    _encode_everything()
     code = main()
     try:
         # The language server has closed its output by now.
@@ -50,6 +53,22 @@ def entry() -> None:
     # The interpreter ends with collections that look at every object that is left: after hours in an editor, for seconds.
     gc.freeze()
     sys.exit(code)
+
+
+def _encode_everything() -> None:
+    """Let output in an encoding without some character have its escape, as JSON writes it, instead of a failure."""
+
+    def escaped(error: UnicodeError) -> tuple[str, int]:
+        import json
+
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+    codecs.register_error("gitops.escape", escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
+            stream.reconfigure(errors="gitops.escape")
 
 
 def clusterctl() -> None:

@@ -9,6 +9,7 @@ import select
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.dom import minidom
@@ -164,6 +165,18 @@ def test_fish_completes_files_where_nothing_else_fits(tmp_path, monkeypatch):
 def test_the_script_of_a_shell_is_printed(capsys, shell, script):
     assert main(["completion", shell]) == 0
     assert capsys.readouterr().out.rstrip("\n") == script().rstrip("\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_character_that_the_encoding_of_the_output_does_not_have_is_escaped(encoding: str) -> None:
+    words = [sys.executable, "-m", "gitops", "validate", "--config", "a\N{MINUS SIGN}b\N{GRINNING FACE}"]
+    environ = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
+    shown = r"the folder a\u2212b\ud83d\ude00 does not exist"
+    for more, stream in ([], "stderr"), (["--json"], "stdout"):
+        run = subprocess.run([*words, *more], capture_output=True, encoding=encoding, env=environ, check=False)
+        assert run.returncode == 1
+        assert shown in getattr(run, stream)
+    assert json.loads(run.stdout)["problems"][0]["message"] == json.loads(f'"{shown}"')
 
 
 def test_the_manual_page_has_every_command_and_no_error(capsys):
