@@ -182,8 +182,10 @@ def report_apply(
             templates=context.templates,
         )
         context.bot.on_report(ClusterReport(comment, line))
-        quiet = outcome.ok and outcome.converged and not (outcome.changes or debts)
-        yield from _write_comment(context, subject, apply_comment(comment), only_update=quiet)
+        quiet, body = outcome.ok and outcome.converged and not (outcome.changes or debts), apply_comment(comment)
+        if left is not None and subject.request:
+            yield from map(LogLine, filter(None, [keep_left(context, subject, left, body)]))
+        yield from _write_comment(context, subject, body, only_update=quiet)
     yield LogLine(line, result)
 
 
@@ -524,6 +526,21 @@ def keep_plan(context: EventContext, kept: PlanRecord, outcome: PlanOutcome, com
     """Keep a plan. Returns its commit, or the reason for not keeping it, a line for people and not a problem of the run."""
     document = plan_document(outcome, comment.view)
     return _keep(context, kept, {"outcome.json": document, "plan.md": plan_summary(comment).encode()})
+
+
+def keep_left(context: EventContext, subject: CommentSubject, left: PlanOutcome, body: str) -> str:
+    """Keep the plan of what waits after a merge, where a clone looks for the rows that this run has read.
+
+    Returns the reason for not keeping it, as `keep_plan` does.
+    """
+    try:
+        context.repository.fetch_refs(plan_ref(subject.cluster, subject.request))
+    except GitopsError as error:
+        return f"the full plan is not kept in git ({error.code}: {error.detail})"
+    kept = plan_record(subject, left)
+    return _keep(context, kept, {"outcome.json": plan_document(left, _view(context, left)), "plan.md": body.encode()})[
+        1
+    ]
 
 
 def keep_refusal(context: EventContext, kept: PlanRecord, body: str) -> tuple[str, str]:

@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from datetime import UTC, datetime
+from functools import cache, reduce
 
 from gitops.cluster.approvals.documents import SEEN
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Change, Seen
+from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.documents.codec import Document
@@ -144,31 +146,48 @@ def kept_plan(repository: Repository, cluster: str, number: int) -> PlanRecord |
 def seen_in_plans(
     repository: Repository, cluster: str, number: int | None
 ) -> Callable[[Change, Seen | None], Seen | None]:
-    """What the kept plan of a request says of the graph of a change; without one, that of the newest request with this change.
+    """What the newest statement says of the graph of a change: one of the kept plans, or what the ledger recorded since.
 
-    A plan of an earlier head counts as well. What the ledger recorded does not: rows may have been loaded since.
+    With a `number`, only the plan of that request counts. A plan of an earlier head counts as well. Without a plan, what the
+    ledger recorded does not count: rows may have been loaded since.
     """
 
     def find(change: Change, recorded: Seen | None) -> Seen | None:
-        of_it = (each for kept in plans() for each in kept.seen if each.resource == change.address)
-        found = next((each for each in of_it if (each.before, each.after) == (change.before, change.after)), None)
-        if found is None or found.recorded_at is None:
-            return None if found is None else found.seen
-        # The bot had no graph at hand either, so a later record is better.
-        newer = recorded is not None and (recorded.recorded_at or "") > found.recorded_at
-        return recorded if newer else replace(found.seen, recorded_at=found.recorded_at)
+        found = [
+            (each.recorded_at or made, replace(each.seen, recorded_at=each.recorded_at))
+            for made, kept in plans()
+            for each in kept.seen
+            if (each.resource, each.before, each.after) == (change.address, change.before, change.after)
+        ]
+        if found and recorded is not None:
+            found.append((recorded.recorded_at or "", recorded))
+        return reduce(_newer, found)[1] if found else None
 
     @cache
-    def plans() -> tuple[PlanRecord, ...]:
+    def plans() -> tuple[tuple[str, PlanRecord], ...]:
+        """Each plan with the time when it was made, the newest request first."""
         with suppress(GitopsError):
             names = () if number is not None else repository.remote.refs(f"{PLANS}/{cluster}")
             texts = (name.rpartition("/")[2] for name in names)
             newest = sorted((int(text) for text in texts if text.isdecimal()), reverse=True)[:_MOST_READ]
             numbers = newest if number is None else [number]
-            if numbers:
-                # One conversation for all.
-                repository.fetch_refs(*(plan_ref(cluster, each) for each in numbers))
-            return tuple(filter(None, (kept_plan(repository, cluster, each) for each in numbers)))
+            refs = {each: plan_ref(cluster, each) for each in numbers}
+            # One conversation for all.
+            heads = repository.fetch_refs(*refs.values()) if refs else {}
+            kept = ((heads.get(ref), kept_plan(repository, cluster, each)) for each, ref in refs.items())
+            return tuple((_made_at(repository, head), plan) for head, plan in kept if head and plan)
         return ()
 
     return find
+
+
+def _newer(first: tuple[str, Seen], second: tuple[str, Seen]) -> tuple[str, Seen]:
+    """The newer of two statements with their times; of one graph, the versions decide, because times have whole seconds."""
+    (before, old), (at, new) = first, second
+    if old.incarnation != new.incarnation:
+        return second if at > before else first
+    return max(first, second, key=lambda each: (each[1].version, each[1].recorded_at is None, each[0]))
+
+
+def _made_at(repository: Repository, commit: str) -> str:
+    return timestamp(datetime.fromtimestamp(repository.git.commit(commit).committer.time, UTC))

@@ -167,7 +167,20 @@ def _check(each: ChosenChange) -> tuple[ApproveOutcome, GatedChange | None]:
     found: list[GatedChange] = []
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
-        found.append(read_gated_change(current, each.address, each.rows))
+        gated = read_gated_change(current, each.address, each.rows)
+        seen = gated.change.seen
+        if (
+            each.rows is None
+            and seen is not None
+            and seen.dated
+            and each.address.graph_address not in current.state.vanished
+        ):
+            detail = f"what is known here is {seen.held}{seen.dated}"
+            fix = (
+                f"say how many rows you have seen, as the newest comment of the bot shows them: add --rows {seen.rows}"
+            )
+            raise GitopsError(Code.APPROVAL_DATA_UNKNOWN, detail, path=each.address, fix=fix)
+        found.append(gated)
         return found[-1].subject, lambda: (None, None)
 
     outcome = approve_in_session(each.workspace, each.address, prepare, plan_digest=each.plan_digest)

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.support.loop_data import load
+from tests.support.loop_data import load, refreshed
 from tests.support.persons import NEWCOMER, place
 from tests.support.walks import Cell, Walk, cells, covering, excuses, gates
 
@@ -62,6 +62,24 @@ def test_rows_that_no_job_has_read_are_dated() -> None:
         assert re.search(dated, there.good("bob", "gitops", "plan", "--request", "1"))
         there.merge("carol", 1)
         assert "--rows 5" in there.comments(1)[0]
+        assert "5 rows in version" in there.good("bob", "gitops", "plan")
+
+
+def test_rows_that_were_recorded_are_signed_only_if_they_are_named() -> None:
+    with place("hooks") as there:
+        there.propose("alice", "topic", {"cluster/notes.pg": "node Note {\n    title: String @key\n}\n"})
+        asked = ("gitops", "approve", "schema.notes", "--request", "1")
+        (shown,) = re.findall(r"(--plan \w{64})", there.run("bob", *asked).text)
+        load(there.loop, 5, "notes", "Note", "title")
+        refreshed(there.loop)
+        refused = there.run("bob", *asked, *shown.split())
+        assert refused.code == 1
+        assert re.search(
+            r"approval_data_unknown .*: what is known here is 5 rows recorded at [\w:-]+Z and not read since",
+            refused.text,
+        )
+        assert "add --rows 5" in refused.text
+        there.good("bob", *asked, *shown.split(), "--rows", "5")
 
 
 def test_a_merged_move_waits_in_the_status_of_a_clone() -> None:
