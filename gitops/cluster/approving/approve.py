@@ -80,15 +80,13 @@ def review(
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
         if workspace.governance is None:
             return _recorded_subject(current, address), lambda: (None, None)
-        gated = read_gated_change(current, address, rows)
 
-        def check() -> Written:
+        def check(gated: GatedChange) -> None:
             refusal = None if key is None else _refusal(gated, key, alone=alone)
             if refusal is not None and refusal[0] != Code.APPROVAL_QUORUM:
                 raise GitopsError(*refusal, path=address)
-            return None, None
 
-        return gated.subject, check
+        return read_gated_change(current, address, rows, check).subject, lambda: (None, None)
 
     return approve_in_session(workspace, address, prepare, plan_digest=plan_digest)
 
@@ -251,16 +249,23 @@ def _as_seen(gated: GatedChange, rows: int | None) -> GatedChange:
     return replace(gated, change=replace(gated.change, seen=seen))
 
 
-def read_gated_change(current: Session, address: Address, rows: int | None = None) -> GatedChange:
+def read_gated_change(
+    current: Session,
+    address: Address,
+    rows: int | None = None,
+    check: Callable[[GatedChange], None] = lambda _: None,
+) -> GatedChange:
     """Return the gated change of `address` in a new plan, whose graph the approver was shown with `rows`.
 
-    Raises GitopsError `approval_not_required`, `ledger_missing`; if it is not known here what the approval would cover,
-    `approval_data_unknown`, `schema_preview_unavailable`.
+    `check` refuses an approver before anything else is asked of them. Raises GitopsError `approval_not_required`,
+    `ledger_missing`; if it is not known here what the approval would cover, `approval_data_unknown`,
+    `schema_preview_unavailable`.
     """
     graph = address.graph_address
     shown = {} if rows is None or graph is None else {graph: rows}
     plan, _ = plan_session(current, current.state, explain=True, shown=shown)
     gated = find_gated_change(current, plan, address)
+    check(gated)
     change = gated.change
     if change.unknown_data and rows is None:
         detail = f"{NOT_KNOWN_HERE}: the graph is not at hand, and no stored plan of the bot has them"
