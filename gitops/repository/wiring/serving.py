@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.ledger.folder import FolderLedger
+from gitops.cluster.ledger.layout import STATE
 from gitops.cluster.ledger.served import ServingReports, past_ledger
 from gitops.cluster.session.workspace import Stores
 from gitops.core.codes import Code
@@ -44,8 +46,8 @@ class ServedSource:
 def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
     """The stores of the cluster; None where its configuration keeps them from being found, which is added to `found`.
 
-    Raises GitopsError `config_dir_not_found`, `storage_root_invalid`, `storage_driver_missing`, `cluster_not_found`, UsageError
-    `not_a_repository`.
+    Raises GitopsError `config_dir_not_found`, `cluster_config_read_error`, `storage_root_invalid`, `storage_driver_missing`,
+    `cluster_not_found`, UsageError `not_a_repository`.
     """
     if source.repo is not None:
         return _of_repository(source, source.repo)
@@ -55,7 +57,17 @@ def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
             raise GitopsError(Code.CONFIG_DIR_NOT_FOUND, f"{root} is not a folder", path="--cluster")
         storage = None
         # What is declared does not count, but for where the ledger is; a folder without a declaration is its own root.
-        if (Path(root) / _MANIFEST).exists():
+        declared = (Path(root) / _MANIFEST).exists()
+        if not declared and not Path(root, STATE).parent.exists():
+            detail = f"{root} has neither a cluster.yaml nor a ledger"
+            near = sorted(each.parent.name for each in Path(root).glob(f"*/{_MANIFEST}"))
+            fix = (
+                f"name the folder of a cluster: gitops serve --cluster {shlex.quote(str(Path(root, near[0])))}"
+                if near
+                else None
+            )
+            raise GitopsError(Code.CLUSTER_CONFIG_READ_ERROR, detail, path="--cluster", fix=fix)
+        if declared:
             header, problems = load_header(FolderTree(root, confined=True))
             found.extend(problems)
             if header is None:
