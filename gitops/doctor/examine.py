@@ -67,7 +67,7 @@ _CREATED = {
     "forge.revocations": "gitops/revocations",
     "forge.countersignatures": "gitops/countersignatures",
 }
-_HOOK = "gitops hook install --server --repo PATH, on the server"
+_SERVER_HOOKS = ("gitops", "hook", "install", "--server", "--repo")
 
 
 def unreachable_forge_findings(reason: str) -> Iterator[DoctorFinding]:
@@ -77,9 +77,12 @@ def unreachable_forge_findings(reason: str) -> Iterator[DoctorFinding]:
 
 
 def forge_findings(
-    forge: ForgeReader, kind: str, clusters: Sequence[ClusterRule], *, queue: bool = False
+    forge: ForgeReader, kind: str, clusters: Sequence[ClusterRule], *, queue: bool = False, repo: str = "."
 ) -> Iterator[DoctorFinding]:
-    """Make all of these checks for a kind of forge. `queue` means that a workflow of the repository answers a merge queue."""
+    """Make all of these checks for a kind of forge. `queue` means that a workflow of the repository answers a merge queue.
+
+    `repo` is the folder of the bare repository of a server without a forge.
+    """
     if kind != "local":
         try:
             me = forge.me()
@@ -88,7 +91,7 @@ def forge_findings(
             return
         yield good("forge.token", f"the bot is {me.login}")
         yield from _permission(forge, me)
-    menu = _MENUS.get(kind, _HOOK)
+    menu = _MENUS.get(kind) or shlex.join((*_SERVER_HOOKS, repo))
     for branch in dict.fromkeys(rule.branch for rule in clusters):
         rules, gaps = attempt("forge.target", partial(forge.branch_rules, branch), branch)
         yield from gaps
@@ -106,7 +109,7 @@ def forge_findings(
             rules, gaps = attempt(check, partial(forge.branch_rules, branch), branch)
             yield from gaps
             if rules is not None:
-                yield from _reserved_branch(kind, check, branch, rules)
+                yield from _reserved_branch(kind, menu, check, branch, rules)
 
 
 def _permission(forge: ForgeReader, me: Account) -> Iterator[DoctorFinding]:
@@ -151,10 +154,9 @@ def _merging(
         yield good("forge.target.queue", "a workflow answers the merge queue", branch)
 
 
-def _reserved_branch(kind: str, check: str, branch: str, rules: BranchRules) -> Iterator[DoctorFinding]:
+def _reserved_branch(kind: str, menu: str, check: str, branch: str, rules: BranchRules) -> Iterator[DoctorFinding]:
     """The rules of a branch that only the bot writes, or that must never change."""
-    menu, pattern = _MENUS.get(kind, _HOOK), branch.rpartition("/")[0] + "/**"
-    is_ledger = check == "forge.ledger"
+    pattern, is_ledger = branch.rpartition("/")[0] + "/**", check == "forge.ledger"
     yield from _permanence(check, branch, pattern, menu, rules, error if is_ledger else warning)
     check, fix = f"{check}.pushers", f"{menu}: let only the bot push {pattern}"
     if kind == "local":
@@ -203,7 +205,9 @@ def _why_unknown(rules: BranchRules) -> str:
 
 # Checks of this machine: programs, the local repository, the signing key, the hooks.
 
-_LEAST_GIT = (2, 31)
+_LEAST_GIT = (2, 34)
+"""The first release that signs commits with SSH keys."""
+_INSTALL_GIT = f"install git {'.'.join(map(str, _LEAST_GIT))} or later"
 _OF_OTHERS = 0o077
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 # No verification accepts a signature of this namespace.
@@ -228,8 +232,9 @@ class MachineFacts:
     """What was read on this machine and in its repository.
 
     `git` is the output of `git version`, empty if git fails; `keygen` says whether ssh-keygen is installed. `replaced` counts the
-    refs below `refs/replace/`. `remotes_with_password` are names of remotes with a password in their address. `hooks` are the
-    installed hooks of this program, `stale` those of another release or installation, `wanted` those that should be installed.
+    refs below `refs/replace/`. `remotes_with_password` are names of remotes with a password in their address, each with the
+    command that sets it without. `hooks` are the installed hooks of this program, `stale` those of another release or
+    installation, `wanted` those that should be installed. `git_dir` is the folder of the repository.
     """
 
     git: str
@@ -239,13 +244,14 @@ class MachineFacts:
     replaced: int
     named: bool
     key: KeyFacts | None
-    remotes_with_password: tuple[str, ...]
+    remotes_with_password: tuple[tuple[str, str], ...]
     fsck: bool
     hooks: tuple[str, ...]
     wanted: tuple[str, ...]
     stale: tuple[str, ...] = ()
     hook_problem: str = ""
     hook_folder: str = ""
+    git_dir: str = "."
 
 
 def read_machine(local: LocalRepository, *, probe: bool) -> MachineFacts:
@@ -266,10 +272,15 @@ def read_machine(local: LocalRepository, *, probe: bool) -> MachineFacts:
     with_password = []
     addresses = git.run("config", "-z", "--get-regexp", r"^remote\..*\.(push)?url$").stdout.decode("utf-8", "replace")
     for row in addresses.split("\0"):
-        name, _, url = row.partition("\n")
+        setting, _, url = row.partition("\n")
+        name, _, sort = setting.removeprefix("remote.").rpartition(".")
         with contextlib.suppress(ValueError):
-            if "://" in url and urlsplit(url).password is not None:
-                with_password.append(name.removeprefix("remote.").rpartition(".")[0])
+            if "://" in url and (parts := urlsplit(url)).password is not None:
+                login, _, host = parts.netloc.rpartition("@")
+                user = login.partition(":")[0]
+                plain = parts._replace(netloc=f"{user}@{host}" if user else host).geturl()
+                push = ("--push",) if sort == "pushurl" else ()
+                with_password.append((name, shlex.join(("git", "remote", "set-url", *push, name, plain))))
     return MachineFacts(
         git=git.run("version").stdout.decode("utf-8", "replace").strip(),
         keygen=shutil.which("ssh-keygen") is not None,
@@ -285,6 +296,7 @@ def read_machine(local: LocalRepository, *, probe: bool) -> MachineFacts:
         stale=stale,
         hook_problem=problem,
         hook_folder=str(hooks_folder(repository.git_dir)),
+        git_dir=str(repository.git_dir),
     )
 
 
@@ -328,8 +340,8 @@ def machine_findings(facts: MachineFacts) -> Iterator[DoctorFinding]:
     else:
         yield good("git.replace", "no objects are replaced")
     if facts.remotes_with_password:
-        names = ", ".join(facts.remotes_with_password)
-        fix = "git remote set-url NAME without a password, and use a credential helper"
+        names = ", ".join(name for name, _ in facts.remotes_with_password)
+        fix = f"use a credential helper, and remove the password: {'; '.join(fix for _, fix in facts.remotes_with_password)}"
         yield warning("git.remote-password", f"the address of {names} contains a password", fix)
     else:
         yield good("git.remote-password", "no address of a remote contains a password")
@@ -348,9 +360,9 @@ def machine_findings(facts: MachineFacts) -> Iterator[DoctorFinding]:
 def _git(facts: MachineFacts) -> DoctorFinding:
     found = _VERSION.search(facts.git)
     if found is None:
-        return error("git.version", "git does not report its version", "install git 2.31 or later")
+        return error("git.version", "git does not report its version", _INSTALL_GIT)
     if (int(found[1]), int(found[2])) < _LEAST_GIT:
-        return error("git.version", f"{facts.git} is too old", "install git 2.31 or later")
+        return error("git.version", f"{facts.git} is too old", _INSTALL_GIT)
     if not facts.keygen:
         detail = "ssh-keygen is not installed, so nothing can be signed"
         return error("git.version", detail, "install OpenSSH 8.2 or later")
@@ -378,7 +390,7 @@ def _key(key: KeyFacts | None, report: Callable[[str, str, str], DoctorFinding])
 
 def _hooks(facts: MachineFacts, report: Callable[[str, str, str], DoctorFinding]) -> Iterator[DoctorFinding]:
     """Whether the hooks are installed and those of this program. `report` makes the finding if they are not installed."""
-    fix = "gitops hook install --server --repo PATH" if facts.bare else "gitops hook install"
+    fix = shlex.join((*_SERVER_HOOKS, facts.git_dir)) if facts.bare else "gitops hook install"
     missing = ", ".join(name for name in facts.wanted if name not in facts.hooks)
     if facts.hook_problem:
         yield report("hooks.installed", facts.hook_problem, fix)
@@ -481,6 +493,7 @@ def _trust(
             local.git.signature(head),
             certificates=bool(local.git.setting("receive.certNonceSeed")),
             recorded=local.git.resolve(PUSHES) is not None,
+            install=shlex.join((*_SERVER_HOOKS, machine.git_dir)),
         )
 
 
@@ -599,8 +612,7 @@ def _remote_hooks(url: str | None) -> DoctorFinding:
         return unknown(check, f"{problem.code}: {problem.detail}", fix, url)
     missing = [name for name in expected_hooks("server") if name not in found]
     if missing:
-        command = shlex.join(("gitops", "hook", "install", "--server", "--repo", url))
-        return warning(check, f"missing on the server: {', '.join(missing)}", command, url)
+        return warning(check, f"missing on the server: {', '.join(missing)}", shlex.join((*_SERVER_HOOKS, url)), url)
     return good(check, f"the server has {', '.join(found)}", url)
 
 
@@ -616,7 +628,7 @@ def _forge(
 ) -> Iterator[DoctorFinding]:
     """The checks of the forge, or why they cannot be made. `url` is the address of the remote that may name the forge."""
     if kind == LOCAL and isinstance(local.remote, SelfRemote):
-        yield from forge_findings(local.forge(), kind, clusters, queue=queue)
+        yield from forge_findings(local.forge(), kind, clusters, queue=queue, repo=str(local.git.git_dir))
         return
     try:
         choice = choose_forge(kind, environ, local.git.setting, rule, url)

@@ -113,7 +113,8 @@ def job_findings(kind: str, files: Mapping[str, bytes], folders: Iterable[str] =
         yield unknown("jobs.present", f"jobs of {', '.join(unread)} were not checked")
     else:
         detail = f"no job runs gitops bot {', '.join(missing)}"
-        yield warning("jobs.present", detail, f"gitops init --forge {kind}")
+        fix = f"gitops init --forge {kind} --bot-key FILE, with the public key of the bot; or for a new bot: --new-bot-key FILE"
+        yield warning("jobs.present", detail, fix)
     for job in found if kind in _HOSTED else ():
         yield from _started(job)
         yield from _checkout(kind, job)

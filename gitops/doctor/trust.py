@@ -164,12 +164,13 @@ def _own_key(trust: TrustRoot, now: datetime, own_key: str | None, fix: str, *, 
 
 
 def server_finding(
-    trust: TrustRoot, now: datetime, newest: CommitSignature, *, certificates: bool, recorded: bool
+    trust: TrustRoot, now: datetime, newest: CommitSignature, *, certificates: bool, recorded: bool, install: str
 ) -> DoctorFinding:
     """Whether a server of one's own gives commits an origin: the pusher, or at least their own signatures.
 
     `newest` is the signature of the newest commit of the target branch. `certificates` says whether the server takes push
-    certificates, `recorded` whether it has recorded a push by a known account or key.
+    certificates, `recorded` whether it has recorded a push by a known account or key. `install` is the command that installs its
+    hooks.
     """
     signed = newest.good and newest.namespace == "git" and person_of_key(trust, newest.key, now) is not None
     listed = any(account.startswith("local:") for account, _ in trust.accounts)
@@ -186,7 +187,7 @@ def server_finding(
         "the server does not know who pushes, and commits are not signed: authors are unknown, so no approval counts"
     )
     fix = (
-        "gitops hook install --server --repo PATH, and git push --signed; or ExposeAuthInfo yes in sshd_config; "
+        f"{install}, and git push --signed; or ExposeAuthInfo yes in sshd_config; "
         f"or {CONFIG_FILE}: approvals.accounts: {{'local:NAME': PERSON}}"
     )
     return error("hooks.origins", detail, fix)

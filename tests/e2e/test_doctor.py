@@ -230,6 +230,8 @@ def test_a_planted_gap_is_found_and_nothing_else(
     found = _gaps(done)
     assert {check: health for check, health in found.items() if untried.get(check) != health} == GAPS[plant]
     assert "correct-horse" not in done.text
+    assert (plant is _password) == ("git remote set-url mirror https://bot@git.example/x.git" in done.text)
+    assert "PATH" not in done.text
     assert done.code == ("error" in GAPS[plant].values())
     if "warning" in GAPS[plant].values():
         assert look("--strict").code == 1

@@ -146,13 +146,16 @@ def gaps(facts: MachineFacts) -> list[str]:
 CASES: dict[str, tuple[MachineFacts, list[str]]] = {
     "a clone": (CLONE, []),
     "a server": (SERVER, []),
-    "an old git": (replace(CLONE, git="git version 2.30.9"), ["error git.version"]),
+    "an old git": (replace(CLONE, git="git version 2.33.9"), ["error git.version"]),
     "a git of tomorrow": (replace(CLONE, git="git version 10.0.1 (Apple Git-99)"), []),
     "a git of its own kind": (replace(CLONE, git="something"), ["error git.version"]),
     "no ssh-keygen": (replace(CLONE, keygen=False), ["error git.version"]),
     "a shallow clone": (replace(CLONE, shallow=True), ["error git.shallow"]),
     "replaced objects": (replace(CLONE, replaced=2), ["warning git.replace"]),
-    "a password": (replace(CLONE, remotes_with_password=("origin",)), ["warning git.remote-password"]),
+    "a password": (
+        replace(CLONE, remotes_with_password=(("origin", "git remote set-url origin https://x"),)),
+        ["warning git.remote-password"],
+    ),
     "malformed objects": (replace(SERVER, fsck=False), ["error git.fsck"]),
     "nobody": (replace(CLONE, named=False), ["warning key.person"]),
     "no key": (replace(CLONE, key=None), ["warning key.signs"]),
