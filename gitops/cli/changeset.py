@@ -39,9 +39,10 @@ from gitops.core.documents.forms import is_line
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.render.changesets import item_form, item_lines, list_form, list_text, record_text, to_gantt
 from gitops.render.characters import visible
+from gitops.render.commands import completed
 from gitops.render.json import present, to_line
 from gitops.render.text import diagnostic_lines
-from gitops.repository.changes import brings_nothing, trees_differ
+from gitops.repository.changes import brings_nothing, trees_differ, waiting_changes
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def list_all(options: argparse.Namespace) -> int:
     if options.json:
         show_form({"ok": True, "cluster": cluster, "changesets": list_form(found), "problems": []})
     elif not found and not (options.all or state):
-        say("no changeset is open; to list those that have ended: gitops changeset list --all")
+        say(completed("no changeset is open; to list those that have ended: gitops changeset list --all"))
     else:
         say_coloured(list_text(found, SystemClock().now()), options)
     return OK
@@ -97,6 +98,8 @@ def show(options: argparse.Namespace) -> int:
     except UsageError:
         raise
     except GitopsError as error:
+        if error.code is Code.CHANGESET_NOT_FOUND:
+            error = _waits_for_approvals(wanted, opened) or error
         code = show_error(error, options, as_json=options.json)
         return _code_of(error) if options.exit_code else code
     if not records:
@@ -139,7 +142,7 @@ def watch(options: argparse.Namespace, pacing: changesets.Pacing | None = None) 
             opened.ledger, opened.cluster, wanted, rules, pacing or usual_pacing(), emit, opened.brings_nothing
         )
         if found is ChangesetAnswer.WAITING:
-            raise _time_over(wanted, bool(records))
+            raise _time_over(wanted, bool(records), opened)
         if found is ChangesetAnswer.NO_CHANGE and not (options.json or options.quiet):
             say(_no_change(opened.cluster, wanted))
     except UsageError:
@@ -172,7 +175,7 @@ def fail(options: argparse.Namespace) -> int:
         )
         lines = [f"changeset {record.key}: {record.state}{rest}"]
         lines += [f"  left behind {each.address}: {each.reason}" for each in record.orphaned]
-        say_report("\n".join(map(visible, lines)), options)
+        say_report("\n".join(map(visible, map(completed, lines))), options)
     return OK
 
 
@@ -232,11 +235,31 @@ def _runs(ledger: LedgerStore, records: Sequence[Changeset], file: str, problems
     return found
 
 
-def _time_over(wanted: changesets.WatchedChangeset, exists: bool) -> GitopsError:
+def _time_over(wanted: changesets.WatchedChangeset, exists: bool, opened: _OpenedLedger) -> GitopsError:
     path = wanted.key or wanted.commit or ""
+    if not exists and (waits := _waits_for_approvals(wanted, opened)):
+        return waits
     if not exists:
-        return GitopsError(Code.CHANGESET_NOT_FOUND, f"the ledger did not record a {wanted} in this time", path=path)
+        fix = "list the changesets: gitops changeset list --all"
+        fix += f"; to wait longer: {_watching(path)} --timeout DURATION" if wanted.commit else ""
+        detail = f"the ledger did not record a {wanted} in this time"
+        return GitopsError(Code.CHANGESET_NOT_FOUND, detail, path=path, fix=fix)
     return GitopsError(Code.CHANGESET_NOT_ENDED, f"the {wanted} has not ended in this time", path=path)
+
+
+def _waits_for_approvals(wanted: changesets.WatchedChangeset, opened: _OpenedLedger) -> GitopsError | None:
+    """What a merge without a changeset waits for, if that is approvals."""
+    commit = wanted.commit or ""
+    if not commit or not (waiting := opened.waiting(commit)):
+        return None
+    detail = f"commit {commit} is not applied completely: approvals are missing for {', '.join(waiting)}"
+    commands = "; ".join(f"gitops approve {each}" for each in waiting)
+    fix = f"ask an approver who is not an author to run: {commands}; then watch again: {_watching(commit)}"
+    return GitopsError(Code.CHANGESET_NOT_ENDED, detail, path=commit, fix=fix)
+
+
+def _watching(commit: str) -> str:
+    return f"gitops changeset watch --commit {commit}"
 
 
 def _code_of(error: GitopsError) -> int:
@@ -285,7 +308,8 @@ def _no_change(cluster: str, wanted: changesets.WatchedChangeset) -> str:
 class _OpenedLedger:
     """A cluster and its ledger; `moved_on` says whether its branch has other content of the cluster than a commit.
 
-    `idle` is as in `WatchRules`: in a folder the lock says it, and behind a branch a job may start later.
+    `idle` is as in `WatchRules`: in a folder the lock says it, and behind a branch a job may start later. `waiting` returns the
+    changes of a merge that wait for approvals.
     """
 
     cluster: str
@@ -293,6 +317,7 @@ class _OpenedLedger:
     brings_nothing: changesets.BringsNothing = lambda _: False
     moved_on: Callable[[str], bool] = lambda _: False
     idle: Callable[[], GitopsError | None] = lambda: None
+    waiting: Callable[[str], Sequence[str]] = lambda _: ()
 
 
 def _open(options: argparse.Namespace, *, writes: bool = False) -> _OpenedLedger:
@@ -311,7 +336,11 @@ def _open(options: argparse.Namespace, *, writes: bool = False) -> _OpenedLedger
             return head is not None and trees_differ(local, rule, store.commit(head).tree, store.commit(commit).tree)
 
         return _OpenedLedger(
-            rule.name, local.ledger(rule), lambda commit: brings_nothing(local, rule, commit), moved_on
+            rule.name,
+            local.ledger(rule),
+            lambda commit: brings_nothing(local, rule, commit),
+            moved_on,
+            waiting=lambda commit: waiting_changes(local, rule, commit),
         )
     workspace = folder_of(options, None)
     header, problems = load_header(workspace.tree)

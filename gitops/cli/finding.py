@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gitops.cli.shared import FAILED, OK, RULES, checkout, collected, open_repository, say, show_error, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
+from gitops.render.commands import completing
 
 if TYPE_CHECKING:
     from gitops.cli.commands.arguments import Command
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
 _CLUSTER = "cluster.yaml"
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
+_COMMAND = re.compile(r"(?<![\w./-])gitops((?: [a-z][a-z-]*)+)(?=([^;`\n]*))")
+_OF_OTHERS = re.compile(r"\bask\b[^;]*\Z|\bon (?:the|that|a) (?:server|machine)\b[^;]*\Z")
 
 
 def for_each(command: Command, options: argparse.Namespace, run: Callable[[argparse.Namespace], int]) -> int:
@@ -41,7 +47,7 @@ def for_each(command: Command, options: argparse.Namespace, run: Callable[[argpa
     for name, mine in chosen.items():
         if not as_json:
             say(f"{name}:")
-        with collected(as_json) as found:
+        with collected(as_json) as found, completing(partial(complete, mine)):
             try:
                 codes.append(run(mine))
             except GitopsError as error:
@@ -50,6 +56,51 @@ def for_each(command: Command, options: argparse.Namespace, run: Callable[[argpa
     if as_json:
         show_form({"ok": all(each["ok"] for each in documents), "clusters": documents, "problems": []})
     return next((code for code in codes if code == FAILED), max(codes, default=OK))
+
+
+def complete(options: argparse.Namespace, text: str) -> str:
+    """A text whose commands are about the same cluster as the command line, by `--cluster` or `--config`.
+
+    Those for the same reader name the same repository, too.
+    """
+    given = {name: value for name in _SELECTING[:-1] if (value := getattr(options, name, None)) not in (None, ".")}
+    if not given or "gitops " not in text:
+        return text
+
+    def choose(found: re.Match[str]) -> str:
+        words = found[1].split()
+        path, takes = _command(words)
+        if not path:
+            return found[0]
+        named = set(re.findall(r"(?<=--)[a-z]+", found[2]))
+        about = ("cluster", "config")
+        chosen: list[str] = [name for name in about if name in given and named.isdisjoint(about)][:1]
+        if _OF_OTHERS.search(text[: found.start()]) is None:
+            chosen += [name for name in ("repo", "remote") if name in given and name not in named]
+        elif chosen == ["config"]:
+            chosen = []
+        added = [word for name in chosen if name in takes for word in (f"--{name}", str(given[name]))]
+        return " ".join(["gitops", *path, *map(shlex.quote, added), *words[len(path) :]])
+
+    return _COMMAND.sub(choose, text)
+
+
+def _command(words: Sequence[str]) -> tuple[Sequence[str], frozenset[str]]:
+    """The words that name a command of the table, none if it is no command, and its options that select a cluster."""
+    from gitops.cli.commands import COMMANDS
+    from gitops.cli.commands.arguments import CLUSTER, FOLDER, REPOSITORY
+
+    known: tuple[Command, ...] = COMMANDS
+    for depth, word in enumerate(words):
+        chosen = next((each for each in known if each.name == word), None)
+        if chosen is None:
+            break
+        if chosen.handler:
+            groups = {CLUSTER, FOLDER, REPOSITORY}.intersection(chosen.entries)
+            names = (each.name for group in groups for each in group.arguments)
+            return words[: depth + 1], frozenset(name.removeprefix("--") for name in names)
+        known = chosen.commands
+    return (), frozenset()
 
 
 def _reads_all(command: Command, options: argparse.Namespace) -> bool:
@@ -90,7 +141,7 @@ def repository_of(options: argparse.Namespace) -> LocalRepository | None:
 
 def _governing(options: argparse.Namespace) -> LocalRepository | None:
     selected = options.repo or options.cluster or options.remote or getattr(options, "request", None)
-    if not selected and checkout(options.config or ".") is None:
+    if not selected and checkout(options.config or ".") is None and not (options.config is None and is_bare(".")):
         return None
     try:
         local = open_repository(options, offline=options.command.offline)
@@ -101,6 +152,11 @@ def _governing(options: argparse.Namespace) -> LocalRepository | None:
         detail = f"--cluster names a cluster of {RULES}, and there is none here"
         raise UsageError(Code.USAGE_ERROR, detail, fix=f"name its folder: --config {name}") from error
     return local if selected or keeps_branch_ledgers(local) else None
+
+
+def is_bare(folder: str) -> bool:
+    """Whether a folder looks like a bare repository."""
+    return Path(folder, "HEAD").is_file() and Path(folder, "refs").is_dir()
 
 
 def keeps_branch_ledgers(repository: Repository) -> bool:
@@ -138,7 +194,7 @@ def cluster_folder(options: argparse.Namespace) -> str:
         why = "is a file" if os.path.lexists(folder) else "does not exist"
         detail = f"the folder {folder} {why}"
         raise GitopsError(Code.CONFIG_DIR_NOT_FOUND, detail, path=folder, fix=_near(folder))
-    if Path(folder, _CLUSTER).exists() or not (Path(folder, "HEAD").is_file() and Path(folder, "refs").is_dir()):
+    if Path(folder, _CLUSTER).exists() or not is_bare(folder):
         return folder
     from gitops.repository.wiring.local import LocalRepository
 

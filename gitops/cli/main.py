@@ -17,11 +17,11 @@ from importlib import import_module
 
 from gitops import __version__
 from gitops.cli.commands import COMMANDS
-from gitops.cli.commands.arguments import CLUSTER, FOLDER, Argument, Command, Group, flag
+from gitops.cli.commands.arguments import CLUSTER, FOLDER, REPOSITORY, Argument, Command, Group, flag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import Any, NoReturn
 
 _SAID = 300
@@ -88,13 +88,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command is None:
         build_parser(()).print_help()
         return 2
-    try:
-        if not {CLUSTER, FOLDER}.isdisjoint(command.entries):
-            from gitops.cli.finding import for_each, read_spelling
+    if {CLUSTER, FOLDER, REPOSITORY}.isdisjoint(command.entries):
+        return _answered(options, partial(_carry_out, command))
+    from gitops.cli.finding import complete, for_each, read_spelling
+    from gitops.render.commands import completing
 
-            read_spelling(options)
-            return for_each(command, options, partial(_carry_out, command))
-        return _carry_out(command, options)
+    read_spelling(options)
+    with completing(partial(complete, options)):
+        if {CLUSTER, FOLDER}.isdisjoint(command.entries):
+            return _answered(options, partial(_carry_out, command))
+        return _answered(options, lambda options: for_each(command, options, partial(_carry_out, command)))
+
+
+def _answered(options: argparse.Namespace, run: Callable[[argparse.Namespace], int]) -> int:
+    """The exit code of a command, or of the problem that ended it."""
+    try:
+        return run(options)
     except BrokenPipeError:
         # The reader closed its end (`gitops log | head`).
         sys.stderr.close()

@@ -14,7 +14,6 @@ from gitops.cli.cluster import folder_of, status_of
 from gitops.cli.finding import repository_of
 from gitops.cli.shared import FAILED, OK, open_repository, say, say_lines, say_report, show, show_form
 from gitops.cluster.changesets.stream import ChangesetAnswer
-from gitops.cluster.model.change import Reason
 from gitops.cluster.plan.plan import plan
 from gitops.cluster.session.changesets import WatchedChangeset, WatchRules, answer_now, find_changesets, watch_changeset
 from gitops.core.codes import Code
@@ -27,7 +26,7 @@ from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.render.changesets import item_lines
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines, status_line, to_text
-from gitops.repository.changes import brings_nothing
+from gitops.repository.changes import brings_nothing, waiting_changes
 from gitops.repository.kept_plans import kept_plan
 from gitops.repository.proposals import (
     Proposal,
@@ -293,19 +292,12 @@ def _outcome(options: argparse.Namespace, local: LocalRepository, rule: ClusterR
         return _Outcome.APPLIED
     if found is ChangesetAnswer.FAILED:
         return _Outcome.FAILED
-    return _Outcome.WAITS if found is ChangesetAnswer.WAITING or _waiting(local, rule) else _Outcome.FAILED
+    return _Outcome.WAITS if found is ChangesetAnswer.WAITING or waiting_changes(local, rule) else _Outcome.FAILED
 
 
 def _applied(local: LocalRepository, rule: ClusterRule, commit: str) -> CheckStatus | None:
     """The status of the apply of a merge, None while there is none."""
     return next((s for s in local.forge().statuses(commit) if s.context == f"{_APPLIES}{rule.name}"), None)
-
-
-def _waiting(local: LocalRepository, rule: ClusterRule) -> list[str]:
-    """The changes of a cluster that the newest entry of its ledger leaves to an approval."""
-    entry = local.ledger(rule).view().entry
-    waits = (c for c in (() if entry is None else entry.changes) if c.reason == Reason.APPROVAL_REQUIRED.value)
-    return [change.resource for change in waits if change.tier is not None]
 
 
 def _next_steps(
@@ -316,7 +308,7 @@ def _next_steps(
         outcome = found.get(rule.name, _Outcome.APPLIED)
         if outcome is _Outcome.FAILED:
             yield f"  see why: gitops request show {request.number}"
-        elif outcome is _Outcome.WAITS and (waiting := _waiting(local, rule)):
+        elif outcome is _Outcome.WAITS and (waiting := waiting_changes(local, rule)):
             yield from (f"  approve: gitops approve {each} --cluster {rule.name}" for each in waiting)
         elif outcome is _Outcome.WAITS and local.ledger(rule).observe_lock().held:
             yield f"  another run is at work; to wait: gitops changeset watch --commit {commit} --cluster {rule.name}"

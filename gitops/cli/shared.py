@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from gitops.core.codes import Code, remedy
 from gitops.core.errors import GitopsError, UsageError
 from gitops.render.characters import visible
+from gitops.render.commands import completed
 from gitops.repository.wiring.system import git_setting
 
 if TYPE_CHECKING:
@@ -175,10 +176,15 @@ def show_form(form: Mapping[str, Any]) -> None:
     """Print the JSON document of a command, which says whether all went well (`ok`), and its `problems`."""
     if missing := {"ok", "problems"} - form.keys():
         raise KeyError(*missing)
+    form = {**form, **{name: list(map(_completed, form[name])) for name in ("problems", "diagnostics") if name in form}}
     if _collecting:
         _collecting[-1].append(form)
     else:
         show_document(form)
+
+
+def _completed(problem: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**problem, **{name: completed(problem[name]) for name in ("message", "fix") if problem.get(name)}}
 
 
 def show_document(form: Mapping[str, Any]) -> None:

@@ -442,13 +442,14 @@ _ADDRESS = re.compile(
 
 _CHANGESET = re.compile(r"chs-[a-z2-7]{16}\Z")
 _APPROVAL = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}\Z")
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 
 
 def remedy(code: Code, path: str) -> str | None:
     """The registered remedy of a code, with `path` filled into its commands.
 
-    It is filled in if it is an address, a changeset key or an approval id. Returns None if the code has no remedy. Raises
-    KeyError for a code that is not registered.
+    It is filled in if it is an address, a changeset key, an approval id or the id of a commit. Returns None if the code has no
+    remedy. Raises KeyError for a code that is not registered.
     """
     fix = REGISTRY[code].fix
     if fix is None:
@@ -457,6 +458,8 @@ def remedy(code: Code, path: str) -> str | None:
         return re.sub(r"\bKEY\b", path, fix)
     if _APPROVAL.match(path):
         return re.sub(r"\bAPPROVAL_ID\b", path, fix)
+    if _COMMIT.match(path):
+        return re.sub(r"\bOID\b", path, fix)
     at = _ADDRESS.match(path)
     if at is None:
         return fix

@@ -14,6 +14,7 @@ from gitops.cluster.model.ledger import EntryChange, EntryKind, LedgerEntry
 from gitops.core.codes import REGISTRY
 from gitops.core.diagnostics import Diagnostics
 from gitops.render.characters import visible
+from gitops.render.commands import completed
 from gitops.render.json import Form, present, rule_forms
 from gitops.render.plan_views import automatic_lines
 from gitops.render.text import rule_line
@@ -110,7 +111,7 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
     facts.append(f"signature {record.signature}")
     lines = ["  ".join(facts)]
     if entry.kind is EntryKind.CHANGESET and entry.changeset is not None:
-        lines.append(f"  what happened: gitops changeset show {entry.changeset}")
+        lines.append(completed(f"  what happened: gitops changeset show {entry.changeset}"))
     derived = [change.resource for change in entry.changes if change.disposition == Disposition.DERIVED]
     follow = record.republished.union(derived)
     shown = [change for change in entry.changes if change.resource not in follow]

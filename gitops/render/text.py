@@ -34,6 +34,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Severity, by_place
 from gitops.database.language.suggest import Suggestion
 from gitops.render.characters import visible
+from gitops.render.commands import completed
 from gitops.render.json import approve_command
 from gitops.render.words import count
 
@@ -92,11 +93,11 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, folder: str = "", ver
                 continue
             said.add(words)
             where += f" and {many[words] - 1} more"
-        lines.append(f"{'ERROR' if is_error else 'WARN '} {d.code}{where}: {d.message}{place}")
+        lines.append(f"{'ERROR' if is_error else 'WARN '} {d.code}{where}: {completed(d.message)}{place}")
         shown = is_error or verbose or isinstance(d.fix, Suggestion)
         if shown and d.fix is not None and d.fix not in fixes:
             fixes.add(d.fix)
-            lines.append(f"      fix: {d.fix}")
+            lines.append(f"      fix: {completed(d.fix)}")
     return lines
 
 
@@ -369,7 +370,7 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     seen = outcome.observations
     if outcome.state is None:
         return [f"State: {_extent(seen)}" if seen.state_found else "State: no ledger yet", _lock(seen)]
-    lines = [f"State: {_extent(seen)}", f"  in sync: {_SYNC[outcome.in_sync]}"]
+    lines = [f"State: {_extent(seen)}", f"  in sync: {completed(_SYNC[outcome.in_sync])}"]
     lines += _waiting(outcome, verbose=verbose)
     drifted = few(outcome.drifted, verbose=verbose)
     lines.append(f"  drift: {drifted or 'none when it was last recorded'}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from gitops.cluster.approvals.counting import merging_gives
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.ledger.sources import trust_at, trust_waits
+from gitops.cluster.model.address import Address, cluster_address, trust_address
+from gitops.cluster.model.change import Reason
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO, Commit, RefUpdate
@@ -61,6 +63,26 @@ def brings_nothing(repository: Repository, rule: ClusterRule, commit: str) -> bo
     if store.resolve(position.applied) is None or not store.is_ancestor(commit, position.applied):
         return False
     return position.converged or not commit_changes(repository, rule, found)
+
+
+def waiting_changes(repository: Repository, rule: ClusterRule, commit: str | None = None) -> tuple[Address, ...]:
+    """The changes of a cluster that wait for approvals, as its ledger and its branch have them.
+
+    With a `commit`, none if that is not part of the source that the ledger names. Raises GitopsError.
+    """
+    store, position, entry = repository.git, repository.position(rule), repository.ledger(rule).view().entry
+    applied = position.applied
+    if commit is not None and (
+        store.resolve(commit) is None or applied is None or not store.is_ancestor(commit, applied)
+    ):
+        return ()
+    waits = (c for c in (() if entry is None else entry.changes) if c.reason == Reason.APPROVAL_REQUIRED.value)
+    found = [change.resource for change in waits if change.tier is not None]
+    if position.trust is not None and trust_waits(store, applied, position.trust.digest):
+        found.append(trust_address(rule.name))
+    if repository.scope_waits(rule, position, repository.config()):
+        found.append(cluster_address(rule.name))
+    return tuple(dict.fromkeys(found))
 
 
 def is_merged_by(repository: Repository, request: ChangeRequest, update: RefUpdate) -> bool:

@@ -326,6 +326,10 @@ def test_a_command_that_reads_takes_all_clusters_and_another_one_needs_a_name(lo
         assert [(each["cluster"], each["ok"]) for each in form["clusters"]] == [("brain", True), ("other", True)]
         one = json.loads(loop.gitops("carol", *command, "--cluster", "other", "--json").text)
         assert json.loads(loop.gitops("carol", *command, "--config", "other", "--json").text)["ok"] is one["ok"] is True
+    for command in (["log"], ["audit"], ["plan"], ["changeset", "list"]):
+        done = loop.gitops("bot", *command, at=loop.server)
+        assert [line for line in done.text.splitlines() if line in ("brain:", "other:")] == ["brain:", "other:"]
+    assert "to list those that have ended: gitops changeset list --cluster other --all" in done.text
     for command in (["apply", "--dry-run"], ["refresh"], ["import"], ["fmt"], ["graph", "show", "notes"]):
         done = loop.gitops("carol", *command, check=False)
         assert (done.code, done.text.split()[1]) == (1, "cluster_ambiguous"), done.text

@@ -408,7 +408,7 @@ _VERBS = "gitops.cli.changeset"
 _STATES = ("preparing", "prepared", "rolling_back", "committed", "drained", "finalized", "failed")
 _OUTCOMES = (
     "exit codes: 0 committed (finalized with --until finalized), or nothing to apply; 1 failed; 2 wrong usage;"
-    " 3 not ended in time;"
+    " 3 not ended in time, or an approval is missing;"
     " 4 the changeset does not exist; 5 the ledger cannot be read"
 )
 _KEY = Argument("key", "KEY", "key of the changeset, such as chs-mzxw6ytboi4dsmrt", nargs="?")

@@ -49,7 +49,7 @@ from tests.support.clock import FixedClock
 from tests.support.pages import ROOT
 from tests.support.prefork import PROGRAM, start
 
-NOTHING_OPEN = "no changeset is open; to list those that have ended: gitops changeset list --all\n"
+NOTHING_OPEN = "no changeset is open; to list those that have ended: gitops changeset list --config {} --all\n"
 ONE, TWO = created(), created(MERGES[1])
 CLOCK = FixedClock(datetime(2026, 6, 11, 9, tzinfo=UTC))
 
@@ -103,7 +103,7 @@ def watched(folder: Folder, *words: str, between: tuple[Callable[[], object], ..
 
 def test_a_list_has_what_has_not_ended_and_with_all_the_rest(folder, capsys):
     assert folder.run("list") == 0
-    assert capsys.readouterr().out == NOTHING_OPEN
+    assert capsys.readouterr().out == NOTHING_OPEN.format(folder.place)
     folder.record(ONE, *failed(ONE))
     folder.record(TWO, *landed(TWO)[:3])
     assert folder.run("list") == 0
@@ -190,7 +190,10 @@ def test_wrong_usage_is_2_and_says_what_is_right(folder, capsys, words):
     assert code == 2
     said = capsys.readouterr()
     assert not said.out
-    assert any(word in said.err for word in ("gitops changeset list --all", "git rev-parse", "usage: gitops changeset"))
+    assert any(
+        word in said.err
+        for word in (f"gitops changeset list --config {folder.place} --all", "git rev-parse", "usage: gitops changeset")
+    )
 
 
 def test_a_watch_prints_a_line_for_each_item_as_text_and_as_json(folder, capsys):
@@ -238,7 +241,9 @@ def test_old_ledgers_have_no_changesets(folder, capsys):
 def test_a_changeset_that_is_given_up_is_rolled_back_by_the_next_run(folder, capsys):
     folder.record(ONE, *landed(ONE)[:3])
     assert folder.run("fail", ONE.key, "--error", "the node is full") == 0
-    rest = "the apply at work, or else the next one, takes back what was prepared: gitops apply"
+    rest = (
+        f"the apply at work, or else the next one, takes back what was prepared: gitops apply --config {folder.place}"
+    )
     assert capsys.readouterr().out == f"changeset {ONE.key}: rolling_back; {rest}\n"
     assert folder.ledger.changeset(ONE.key).error == "the node is full"
     assert folder.run("fail", ONE.key, "--error", "again") == 1
@@ -257,7 +262,7 @@ def test_the_next_apply_ends_what_was_given_up_and_applies_what_is_declared(fold
     assert "changeset_rolled_back" in said
     assert folder.ledger.view().state.digests().keys() == {"graph.notes", "schema.notes"}
     assert folder.run("list") == 0
-    assert capsys.readouterr().out == NOTHING_OPEN
+    assert capsys.readouterr().out == NOTHING_OPEN.format(folder.place)
 
 
 def test_force_ends_one_that_is_rolling_back_and_lists_what_is_left(folder, capsys):
@@ -324,7 +329,7 @@ def test_what_failed_is_tried_again_as_its_next_attempt_and_keeps_its_record(fol
     assert folder.run("show", "--commit", MERGES[0], "--exit-code", "--until", "finalized") == 0
     assert capsys.readouterr().out.splitlines()[1].endswith(f"attempt 2, again after {ONE.key}")
     assert folder.run("retry", ONE.key) == 1
-    assert f"gitops changeset show {newest.key}" in capsys.readouterr().err
+    assert f"gitops changeset show --config {folder.place} {newest.key}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("length", [1, 4, 5, 7])
@@ -585,7 +590,7 @@ def test_what_a_dry_run_has_no_use_for_is_refused(folder_of_progress, capsys, op
     assert main(["apply", "--atomic", "--dry-run", "--config", str(folder_of_progress), option, value]) == 2
     refused = capsys.readouterr().err
     assert f"ERROR usage_error: {option} " in refused
-    assert f"fix: leave {option} out: gitops apply --dry-run" in refused
+    assert f"fix: leave {option} out: gitops apply --config {folder_of_progress} --dry-run" in refused
 
 
 def leaves() -> list[tuple[str, Command]]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gitops.cli.cluster import as_chosen
 from gitops.cli.commands import COMMANDS
 from gitops.cli.commands.arguments import HOSTED
+from gitops.cli.finding import complete
 from gitops.cli.main import Parser, main, parse_options
 from gitops.cli.served import WatchedForge
 from gitops.cli.shared import coloured
@@ -51,6 +52,41 @@ GITLAB = {
     "CI_JOB_URL": "https://git.example/group/part/brain/-/jobs/5",
 }
 GITEA = {**GITHUB, "GITEA_ACTIONS": "true", "GITHUB_API_URL": "https://tea.example/api/v1"}
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "shown"),
+    [
+        (["status"], "gitops plan shows it", "gitops plan shows it"),
+        (["status", "--cluster", "a"], "no; gitops plan shows it", "no; gitops plan --cluster a shows it"),
+        (
+            ["plan", "--config", "b c"],
+            "free it: gitops force-unlock ID",
+            "free it: gitops force-unlock --config 'b c' ID",
+        ),
+        (
+            ["changeset", "list", "--cluster", "a", "--repo", "/r"],
+            "list: gitops changeset list --all; or: gitops changeset show KEY",
+            "list: gitops changeset list --cluster a --repo /r --all; or: gitops changeset show --cluster a --repo /r KEY",
+        ),
+        (
+            ["plan", "--cluster", "a"],
+            "gitops plan --config b; gitops log",
+            "gitops plan --config b; gitops log --cluster a",
+        ),
+        (["plan", "--cluster", "a"], "gitops request show 1, gitops init, gitops.yaml", None),
+        (
+            ["approve", "--all", "--cluster", "a", "--repo", "/r"],
+            "ask another person to run: gitops approve graph.x; then: gitops status",
+            "ask another person to run: gitops approve --cluster a graph.x; then: gitops status --cluster a --repo /r",
+        ),
+        (["status", "--config", "here"], "on the server: gitops apply", None),
+    ],
+)
+def test_a_printed_command_is_about_the_cluster_of_the_command_line(
+    words: list[str], text: str, shown: str | None
+) -> None:
+    assert complete(parse_options(words), text) == (shown or text)
 
 
 def test_the_lists_of_names_are_those_of_the_table() -> None:
