@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,6 +153,25 @@ def _governing(options: argparse.Namespace) -> LocalRepository | None:
         detail = f"--cluster names a cluster of {RULES}, and there is none here"
         raise UsageError(Code.USAGE_ERROR, detail, fix=f"name its folder: --config {name}") from error
     return local if selected or keeps_branch_ledgers(local) else None
+
+
+def foreign_forge(local: LocalRepository) -> str | None:
+    """The kind of forge that has the change requests of a repository, None if they are in refs of its repository."""
+    from gitops.repository.wiring.forge import LOCAL
+
+    kind = local.config().forge.kind
+    return None if kind in (None, LOCAL) else kind
+
+
+def own_repository(options: argparse.Namespace, what: str = "change requests") -> LocalRepository:
+    """The repository that keeps its requests and issues in refs. Raises UsageError `usage_error` if they are on a forge."""
+    local, kind = open_repository(options), None
+    with suppress(GitopsError):  # without rules they can only be here
+        kind = foreign_forge(local)
+    if kind is not None:
+        fix = f"use the pages of {kind} or its own program"
+        raise UsageError(Code.USAGE_ERROR, f"the {what} of this repository are on {kind}", fix=fix)
+    return local
 
 
 def is_bare(folder: str) -> bool:

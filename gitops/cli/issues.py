@@ -6,12 +6,12 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gitops.cli.shared import OK, open_repository, say, show_form
+from gitops.cli.finding import own_repository
+from gitops.cli.shared import OK, say, show_form
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
-from gitops.core.errors import GitopsError, UsageError
+from gitops.core.errors import GitopsError
 from gitops.render.characters import visible
-from gitops.repository.wiring.forge import LOCAL
 
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ClusterRule
@@ -75,12 +75,7 @@ def with_reported_drift(local: LocalRepository, rule: ClusterRule, outcome: Stat
 
 def _issues(options: argparse.Namespace) -> tuple[Issue, ...]:
     """The issues by number. Raises UsageError where they are on a forge."""
-    local = open_repository(options)
-    kind = local.config().forge.kind
-    if kind not in (None, LOCAL):
-        detail = f"the issues of this repository are on its forge, {kind}"
-        raise UsageError(Code.USAGE_ERROR, detail, fix="read them in the web pages of the forge")
-    return local.forge().all_issues()
+    return own_repository(options, "issues").forge().all_issues()
 
 
 def _state(issue: Issue) -> str:

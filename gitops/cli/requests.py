@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gitops.cli.cluster import folder_of, status_of
-from gitops.cli.finding import repository_of
+from gitops.cli.finding import foreign_forge, own_repository, repository_of
 from gitops.cli.shared import FAILED, OK, open_repository, say, say_lines, say_report, show, show_form
 from gitops.cluster.changesets.stream import ChangesetAnswer
 from gitops.cluster.plan.plan import plan
@@ -38,7 +37,6 @@ from gitops.repository.proposals import (
     way_back,
 )
 from gitops.repository.repository import Candidate
-from gitops.repository.wiring.forge import LOCAL
 from gitops.repository.wiring.git import open_commit_tree, open_git
 from gitops.repository.wiring.repository import diff_text
 
@@ -54,7 +52,7 @@ _APPLIES, _PLANS = "gitops/apply/", "gitops/plan/"
 
 def request_list(options: argparse.Namespace) -> int:
     """`gitops request list`."""
-    forge = _own(options).forge()
+    forge = own_repository(options).forge()
     requests = forge.requests()
     statuses = forge.statuses_of({commit for request in requests for commit in _commits(request)})
     if options.json:
@@ -79,7 +77,7 @@ def request_list(options: argparse.Namespace) -> int:
 
 def request_show(options: argparse.Namespace) -> int:
     """`gitops request show N`."""
-    forge = _own(options).forge()
+    forge = own_repository(options).forge()
     request = forge.request(options.number)
     comments = forge.comments(request.number)
     commits = _commits(request)
@@ -118,7 +116,7 @@ def request_show(options: argparse.Namespace) -> int:
 
 def request_open(options: argparse.Namespace) -> int:
     """`gitops request open [BRANCH]`."""
-    local = _own(options)
+    local = own_repository(options)
     store, target = local.git, local.default_ref
     branch = options.branch or (None if store.work_tree is None else store.symbolic_target("HEAD"))
     if branch is None:
@@ -131,7 +129,7 @@ def request_open(options: argparse.Namespace) -> int:
 
 def request_close(options: argparse.Namespace) -> int:
     """`gitops request close N`."""
-    local = _own(options)
+    local = own_repository(options)
     forge = local.forge()
     request = close_request(local.pushed_to(), forge, options.number)
     kept = f"its branch {_branch(request.source)} is deleted on the server, its commits stay at {request.head_ref}"
@@ -140,7 +138,7 @@ def request_close(options: argparse.Namespace) -> int:
 
 def request_comment(options: argparse.Namespace) -> int:
     """`gitops request comment N TEXT`."""
-    local = _own(options)
+    local = own_repository(options)
     forge, clock = local.forge(), local.clock
     comment_on(local.git, local.pushed_to(), forge, options.number, options.text, local.git.person(), clock)
     if options.json:
@@ -152,7 +150,7 @@ def request_comment(options: argparse.Namespace) -> int:
 
 def request_diff(options: argparse.Namespace) -> int:
     """`gitops request diff N`: from where the request left its target; for a merged one, what its merge changed."""
-    local = _own(options)
+    local = own_repository(options)
     forge = local.forge()
     text = diff_text(local.git.git_dir, forge.base(options.number), forge.request(options.number).head)
     if options.json:
@@ -164,7 +162,7 @@ def request_diff(options: argparse.Namespace) -> int:
 
 def request_merge(options: argparse.Namespace) -> int:
     """`gitops request merge N`: 0 if it is applied, 3 if that waits."""
-    local = _own(options)
+    local = own_repository(options)
     request, remote = local.forge().request(options.number), local.pushed_to()
     check_head(remote, request, options.head)
     failing = _failing_checks(local, request)
@@ -314,23 +312,6 @@ def _next_steps(
             yield f"  another run is at work; to wait: gitops changeset watch --commit {commit} --cluster {rule.name}"
         elif outcome is _Outcome.WAITS:
             yield f"  nothing is applied to {rule.name}: no hook answered; the next `gitops bot sweep` applies it"
-
-
-def foreign_forge(local: LocalRepository) -> str | None:
-    """The kind of forge that has the change requests of a repository, None if they are in refs of its repository."""
-    kind = local.config().forge.kind
-    return None if kind in (None, LOCAL) else kind
-
-
-def _own(options: argparse.Namespace) -> LocalRepository:
-    """The repository, whose requests are in refs of its repository. Raises UsageError `usage_error` if they are on a forge."""
-    local, kind = open_repository(options), None
-    with suppress(GitopsError):  # without rules they can only be here
-        kind = foreign_forge(local)
-    if kind is not None:
-        fix = f"use the pages of {kind} or its own program"
-        raise UsageError(Code.USAGE_ERROR, f"the change requests of this repository are on {kind}", fix=fix)
-    return local
 
 
 def _show_act(options: argparse.Namespace, forge: ForgeReader, request: ChangeRequest, what: str) -> int:
@@ -510,7 +491,19 @@ def revert(options: argparse.Namespace) -> int:
 
 
 def _entry_of_request(local: LocalRepository, rule: ClusterRule, number: int) -> str:
-    """The entry that applied the merge of a request. Raises GitopsError `request_not_found`, `revert_refused`."""
+    """The entry that applied the merge of a request. Raises GitopsError `request_not_found`, `revert_refused`.
+
+    A clone of a repository on a forge finds the merge in the ledger, because asking the forge may need a token.
+    """
+    if foreign_forge(local) is not None:
+        ledger = local.ledger(rule)
+        records = filter(None, map(ledger.changeset, ledger.changeset_keys()))
+        merge = next((each.source.merge_commit for each in records if each.source.pull_request == number), None)
+        if merge is None:
+            detail = f"the ledger of {rule.name} names no merge of request {number}"
+            fix = "find the entry that has its changes: gitops log; then: gitops revert ENTRY"
+            raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name, fix=fix)
+        return entry_of_merge(local, rule, merge, f"the merge of request {number}")
     request = local.forge().request(number)
     if request.merged_as is None:
         detail = f"request {number} is {request.state} and was not merged, so nothing of it is applied"
