@@ -20,7 +20,7 @@ from functools import cache, partial
 
 from gitops.bot.context import EventContext, comment_subject, left_before
 from gitops.bot.plan_requests import NEEDS_APPROVAL, PLAN_FAILED, plan_request, requests_of_cluster
-from gitops.bot.report import record_deployment, report_apply, report_refusal, set_labels, status_context
+from gitops.bot.report import record_deployment, report_apply, report_refusal, retry_command, set_labels, status_context
 from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.recover import INTERRUPTED
 from gitops.cluster.apply.refresh import import_cluster
@@ -98,7 +98,7 @@ def apply_cluster(
         if step is None and not tried:
             step, failed = last_step(context, rule, queue)
             if failed is not None and not asked:
-                yield _not_repeated(rule, failed)
+                yield _not_repeated(context, rule, failed)
                 return
         if step is None:
             return
@@ -114,10 +114,10 @@ def apply_cluster(
         yield LogLine(f"apply of {rule.name}: {left} more commits wait; to go on: gitops bot apply", RunResult.LOST)
 
 
-def _not_repeated(rule: ClusterRule, failed: Changeset) -> LogLine:
+def _not_repeated(context: EventContext, rule: ClusterRule, failed: Changeset) -> LogLine:
     """What to do about a merge that failed, which an event does not repeat."""
-    merge, number = failed.source.merge_commit or "", failed.source.pull_request
-    way = f"gitops changeset retry {failed.key}" + (f", or comment /gitops retry on request {number}" if number else "")
+    merge = failed.source.merge_commit or ""
+    way = retry_command(context, rule, failed)
     text = f"changeset {failed.key} of commit {merge[:12]} failed, and is not repeated by itself: merge a fix, or {way}"
     return LogLine(f"apply of {rule.name}: {text}", RunResult.WAITS)
 

@@ -22,6 +22,7 @@ from gitops.bot.attestations import attest_command, missing_permission
 from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCommand, parse_command
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request
+from gitops.bot.report import retry_command
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.changeset import ChangesetState
 from gitops.cluster.session.status import force_unlock
@@ -244,10 +245,14 @@ def _failed(context: EventContext, rule: ClusterRule, merge: str) -> str | None:
             raise ConflictError(Code.CHANGESET_STATE_INVALID, detail, path=rule.name)
         return None
     if failed and failed[0].source.merge_commit != merge:
-        later, number = failed[0].source.merge_commit or "", failed[0].source.pull_request
-        way = f"/gitops retry in request {number}" if number else f"gitops changeset retry {failed[0].key}"
+        later = failed[0].source.merge_commit or ""
         detail = (
             f"commit {later[:12]} was merged later and has taken it over with changeset {failed[0].key}, which failed"
         )
-        raise ConflictError(Code.CHANGESET_STATE_INVALID, detail, path=failed[0].key, fix=f"retry that one: {way}")
+        raise ConflictError(
+            Code.CHANGESET_STATE_INVALID,
+            detail,
+            path=failed[0].key,
+            fix=f"retry that one: {retry_command(context, rule, failed[0])}",
+        )
     return merge if failed else None

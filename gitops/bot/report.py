@@ -15,6 +15,7 @@ from typing import TypeVar
 from gitops.bot.context import ClusterReport, EventContext, warning_key
 from gitops.cluster.approvals.verify import REFUSALS
 from gitops.cluster.changesets.stream import ChangesetAnswer, Until, answer, newest_attempt
+from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Change, Reason, Tier
 from gitops.cluster.model.changeset import Changeset, ChangesetState
@@ -96,7 +97,7 @@ def report_plan(
         refusals=refusals,
         debts=debts,
         forge_verdict_missing=verdict_missing,
-        forge_commands=_takes_commands(context),
+        forge_commands=takes_commands(context),
         several=len(context.clusters) > 1,
         templates=context.templates,
         view=_view(context, outcome),
@@ -177,7 +178,7 @@ def report_apply(
             debts=debts,
             notes=notes,
             run=context.bot.run_url,
-            forge_commands=_takes_commands(context),
+            forge_commands=takes_commands(context),
             several=len(context.clusters) > 1,
             templates=context.templates,
         )
@@ -205,7 +206,7 @@ def report_refusal(
         diagnostics=diagnostics,
         refusals=refusals,
         run=context.bot.run_url,
-        forge_commands=_takes_commands(context),
+        forge_commands=takes_commands(context),
         several=len(context.clusters) > 1,
         templates=context.templates,
     )
@@ -243,8 +244,17 @@ def set_labels(
         yield from logged("the labels are not set", lambda: context.forge.set_labels(number, add=add, remove=remove))
 
 
-def _takes_commands(context: EventContext) -> bool:
+def takes_commands(context: EventContext) -> bool:
+    """Whether comments on requests may give commands."""
     return context.forge.features.permissions and context.forge.features.reactions
+
+
+def retry_command(context: EventContext, rule: ClusterRule, failed: Changeset) -> str:
+    """How a person tries a failed changeset again: by a comment where those give commands, else where the graphs are."""
+    number = failed.source.pull_request
+    if number and takes_commands(context):
+        return f"comment /gitops retry on request {number}"
+    return f"on the machine that keeps the graphs: gitops changeset retry {failed.key} --cluster {rule.name}"
 
 
 def _set_status(
