@@ -33,6 +33,7 @@ from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.render.comment import drift_body, drift_gone, drift_marker, drift_title
 from gitops.render.comment_inputs import DriftReport
+from gitops.render.words import count
 from gitops.repository.changes import trees_differ
 from gitops.repository.kept_plans import kept_plan
 from gitops.repository.results import LogLine, RunResult, diagnostic_lines, error_line, logged, result_of
@@ -146,7 +147,7 @@ def _plan_missed(context: EventContext, rules: Sequence[ClusterRule], cluster: s
             yield from plan_request(context, request, cluster=cluster)
     left = len(candidates) - _MOST_REQUESTS
     if left > 0:
-        yield LogLine(f"{left} more open change request(s) were not checked")
+        yield LogLine(f"{count(left, 'more open change request')} not checked")
 
 
 # -- revocations -------------------------------------------------------------------------------------------------------

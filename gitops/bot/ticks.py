@@ -12,6 +12,7 @@ from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.compute.ticks.tick import Ticking, TickOutcome, preview, tick
 from gitops.core.errors import BugError, GitopsError
 from gitops.forge.events import ManualEvent, TickEvent, TimerEvent
+from gitops.render.words import count
 from gitops.repository.results import LogLine, diagnostic_lines, error_line, result_of
 
 
@@ -52,10 +53,10 @@ def _sum(outcome: TickOutcome) -> str:
         return f"skipped: {outcome.skipped}"
     if not outcome.decided:
         return "nothing was decided" if not outcome.ok else "no strategies to decide"
-    looked = f"{len(outcome.decided)} compute cluster(s)"
+    looked = count(len(outcome.decided), "compute cluster")
     if not outcome.actions:
-        return f"{looked} need nothing"
+        return f"nothing to do for {looked}"
     if outcome.dry_run:
-        return f"{looked}, {len(outcome.actions)} statement(s) would be carried out"
+        return f"{looked}, {count(len(outcome.actions), 'statement')} would be carried out"
     key = "" if outcome.changeset is None else f": changeset {outcome.changeset.key}"
-    return f"{looked}, {len(outcome.actions)} statement(s){key}"
+    return f"{looked}, {count(len(outcome.actions), 'statement')}{key}"

@@ -41,6 +41,7 @@ from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
 from gitops.git.signatures import sign, verify_detached
 from gitops.init.install import running_wheel
+from gitops.render.words import count
 from gitops.repository.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
 from gitops.repository.wiring.git import open_commit_tree
 from gitops.repository.wiring.local import LocalRepository
@@ -526,8 +527,8 @@ def _cluster(
         return ()
     desired = load_desired(open_commit_tree(local.git, folder, rule.path))
     if desired.diagnostics.has_errors:
-        count = sum(d.severity == "error" for d in desired.diagnostics)
-        yield error("cluster.valid", f"{count} error(s)", f"gitops validate --config {rule.path}", rule.name)
+        errors = sum(d.severity == "error" for d in desired.diagnostics)
+        yield error("cluster.valid", count(errors, "error"), f"gitops validate --config {rule.path}", rule.name)
         return ()
     yield good("cluster.valid", f"{rule.path} is valid", rule.name)
     yield from _storage(local, rule, None if desired.desired is None else desired.desired.storage, probe=probe)

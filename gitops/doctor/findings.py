@@ -16,6 +16,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
+from gitops.render.words import count
 
 T = TypeVar("T")
 
@@ -117,7 +118,7 @@ class AttackReport:
 
 
 _WORDS = {Health.ERROR: "ERROR", Health.WARNING: "WARNING", Health.UNKNOWN: "unknown", Health.GOOD: "ok"}
-_TOTALS = {Health.ERROR: "error(s)", Health.WARNING: "warning(s)", Health.UNKNOWN: "unknown", Health.GOOD: "good"}
+_TOTALS = {Health.ERROR: "error", Health.WARNING: "warning"}
 _DEFENCES = {Defence.HELD: "held", Defence.FELL: "FELL", Defence.SKIPPED: "skipped", Defence.UNPROVEN: "UNPROVEN"}
 _WIDTH = 8
 
@@ -131,7 +132,9 @@ def findings_text(findings: Sequence[DoctorFinding]) -> str:
         if each.fix:
             lines.append(f"{'':<{_WIDTH}} -> {each.fix}")
     counts = Counter(each.health for each in findings)
-    lines.append("doctor: " + ", ".join(f"{counts[health]} {name}" for health, name in _TOTALS.items()))
+    totals = [count(counts[health], name) for health, name in _TOTALS.items()]
+    totals += [f"{counts[health]} {health.value}" for health in (Health.UNKNOWN, Health.GOOD)]
+    lines.append(f"doctor: {', '.join(totals)}")
     return "".join(visible(line) + "\n" for line in lines)
 
 

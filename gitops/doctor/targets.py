@@ -25,6 +25,7 @@ from gitops.core.errors import GitopsError
 from gitops.core.redact import Secret
 from gitops.database.language.suggest import did_you_mean
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
+from gitops.render.words import count
 
 Rules = Mapping[str, Sequence[ComputeRules]]
 """The strategies that each cluster of the repository declares, by its name."""
@@ -142,7 +143,7 @@ def _cluster(rules: ComputeRules, known: Mapping[str, ComputeCluster], place: st
     if found.managed:
         fix = f"let its owner run: ALTER CLUSTER {identifier(rules.cluster)} SET (MANAGED = false)"
         return error(check, f"{rules.cluster} is managed: the target makes its replicas by itself", fix, place)
-    return good(check, f"{rules.cluster} has {len(found.replicas)} replica(s), and is not managed", place)
+    return good(check, f"{rules.cluster} has {count(len(found.replicas), 'replica')}, and is not managed", place)
 
 
 def _sizes(rules: ComputeRules, known: Mapping[str, object], place: str) -> Iterator[DoctorFinding]:

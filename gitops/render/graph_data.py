@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gitops.database.graph import results
 from gitops.render.characters import visible
+from gitops.render.words import count
 
 if TYPE_CHECKING:
     from gitops.cluster.session.queries import QueriesOutcome
@@ -59,30 +60,32 @@ def _lines(result: results.GraphOutcome, graph: str, width: int | None) -> Itera
 
             return [to_line(row) for row in result.rows] or ["no rows"]
         case results.GraphDescription():
-            tables = (f"  {k}: {t['rows']} row(s): {', '.join(t['columns'])}" for k, t in result.tables.items())
+            tables = (f"  {k}: {count(t['rows'], 'row')}: {', '.join(t['columns'])}" for k, t in result.tables.items())
             return [f"graph {graph}: manifest version {result.manifest_version}", *tables]
         case results.LoadRefusal():
             from gitops.render.text import diagnostic_lines
 
             return ["graph load failed: nothing was loaded", *diagnostic_lines(result.problems)]
         case results.LoadResult():
-            into = f"{sum(result.rows.values())} record(s) into {graph}, manifest version {result.manifest_version}"
+            into = (
+                f"{count(sum(result.rows.values()), 'record')} into {graph}, manifest version {result.manifest_version}"
+            )
             return [f"graph load: {into}", *(f"  {table}: {result.rows[table]}" for table in sorted(result.rows))]
         case results.ExportResult():
-            return [f"graph export: {result.records} record(s) of {graph} to {result.path}"]
+            return [f"graph export: {count(result.records, 'record')} of {graph} to {result.path}"]
         case results.MutationResult():
-            counts = f"{result.affected_nodes} node(s) and {result.affected_edges} edge(s)"
+            counts = f"{count(result.affected_nodes, 'node')} and {count(result.affected_edges, 'edge')}"
             published = f"manifest version {result.manifest_version}" if result.changed else "nothing to publish"
             return [f"graph mutate: {counts} of {graph}, {published}"]
         case results.BaselineResult():
-            wrote = f"{result.records} record(s) of {graph} at commit {result.commit} to {result.path}"
+            wrote = f"{count(result.records, 'record')} of {graph} at commit {result.commit} to {result.path}"
             return [f"graph changes: {wrote}", f"cursor {result.cursor}"]
         case results.FeedPage():
             shown = (f"{commit} {change_line(change, as_json=False)}" for commit, change in result.changes)
             more = "" if result.complete else ", and there is more"
-            return [*shown, f"{len(result.changes)} change(s){more}", f"cursor {result.position.token}"]
+            return [*shown, f"{count(len(result.changes), 'change')}{more}", f"cursor {result.position.token}"]
         case results.BlobFacts():
-            return [f"{result.size} byte(s), tag {result.tag}"]
+            return [f"{count(result.size, 'byte')}, tag {result.tag}"]
         case (
             results.BranchList()
             | results.BranchCreated()
@@ -112,7 +115,7 @@ def _history_lines(result: results.GraphOutcome, graph: str) -> Iterable[str]:
         case results.BranchDeleted():
             return [f"graph branch: deleted {result.name}"]
         case results.BranchMergeResult(conflicts=conflicts) if conflicts:
-            met = f"{result.source} and {result.into} conflict in {len(conflicts)} place(s)"
+            met = f"{result.source} and {result.into} conflict in {count(len(conflicts), 'place')}"
             table = table_lines(["kind", "type", "id", "property", "detail"], [each.to_json() for each in conflicts])
             return [f"graph branch: {met}; nothing was merged", *table]
         case results.BranchMergeResult(status=results.MergeStatus.UP_TO_DATE):
@@ -152,23 +155,25 @@ def _deletion(result: results.BranchMergeResult) -> list[str]:
 def _maintenance_lines(result: results.GraphOutcome, graph: str) -> Iterable[str]:
     match result:
         case results.OptimizeResult():
-            done = f"{len(result.tables)} table(s) of {graph}, manifest version {result.manifest_version}"
+            done = f"{count(len(result.tables), 'table')} of {graph}, manifest version {result.manifest_version}"
             return [f"graph optimize: {done}", *_listed(result.tables)]
         case results.GcResult():
             verb = "would free about" if result.dry_run else "freed"
             tables = sum(map(len, result.table_versions.values()))
-            size = f"{result.bytes / _MIB:.1f} MiB in {result.manifests} version(s), {tables} table version(s)"
-            return [f"graph gc: {verb} {size} and {len(result.paths)} file(s) or folder(s) of {graph}"]
+            size = f"{result.bytes / _MIB:.1f} MiB in {count(result.manifests, 'version')}, {count(tables, 'table version')}"
+            return [
+                f"graph gc: {verb} {size} and {count(len(result.paths), 'file or folder', 'files and folders')} of {graph}"
+            ]
         case results.PurgeResult():
-            count = len(result.types) + sum(map(len, result.properties.values()))
+            dropped = len(result.types) + sum(map(len, result.properties.values()))
             verb = "would permanently remove" if result.dry_run else "permanently removed"
-            first = f"graph purge: {verb} {count} dropped type(s) and properties of {graph}"
+            first = f"graph purge: {verb} {count(dropped, 'dropped type or property', 'dropped types and properties')} of {graph}"
             return [first, *(f"  {key}" for key in result.types), *_listed(result.properties)]
         case results.VerifyReport():
             problems = sum(finding.is_problem for finding in result.findings)
-            checked = f"{result.manifests} version(s), {result.table_versions} table version(s)"
+            checked = f"{count(result.manifests, 'version')}, {count(result.table_versions, 'table version')}"
             return [
-                f"graph verify: {problems} problem(s) in {checked} of {graph}",
+                f"graph verify: {count(problems, 'problem')} in {checked} of {graph}",
                 *(
                     f"  {'problem' if each.is_problem else 'note'} {each.code.value}: {each.path}: {each.detail}"
                     for each in result.findings
@@ -178,12 +183,12 @@ def _maintenance_lines(result: results.GraphOutcome, graph: str) -> Iterable[str
             from gitops.render.json import to_line
 
             verdict = "can be migrated" if result.supported else "cannot be migrated"
-            at = f"{graph} at version {result.manifest_version} {verdict}, {len(result.steps)} step(s)"
+            at = f"{graph} at version {result.manifest_version} {verdict}, {count(len(result.steps), 'step')}"
             lines = [f"graph preview: {at}"]
             for effect in result.steps:
-                rows = "" if effect.rows is None else f" ({effect.rows} row(s))"
+                rows = "" if effect.rows is None else f" ({count(effect.rows, 'row')})"
                 lines.append(f"  {to_line(effect.step.to_json())}{rows}")
-            return [*lines, *(f"  then {key}: {result.tables[key]} row(s)" for key in sorted(result.tables))]
+            return [*lines, *(f"  then {key}: {count(result.tables[key], 'row')}" for key in sorted(result.tables))]
         case _:
             raise TypeError(f"no text for {type(result).__name__}")
 

@@ -19,6 +19,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import around
 from gitops.forge.events import Event, TickEvent, TimerEvent
+from gitops.render.words import count
 from gitops.repository.results import LogLine, RunResult, combined_result
 from gitops.server.api import ClusterApi
 from gitops.server.deliveries import DeliveryReceiver, WebhookFormat
@@ -170,7 +171,7 @@ class WorkerPool:
             self._log(queued, f"will be retried in {pause}", logging.WARNING)
         else:
             self._record("failed", lambda: self._queue.give_up(queued, self._context.safe(reason)))
-            self._log(queued, f"given up after {queued.attempts} attempt(s)", logging.ERROR)
+            self._log(queued, f"given up after {count(queued.attempts, 'attempt')}", logging.ERROR)
 
     def _record(self, outcome: str, change: Callable[[], None]) -> None:
         """Record the result of an event, and try again until that succeeds, so that no result is lost."""

@@ -208,7 +208,7 @@ def test_a_schedule_carries_out_what_a_run_by_hand_only_says(ticking: Stage, wor
     head = ticking.loop.tip(LEDGER)
     lines = _ticked(ticking, world, ManualEvent())
     assert f"tick of brain: {CREATE}: target_size: no replica has size 50cc" in said(lines)
-    assert "1 statement(s) would be carried out" in said(lines)
+    assert "1 statement would be carried out" in said(lines)
     assert (world.replicas("serving"), ticking.loop.tip(LEDGER)) == ({}, head)
 
     lines = _ticked(ticking, world, TimerEvent())
@@ -224,7 +224,7 @@ def test_a_schedule_carries_out_what_a_run_by_hand_only_says(ticking: Stage, wor
     _ticked(ticking, world, ManualEvent((("mode", "apply"),)))
     assert world.replicas("serving") == {"main": "50cc"}
     head = ticking.loop.tip(LEDGER)
-    assert "1 compute cluster(s) need nothing" in said(_ticked(ticking, world, TickEvent(), "brain"))
+    assert "nothing to do for 1 compute cluster" in said(_ticked(ticking, world, TickEvent(), "brain"))
     assert ticking.loop.tip(LEDGER) == head
 
 
@@ -270,7 +270,7 @@ def test_a_timer_of_a_server_ticks_on_a_real_target(ticking: Stage, stand_in: Se
     done = run("--scheduled")
     assert done.code == 0, done.text
     assert stand_in.replicas("serving") == {"main": "50cc"}
-    assert "1 compute cluster(s) need nothing" in run("--mode", "apply").text
+    assert "nothing to do for 1 compute cluster" in run("--mode", "apply").text
     (row,) = stand_in.audit_rows
     assert (row.action_sql, row.executed) == (CREATE, True)
 

@@ -79,7 +79,7 @@ def test_a_sound_server_has_no_gap_and_is_left_as_it_was(served: Loop) -> None:
     done = _doctor(served, "bot", "--strict")
     assert done.code == 0, done.text
     assert "ERROR" not in done.text
-    assert done.text.splitlines()[-1].startswith("doctor: 0 error(s), 0 warning(s), 0 unknown")
+    assert done.text.splitlines()[-1].startswith("doctor: 0 errors, 0 warnings, 0 unknown")
     assert _things(served) == before
     assert sorted(p for p in (served.folder / "data").rglob("*")) == files
 

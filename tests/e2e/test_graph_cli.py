@@ -252,11 +252,11 @@ def test_a_mutation_is_one_version_or_none(run: Run) -> None:
         "problems": [],
     }
     nothing = run("mutate", "rename", "--param", "code=Z")
-    assert nothing.out == "graph mutate: 0 node(s) and 0 edge(s) of rail, nothing to publish\n"
+    assert nothing.out == "graph mutate: 0 nodes and 0 edges of rail, nothing to publish\n"
     stale = run("mutate", "close", "--param", "code=B", "--expect-head", "2")
     assert (stale.code, "head_moved" in stale.err) == (1, True)
     closed = run("mutate", "close", "--param", "code=B")
-    assert closed.out == "graph mutate: 1 node(s) and 2 edge(s) of rail, manifest version 4\n"
+    assert closed.out == "graph mutate: 1 node and 2 edges of rail, manifest version 4\n"
     assert run("query", "by_name", "--param", "name=Beech", "--at", "3", "--json").json["row_count"] == 1
     assert run("query", "by_name", "--param", "name=Beech", "--json").json["row_count"] == 0
     shown = [run("show", "--at", when, "--json").json["manifest_version"] for when in ("3", "2999-01-01T00:00:00Z")]
@@ -297,7 +297,7 @@ def test_branches_that_contradict_each_other_do_not_merge(run: Run) -> None:
 
 def test_what_is_exported_can_be_loaded(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "all.ndjson"
-    assert run("export", "--output", str(file)).out.startswith("graph export: 5 record(s)")
+    assert run("export", "--output", str(file)).out.startswith("graph export: 5 records")
     assert run("export").out == file.read_text()
     run("mutate", "close", "--param", "code=B")
     assert run("load", str(file), "--mode", "overwrite").code == 0
@@ -419,7 +419,7 @@ def test_a_feed_goes_on_from_its_baseline(docs: RunDocs, root: str, tmp_path: Pa
     assert ([each["id"] for each in page["changes"]], page["complete"]) == (["b"], False)
     last = docs("changes poll", "--cursor", page["cursor"])[1].splitlines()
     assert last[0].split()[1:4] == ["+", "node:Doc", "d"]
-    assert last[1] == "1 change(s)"
+    assert last[1] == "1 change"
     assert last[2].startswith("cursor ")
     code, _, err = docs("changes poll", "--cursor", "x")
     assert (code, "the cursor is damaged" in err) == (2, True)

@@ -161,7 +161,7 @@ def test_what_waits_for_a_repository_that_is_not_served_any_more_is_given_up(hos
     queue.enqueue("github:octo/gone", TimerEvent())
     queue.close()
     with host.serve() as server:
-        server.log.until("given up after 1 attempt(s)")
+        server.log.until("given up after 1 attempt")
         assert server.stop() == 0
     (failed,) = host.listed()
     assert failed["reason"] == "queue_event_invalid: github:octo/gone is no longer served"

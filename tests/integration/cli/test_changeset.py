@@ -247,7 +247,7 @@ def test_a_changeset_that_is_given_up_is_rolled_back_by_the_next_run(folder, cap
     assert capsys.readouterr().out == f"changeset {ONE.key}: rolling_back; {rest}\n"
     assert folder.ledger.changeset(ONE.key).error == "the node is full"
     assert folder.run("fail", ONE.key, "--error", "again") == 1
-    assert f"gitops changeset fail {ONE.key} --error TEXT --force" in capsys.readouterr().err
+    assert f"gitops changeset fail --config {folder.place} {ONE.key} --error TEXT --force" in capsys.readouterr().err
     assert folder.run("show", ONE.key, "--exit-code") == 3
 
 

@@ -683,7 +683,7 @@ def test_a_handler_that_crashes_every_time_is_given_up(tmp_path) -> None:
         shop.offer(ONE, "a")
         shop.offer(ONE, "b")
         shop.start()
-        shop.log.until("given up after 3 attempt(s)", 2)
+        shop.log.until("given up after 3 attempts", 2)
         assert shop.states() == [("a", "failed"), ("b", "failed")]
         (reason, _) = [each.reason for each in shop.queue.listed()]
         assert reason == "internal_error: ZeroDivisionError: with [redacted]\\x1b[2J"
@@ -698,7 +698,7 @@ def test_what_cannot_pass_is_given_up_at_once(tmp_path, error) -> None:
     with Shop(tmp_path, failing(error)) as shop:
         shop.offer(ONE, "a")
         shop.start()
-        shop.log.until("given up after 1 attempt(s)")
+        shop.log.until("given up after 1 attempt")
         assert shop.queue.listed()[0].reason == f"{error.code}: {error.detail}"
 
 

@@ -307,7 +307,7 @@ def test_a_refused_load_shows_its_problems():
 def test_descriptions_and_rows_have_the_envelope():
     tables = {"node:P": {"rows": 2, "columns": {"name": "String"}}}
     description = GraphDescription("g", "2026-01-01T00:00:00Z", "main", "c", 4, "d", tables, ("node:Q",))
-    assert graph_text(description, "brain") == "graph brain: manifest version 4\n  node:P: 2 row(s): name"
+    assert graph_text(description, "brain") == "graph brain: manifest version 4\n  node:P: 2 rows: name"
     assert list(graph_form(description)) == [
         "ok",
         "graph_id",
@@ -332,7 +332,7 @@ def test_a_dry_run_says_that_nothing_was_removed():
     assert "would free about 1.0 MiB" in graph_text(GcResult(True, 1, {"nodes/x": (1, 2)}, (), 2**20), "brain")
     purged = graph_text(PurgeResult(True, 3, ("node:P",), {"node:Q": ("a", "b")}), "brain")
     assert purged == (
-        "graph purge: would permanently remove 3 dropped type(s) and properties of brain\n  node:P\n  node:Q: a, b"
+        "graph purge: would permanently remove 3 dropped types and properties of brain\n  node:P\n  node:Q: a, b"
     )
 
 

@@ -652,7 +652,7 @@ def test_findings_as_text() -> None:
         "ERROR    ledger.chain [brain]: entry 2 is not signed\n"
         "         -> gitops audit --cluster brain\n"
         "ok       git.version: git version 2.39.5\n"
-        "doctor: 1 error(s), 0 warning(s), 0 unknown, 1 good\n"
+        "doctor: 1 error, 0 warnings, 0 unknown, 1 good\n"
     )
 
 
