@@ -46,7 +46,7 @@ class Diagnostic:
     """One problem. `path` is a dotted config path, a resource address, or a store path relative to the root.
 
     `step` is the number of the verification step that found it, or None if it was not found by a numbered step; it is not
-    part of the JSON form.
+    part of the JSON form. `rule` is the label of the language rule that is broken.
     """
 
     code: Code
@@ -56,6 +56,7 @@ class Diagnostic:
     source: SourceRef | None = None
     fix: str | None = None
     step: int | None = None
+    rule: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form: the four contract fields, then place and remedy if known."""
@@ -69,6 +70,8 @@ class Diagnostic:
             form["source"] = {"file": self.source.file, "line": self.source.line, "column": self.source.column}
         if self.fix is not None:
             form["fix"] = self.fix
+        if self.rule:
+            form["rule"] = self.rule
         return form
 
 
@@ -90,6 +93,7 @@ class Diagnostics:
         severity: Severity | None = None,
         fix: str | None = None,
         step: int | None = None,
+        rule: str = "",
     ) -> None:
         """Append one problem. Severity and remedy come from the registry unless `severity` or `fix` override them.
 
@@ -97,13 +101,13 @@ class Diagnostics:
         """
         severity = severity or REGISTRY[code].severity
         fix = remedy(code, path) if fix is None else fix
-        self._items.append(Diagnostic(code, severity, path, message, source, fix or None, step))
+        self._items.append(Diagnostic(code, severity, path, message, source, fix or None, step, rule))
 
     def add_error(self, error: GitopsError) -> None:
         """Append the problems of an exception, each with its code, place, detail and remedy."""
         for each in error.parts():
             source = None if each.at is None else SourceRef(*each.at)
-            self.add(each.code, each.path, each.detail, source=source, fix=each.fix)
+            self.add(each.code, each.path, each.detail, source=source, fix=each.fix, rule=each.rule)
 
     def extend(self, others: Iterable[Diagnostic]) -> None:
         """Append all `others` in order."""

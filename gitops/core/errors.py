@@ -24,6 +24,8 @@ class GitopsError(Exception):
 
     at: tuple[str, int, int] | None = None
     """The file, line and column of the problem, where it is known."""
+    rule: str = ""
+    """The label of the language rule that is broken, such as `T1`."""
 
     def __init__(self, code: Code, detail: str, *, path: str = "", fix: str | None = None) -> None:
         """`detail` says in one line what is wrong. `path` names the place (config path, address or file).

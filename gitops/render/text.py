@@ -93,7 +93,8 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, folder: str = "", ver
                 continue
             said.add(words)
             where += f" and {many[words] - 1} more"
-        lines.append(f"{'ERROR' if is_error else 'WARN '} {d.code}{where}: {completed(d.message)}{place}")
+        code = f"{d.code}[{d.rule}]" if d.rule else d.code
+        lines.append(f"{'ERROR' if is_error else 'WARN '} {code}{where}: {completed(d.message)}{place}")
         shown = is_error or verbose or isinstance(d.fix, Suggestion)
         if shown and d.fix is not None and d.fix not in fixes:
             fixes.add(d.fix)

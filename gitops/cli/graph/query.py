@@ -99,9 +99,10 @@ def _checked_query(options: argparse.Namespace, snapshot: graph.Snapshot) -> Che
     except LanguageError as error:
         first = error.problems[0]
         line, column = SourceText(source).position(first.span.start)
-        raise GitopsError(
-            QUERY_CODES[first.stage], first.rendered(), path=f"{place}:{line}:{column}", fix=first.fix or ""
-        ) from None
+        path, fix = f"{place}:{line}:{column}", first.fix or ""
+        refused = GitopsError(QUERY_CODES[first.stage], first.rendered(), path=path, fix=fix)
+        refused.rule = first.rule
+        raise refused from None
 
 
 def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
