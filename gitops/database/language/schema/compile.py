@@ -45,7 +45,7 @@ from gitops.database.language.schema.types import (
     Scalar,
     TypeKind,
 )
-from gitops.database.language.text import LanguageError, LanguageProblem, Span, Stage
+from gitops.database.language.text import LanguageError, LanguageProblem, SourceText, Span, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -127,7 +127,7 @@ def schema_from_ir(form: bytes) -> Schema:
 def _compile(source: bytes, limit: int) -> Schema:
     found = ProblemCollector()
     document = check_document(parse_schema(source, found, limit=limit), found)
-    _check_catalog(document, found)
+    _check_catalog(document, found, SourceText(source))
     problems = found.problems()
     if problems:
         raise LanguageError(*problems)
@@ -139,7 +139,7 @@ def _refused(reason: str) -> LanguageError:
     return LanguageError(LanguageProblem(Stage.CATALOG, "IR", f"stored schema {reason}", Span(0, 1)))
 
 
-def _check_catalog(document: ast.SchemaDocument, problems: ProblemCollector) -> None:
+def _check_catalog(document: ast.SchemaDocument, problems: ProblemCollector, text: SourceText) -> None:
     """Check the document, interfaces expanded, as a whole; problems go to `problems`."""
     add = partial(problems.add, stage=Stage.CATALOG)
     groups: list[tuple[TypeKind, Sequence[ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration]]] = [
@@ -154,25 +154,29 @@ def _check_catalog(document: ast.SchemaDocument, problems: ProblemCollector) -> 
         if holder != name:
             add("S-49", f"id collision between `{holder}` and `{name}`", span, "rename one of the two")
 
+    def elsewhere(first: Span) -> str:
+        return f"; it is in line {text.position(first.start)[0]} already"
+
     for kind, declarations in groups:
-        names: set[str] = set()
+        names: dict[str, Span] = {}
         for declared in declarations:
             owner = declared.name.text
             if owner in names:
                 rule, message = _DUPLICATE[kind]
-                add(rule, f"{message} `{owner}`", declared.name.span, "rename or delete one of the two")
-            names.add(owner)
+                message = f"{message} `{owner}`{elsewhere(names[owner])}"
+                add(rule, message, declared.name.span, "rename or delete one of the two")
+            names.setdefault(owner, declared.name.span)
             claim("type", type_id(kind, owner), f"{kind}:{owner}", declared.name.span)
-            seen: set[str] = set()
+            seen: dict[str, Span] = {}
             for each in declared.properties:
                 name, span = each.name
                 if name in seen:
-                    message = f"duplicate property `{name}` in {kind} `{owner}`: property name collision"
+                    message = f"duplicate property `{name}` in {kind} `{owner}`{elsewhere(seen[name])}"
                     add("S-41", message, span, "rename or delete one of the two")
                 elif name in _PHYSICAL[kind]:
                     message = f"property name `{name}` of {kind} `{owner}` is a column of every {kind} table"
                     add("K3", message, span, "choose another name")
-                seen.add(name)
+                seen.setdefault(name, span)
                 claim("property", property_id(kind, owner, name), f"{kind}:{owner}:{name}", span)
     _check_patterns(document.nodes, add)
     _check_edges(document, add)

@@ -601,7 +601,7 @@ def test_stage_is_the_prefix_of_the_message():
         compile_schema(b"node A { v: Vector(0) } node A {}")
     assert [problem.rendered() for problem in caught.value.problems] == [
         "parse error: Vector dimension must be greater than zero",
-        "catalog error: duplicate node type `A`",
+        "catalog error: duplicate node type `A`; it is in line 1 already",
     ]
 
 
