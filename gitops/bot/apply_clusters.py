@@ -356,7 +356,7 @@ def _report_applied(
         yield from set_labels(context, request.number, request.labels, labels)
     # Only the end is recorded: at the start it is not known yet whether this run gets the lock.
     yield from record_deployment(context, subject, DeploymentState.SUCCESS if done else DeploymentState.FAILURE)
-    yield from diagnostic_lines(outcome.diagnostics)
+    yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
 
 
 def _fails_elsewhere(context: EventContext, subject: CommentSubject) -> bool:

@@ -72,7 +72,7 @@ def _verify(
         verdicts = {context.forge.review_decision(r.number) for r in requests}
         verdict_missing = verdicts != {ReviewDecision.APPROVED}
     yield from report_plan(context, subject, outcome, verdict_missing=verdict_missing)
-    yield from diagnostic_lines(outcome.diagnostics)
+    yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
 
 
 def _plan_group(

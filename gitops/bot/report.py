@@ -49,7 +49,7 @@ from gitops.render.plan_views import PlanView
 from gitops.render.text import apply_counts
 from gitops.render.words import count
 from gitops.repository.kept_plans import PLAN_RECORD, RECORD, PlanRecord, SeenChange, kept_plan, plan_ref
-from gitops.repository.results import LogLine, RunResult, logged, result_of
+from gitops.repository.results import LogLine, RunResult, diagnostic_lines, logged, result_of
 
 _MAX_STATUS = 140
 _MOST_COVERED = 10
@@ -118,6 +118,7 @@ def report_plan(
     if kept is not None and not shown:
         _, not_kept = keep_plan(context, replace(kept, shown=False), outcome, comment)
     yield LogLine(line, result)
+    yield from diagnostic_lines((d for d in outcome.diagnostics if d.severity is Severity.ERROR), outcome.config_dir)
     if not_kept:
         yield LogLine(not_kept)
 

@@ -91,7 +91,7 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
         # To apply nothing would only repeat the last report. If there is no plan, an apply reports why.
         if changes is not None and not any(c.disposition is Disposition.APPLIED for c in changes):
             yield LogLine(f"{rule.name}: {reason}, and waits for a person", RunResult.WAITS)
-            yield from diagnostic_lines(outcome.diagnostics)
+            yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
             return
     yield LogLine(f"{rule.name}: {reason}")
     yield from apply_cluster(context, rule, notes=(_FOUND_BY_SWEEP,))
@@ -204,7 +204,7 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
     outcome = drift(context.workspace_at(rule, head, in_place=True))
     for item in outcome.items:
         yield LogLine(f"{begin}: {item.address}: {item.kind}: {item.detail}", RunResult.WAITS)
-    yield from diagnostic_lines(outcome.diagnostics)
+    yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
     option = ["--cluster", rule.name]
     refresh, apply = (shlex.join(["gitops", verb, *option]) for verb in ("refresh", "apply"))
     lost = [item.address for item in outcome.items if item.kind is DriftKind.VANISHED]

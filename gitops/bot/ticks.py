@@ -43,7 +43,7 @@ def _tick_cluster(context: EventContext, rule: ClusterRule, *, carries_out: bool
     ended = {result.node_id: f" [{result.outcome.value}]" for result in outcome.results}
     for action in outcome.actions:
         yield LogLine(f"{begin}: {action.sql}: {'; '.join(action.reasons)}{ended.get(action.address, '')}")
-    yield from diagnostic_lines(outcome.diagnostics)
+    yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
     yield LogLine(f"{begin}: {_sum(outcome)}", result_of(outcome.diagnostics))
 
 

@@ -73,8 +73,12 @@ def logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
         yield LogLine(f"{failure}: {error.code}: {error.detail}")
 
 
-def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> Iterator[LogLine]:
-    """One line for each diagnostic. They do not change the result of the run."""
+def diagnostic_lines(diagnostics: Iterable[Diagnostic], folder: str = "") -> Iterator[LogLine]:
+    """One line for each diagnostic, with its place from the root of the repository. They do not change the result of the run.
+
+    `folder` is the cluster folder.
+    """
     for each in by_place(diagnostics):
         where = f" {each.path}" if each.path else ""
-        yield LogLine(f"  {each.severity.value} {each.code}{where}: {each.message}")
+        place = "" if each.source is None else f" ({each.source.shown(folder)})"
+        yield LogLine(f"  {each.severity.value} {each.code}{where}: {each.message}{place}")

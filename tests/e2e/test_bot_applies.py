@@ -418,7 +418,8 @@ def test_16_an_event_that_comes_twice_gives_no_second_changeset(stage: Stage) ->
     for _ in range(2):
         notes = stage.pushed(stage.loop.tip(), merge)
         assert verdict(notes) is RunResult.WAITS
-        assert f"gitops changeset retry {made.key}" in said(notes)
+        assert f"{made.key} of commit {merge[:12]} failed" in said(notes)
+        assert "comment /gitops retry on request 7" in said(notes)
     assert verdict(stage.handle(TimerEvent())) is RunResult.WAITS
     assert stage.loop.tip(LEDGER) == head
     # The next merge brings it in.

@@ -489,6 +489,13 @@ def _group(stage: Stage, base: str, number: int) -> QueueEvent:
     return QueueEvent(head, base, MAIN)
 
 
+def test_the_log_of_a_plan_has_each_error_at_its_place(stage: Stage) -> None:
+    stage.propose("alice", "query", {"cluster/notes.gq": b"query titles() {\n    match { $n: Nte }\n}\n"})
+    lines = said(stage.say("12", 1, "/gitops plan"))
+    assert "  error query_" in lines
+    assert "(cluster/notes.gq:" in lines
+
+
 def test_an_unrelated_commit_in_front_changes_nothing(stage: Stage) -> None:
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     _plan(stage, 1)
