@@ -26,6 +26,10 @@ _NO_CACHE = flag("--no-cache", "compile everything, without reading or writing t
 _APPROVAL_ID = Argument("approval", "APPROVAL_ID", "id of the approval: the last part of its branch name")
 _COMMIT = Argument("--commit", "COMMIT", "commit of the approval that you reviewed; required without a terminal")
 _YES = flag("--yes", "do not ask for confirmation; the command must specify what you reviewed")
+_SIGNS = (
+    "exit codes: 0 signed; 1 a problem; 2 wrong usage, or the command does not name what it signs yet: it shows that, and prints "
+    "the command that signs it (approval_not_confirmed)"
+)
 
 SETUP_COMMANDS = (
     Command(
@@ -181,6 +185,7 @@ CLUSTER_COMMANDS = (
         Argument("--reason", "TEXT", "one-line reason why no second person could approve"),
         CLUSTER,
         REQUEST,
+        epilog=_SIGNS,
     ),
     Command(
         "status",
@@ -234,7 +239,7 @@ CLUSTER_COMMANDS = (
         _YES,
         Argument("--reason", "TEXT", "one-line reason", default="no reason given"),
         CLUSTER,
-        epilog="exit codes: 0 revoked and recorded in the ledger; 1 a problem; 2 not confirmed, or wrong usage; "
+        epilog=f"{_SIGNS.replace('0 signed', '0 revoked and recorded in the ledger')}; "
         "3 revoked but not recorded yet: run the command again after the bot has run",
     ),
     Command(
@@ -246,6 +251,7 @@ CLUSTER_COMMANDS = (
         _YES,
         Argument("--reason", "TEXT", "one-line reason", default="agreed"),
         CLUSTER,
+        epilog=_SIGNS,
     ),
     Command(
         "fmt",
@@ -309,7 +315,11 @@ JSON_SCHEMA = Command(
     "json-schema",
     "print the JSON Schema of a file, with which editors complete and check it",
     "gitops.cli.json_schema:print_schema",
-    Argument("document", ("cluster", "gitops", "policy"), "cluster.yaml, gitops.yaml or an access policy"),
+    Argument(
+        "document",
+        ("cluster", "gitops", "policy", "policy-tests"),
+        "cluster.yaml, gitops.yaml, an access policy, or its tests",
+    ),
     json=False,
 )
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of `cluster.yaml`, `gitops.yaml` and policies, for editors and validators.
+"""JSON Schemas of `cluster.yaml`, `gitops.yaml`, policies and their tests, for editors and validators.
 
 They are made from the keys and forms that the readers use. What a reader accepts fits its schema. A schema covers keys and types
 only: the readers check the rest, such as names that must be declared. To a schema, a written null is the same as no value.
@@ -17,6 +17,7 @@ from gitops.cluster.config.gitops_yaml import CONFIG_FORM
 from gitops.cluster.config.keys import CLUSTER_KEYS, keys_below
 from gitops.cluster.config.rule_forms import schema_of
 from gitops.cluster.policy.bundle import BranchScope, EngineKind, PolicyAction
+from gitops.cluster.policy.cases import ASKED_KEYS, CASE_KEYS, EXACTLY_KEYS, EXPECT_KEYS, TEST_KEYS
 from gitops.cluster.policy.read import ACTOR_KEYS, ALLOW_KEYS, FILE_KEYS, RULE_KEYS
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
@@ -155,11 +156,38 @@ def _policy() -> _Schema:
     )
 
 
+def _policy_tests() -> _Schema:
+    """A file without cases is one for other programs, so it fits."""
+    action, texts = _one_of(PolicyAction), {"type": "array", "items": _STRICT}
+    asked: dict[str, _Schema] = {**dict.fromkeys(ASKED_KEYS, _STRICT), "action": action}
+    decision: _Schema = {"enum": ["allow", "deny"]}
+    case = _keyed(
+        CASE_KEYS,
+        {
+            "id": _STRICT,
+            "actor": _STRICT,
+            "actors": texts,
+            "actions": {"type": "array", "items": action},
+            **asked,
+            "expect": {
+                "anyOf": [decision, _keyed(EXPECT_KEYS, {"decision": decision, "rule": _STRICT}, ("decision",))]
+            },
+            "who": _keyed(ASKED_KEYS, asked, ()),
+            "exactly": {"anyOf": [texts, _keyed(EXACTLY_KEYS, {"groups": texts}, ("groups",))]},
+        },
+        ("id",),
+    )
+    values: dict[str, _Schema] = {key: {} for key in TEST_KEYS}
+    values |= {"version": _NUMBER_ONE, "graph": _STRICT, "cases": _list(case)}
+    return {"anyOf": [_keyed(TEST_KEYS, values, ("version",)), {"not": {"type": "object", "required": ["cases"]}}]}
+
+
 SCHEMAS: Mapping[str, tuple[Callable[[], _Schema], str]] = MappingProxyType(
     {
         "cluster": (_cluster, "cluster.yaml of cluster-gitops"),
         "gitops": (lambda: schema_of(CONFIG_FORM), "gitops.yaml of cluster-gitops"),
         "policy": (_policy, "An access policy of cluster-gitops"),
+        "policy-tests": (_policy_tests, "Test cases for access policies of cluster-gitops"),
     }
 )
 """The documents that have a schema: how it is made, and its title."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from gitops.cluster.model.address import CLUSTER_SCOPE, graph_address
 from gitops.cluster.policy.bind import Enforced
@@ -22,9 +23,40 @@ from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.database.language.suggest import choices
 from gitops.database.language.yaml import YamlMap, YamlNode, shown
 
-# The other keys are about queries and data.
-_KEYS = ("version", "graph", "cases", "now", "fixtures", "tests", "samples", "audits")
-_ASKED = ("action", "graph", "branch", "target_branch", "query")
+TEST_KEYS = MappingProxyType(
+    {
+        "version": "The version of this form: 1.",
+        "graph": "The graph of the cases that name none.",
+        "cases": "What is expected of the policies. A file without cases is not read as a test of policies.",
+        **dict.fromkeys(
+            ("now", "fixtures", "tests", "samples", "audits"), "About queries and data, not about policies."
+        ),
+    }
+)
+"""The keys of a test file, with what each is for."""
+ASKED_KEYS = MappingProxyType(
+    {
+        "action": "The action, such as change or read.",
+        "graph": "The graph on which it is performed.",
+        "branch": "The branch; main if none is written.",
+        "target_branch": "The branch to merge into, create or delete.",
+        "query": "The stored query to run, or to invoke.",
+    }
+)
+CASE_KEYS = MappingProxyType(
+    {
+        "id": "The name of the case, once in this file.",
+        "actor": "The actor who asks.",
+        "actors": "Several actors: the case is decided for each.",
+        "actions": "Several actions: the case is decided for each.",
+        **ASKED_KEYS,
+        "expect": "The expected decision: allow or deny.",
+        "who": "Instead of an actor: the action of which `exactly` says who may do it.",
+        "exactly": "The only actors, or groups of the policy, that are allowed.",
+    }
+)
+EXPECT_KEYS = MappingProxyType({"decision": "allow or deny.", "rule": "The id of the rule that decides."})
+EXACTLY_KEYS = MappingProxyType({"groups": "Groups of the policy."})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +112,7 @@ class _CaseReader:
 
     def cases(self, root: YamlNode) -> tuple[Case, ...]:
         """The cases, which are good if no error was reported."""
-        top = self._nodes.fields(root, "", _KEYS, required=("version",))
+        top = self._nodes.fields(root, "", TEST_KEYS, required=("version",))
         if "version" in top and self._nodes.number(top["version"], "version") not in ("", "1"):
             self._nodes.wrong(top["version"], "version", "another version than 1 is not supported")
         graph = self._nodes.text(top["graph"], "graph") if "graph" in top else None
@@ -95,15 +127,14 @@ class _CaseReader:
 
     def _case(self, node: YamlNode, at: str, graph: str | None) -> Case:
         nodes = self._nodes
-        keys = ("id", "actor", "actors", "actions", *_ASKED, "expect", "who", "exactly")
-        fields = nodes.fields(node, at, keys, required=("id",))
+        fields = nodes.fields(node, at, CASE_KEYS, required=("id",))
         asked, place = fields, at
         if "who" in fields:
             place = f"{at}.who"
-            asked = nodes.fields(fields["who"], place, _ASKED)
+            asked = nodes.fields(fields["who"], place, ASKED_KEYS)
             fields = {**{key: fields[key] for key in ("id", "who", "exactly") if key in fields}, **asked}
         self._require(node, at, fields)
-        texts = {key: nodes.text(asked[key], f"{place}.{key}") for key in _ASKED if key in asked}
+        texts = {key: nodes.text(asked[key], f"{place}.{key}") for key in ASKED_KEYS if key in asked}
         listed = nodes.items(fields["actions"], f"{at}.actions") if "actions" in fields else ()
         actions: list[PolicyAction | None] = [nodes.one_of(PolicyAction, each, where) for where, each in listed]
         if "action" in fields:
@@ -138,7 +169,7 @@ class _CaseReader:
     def _expected(self, node: YamlNode, at: str) -> tuple[bool, str | None]:
         rule = None
         if isinstance(node, YamlMap):
-            fields = self._nodes.fields(node, at, ("decision", "rule"), required=("decision",))
+            fields = self._nodes.fields(node, at, EXPECT_KEYS, required=("decision",))
             rule = self._nodes.text(fields["rule"], f"{at}.rule") if "rule" in fields else None
             if "decision" not in fields:
                 return False, rule
@@ -150,7 +181,7 @@ class _CaseReader:
 
     def _exactly(self, node: YamlNode, at: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if isinstance(node, YamlMap):
-            groups = self._nodes.fields(node, at, ("groups",), required=("groups",)).get("groups")
+            groups = self._nodes.fields(node, at, EXACTLY_KEYS, required=EXACTLY_KEYS).get("groups")
             return (), () if groups is None else self._nodes.texts(groups, f"{at}.groups")
         return self._nodes.texts(node, at), ()
 

@@ -16,6 +16,7 @@ from gitops.cluster.config.json_schema import SCHEMAS, json_schema
 from gitops.cluster.config.keys import CLUSTER_KEYS
 from gitops.cluster.config.rule_forms import BotConfigError
 from gitops.cluster.config.source import MemoryTree
+from gitops.cluster.policy.cases import read_cases
 from gitops.cluster.policy.read import read_bundle
 from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
 from tests.support.cases import read_yaml
@@ -38,7 +39,10 @@ def _refusal(document: str, data: bytes) -> str:
         except BotConfigError as error:
             return error.detail
         return ""
-    _, found = load_header(MemoryTree({"cluster.yaml": data})) if document == "cluster" else read_bundle(data, "p.yaml")
+    if document == "cluster":
+        _, found = load_header(MemoryTree({"cluster.yaml": data}))
+    else:
+        _, found = read_bundle(data, "p.yaml") if document == "policy" else read_cases(data, "policy.tests.yaml")
     return "; ".join(each.message for each in found if each.severity.value == "error")
 
 
@@ -134,6 +138,16 @@ rules:
   - {id: reading, allow: {actors: {group: staff}, actions: [read, export], branch_scope: any}}
   - {id: running, allow: {actors: {group: staff}, actions: [invoke_query], queries: [find_*]}}
   - {id: merging, allow: {actors: {group: staff}, actions: [branch_merge], target_branch_scope: protected}}
+""",
+    "policy-tests": """\
+version: 1
+graph: notes
+now: 2026-01-01
+cases:
+  - {id: reads, actor: ada, action: read, graph: notes, branch: main, expect: allow}
+  - {id: merges, actors: [ada, bob], actions: [change, branch_merge], target_branch: main, expect: {decision: deny, rule: no}}
+  - {id: runs, who: {query: find, branch: main}, exactly: [ada]}
+  - {id: changes, who: {action: change}, exactly: {groups: [staff]}}
 """,
 }
 _OTHERS: tuple[Any, ...] = (None, 0, 7, "7", "text", True, 1.5, [], ["a"], [1], {}, {"zzz": 1}, {"a": "b"})
