@@ -253,7 +253,7 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
     problems = Diagnostics()
     fix, graph = error.fix, getattr(options, "graph", None)
     if fix is None and error.code == Code.USAGE_ERROR:
-        fix = (remedy(error.code, "") or "").replace("gitops COMMAND", getattr(options, "prog", "gitops COMMAND"))
+        fix = _usage_remedy(error.detail, options)
     root = getattr(options, "root", None)
     if fix is None and error.code == Code.GRAPH_MISSING and root is not None:
         fix = f"correct --root {root}: it takes the root of one graph, such as FOLDER/graphs/GRAPH.omni"
@@ -268,6 +268,21 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
         lines = diagnostic_lines(problems, folder=rules_folder(options))
         complain(_painted("\n".join(map(visible, lines)), options, sys.stderr))
     return USAGE if isinstance(error, UsageError) else FAILED
+
+
+def _usage_remedy(detail: str, options: argparse.Namespace) -> str:
+    """What the options mean that an error names; if it names none, the command that lists them.
+
+    Empty for an error that says itself what is known instead.
+    """
+    if re.search(r"did you mean `|; known: ", detail):
+        return ""
+    command = getattr(options, "command", None)
+    named = set(re.findall(r"(?<!\S)--[a-z-]+", detail))
+    known = () if command is None else command.arguments
+    if meant := [f"{each.label}: {each.meaning}" for each in known if each.name in named]:
+        return "; ".join(meant)
+    return (remedy(Code.USAGE_ERROR, "") or "").replace("gitops COMMAND", getattr(options, "prog", "gitops COMMAND"))
 
 
 def say(text: str, *, flush: bool = False) -> None:
