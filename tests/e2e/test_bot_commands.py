@@ -491,7 +491,7 @@ def _group(stage: Stage, base: str, number: int) -> QueueEvent:
 
 def test_the_log_of_a_plan_has_each_error_at_its_place(stage: Stage) -> None:
     stage.propose("alice", "query", {"cluster/notes.gq": b"query titles() {\n    match { $n: Nte }\n}\n"})
-    lines = said(stage.say("12", 1, "/gitops plan"))
+    lines = said(run_verb(stage.bot(), "plan", ManualEvent((("request", "1"),))))
     assert "  error query_" in lines
     assert "(cluster/notes.gq:" in lines
 

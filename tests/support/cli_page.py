@@ -14,7 +14,8 @@ _HEAD = """\
 
 Exit codes of every command: 0 success (also with warnings), 1 a problem with severity error, 2 wrong usage.
 `approve`, `revoke` and `countersign` also exit with 2 if the command line doesn't name what it signs yet
-(`approval_not_confirmed`): they show it, and print the command that signs it. Commands that wait or gate have more codes, which their help lists.
+(`approval_not_confirmed`): they show it, and print the command that signs it. Commands that wait or gate have more codes, which
+their help lists.
 
 `make docs` makes this page from the table of commands.
 
