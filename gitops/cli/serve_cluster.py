@@ -22,16 +22,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gitops.cli.shared import FAILED, OK, USAGE, complain, say, show, show_error
+from gitops.cluster.model.identity import Identity, TokenRefusedError
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostics
+from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError, UsageError, system_reason
 from gitops.render.characters import visible
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
     from gitops.cluster.ledger.served import ServingReports
+    from gitops.cluster.model.identity import TokenIssuer
     from gitops.cluster.model.outcome import ReadyOutcome
+    from gitops.core.redact import Secret
+    from gitops.identity.verify import TokenVerifier
     from gitops.serving.generation import Compiled, PolicyCover
     from gitops.serving.http.admin import Asked
     from gitops.serving.listen import BoundSocket
@@ -40,7 +44,8 @@ if TYPE_CHECKING:
     from gitops.serving.processes import Companion, Lifeline, WorkerStart
     from gitops.serving.report import StatusBoard
 
-_EXTRA = ("uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette", "prometheus_client")
+_KEYS_EVERY_S = 15.0
+_EXTRA = ("jwt", "uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette", "prometheus_client")
 _OPEN = "OPEN: this server has neither tokens nor policies, and every program on this machine may read and change every graph"
 _DEFAULT_DENY = "no policy is bound: holders of a token may read every graph, and nothing else"
 
@@ -77,13 +82,17 @@ def _require_one_source(options: argparse.Namespace) -> None:
 
 
 def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from gitops.repository.wiring.serving import read_token
     from gitops.serving.generation import Compiled
     from gitops.serving.listen import bind
     from gitops.serving.process import boot_process
 
     inputs = _inputs(options, environ)
+    if options.token_file is not None and not options.check:
+        raise UsageError(Code.USAGE_ERROR, "--token-file is for --check", fix="gitops serve --check --token-file FILE")
     if options.check:
-        return show(boot_process(inputs, compiled=Compiled(_processes())).outcome, options)
+        token = None if options.token_file is None else read_token(options.token_file)
+        return show(_checked(boot_process(inputs, compiled=Compiled(_processes())), token), options)
     log = _log(options)
     # A signal to read the tokens again waits until they are read for the first time, and does not end the process.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
@@ -205,10 +214,12 @@ def _work(
     with (
         in_background(log),
         reporting(options, keeper.inputs, keeper.board, keeper.number, log),
+        _keeping_keys(lambda: (*tokens.current().issuers, *source.current().issuers)),
         keeper.keeping(source, tokens, log, count) as (hang_up, reload, pending),
     ):
         ids, known = RandomIds(), tokens.current
         context = HttpContext(source, booted.state, known, clock, ids, record, limits, reload=reload, observer=metrics)
+        context = replace(context, verifier=_verifier)
         if keeper.supervisor is not None:
             context = replace(context, replace=partial(os.kill, os.getpid(), signal.SIGTERM))
         app = HttpApp(context, ROUTES)
@@ -226,6 +237,60 @@ def _work(
         # The interpreter would wait for the thread of the query.
         os._exit(OK if keeper.supervisor is None else FAILED)
     return OK
+
+
+def _checked(booted: Booted, token: Secret | None) -> ReadyOutcome:
+    """The outcome of a boot, with what can be said of identity providers and of a token.
+
+    A server starts without the keys of an issuer, so that one that does not answer is only warned of.
+    """
+    issuers = (*booted.tokens.issuers, *(() if booted.generation is None else booted.generation.issuers))
+    found, identity, failures = Diagnostics(booted.outcome.diagnostics), None, dict[str, str | None]()
+    if issuers:
+        _verifier().ring.keep(issuers)
+        failures = _verifier().ring.failures(issuers)
+        for issuer, why in failures.items():
+            if why is not None:
+                found.add(Code.ISSUER_UNAVAILABLE, issuer, why, severity=Severity.WARNING)
+    if token is not None:
+        given = token.reveal().encode()
+        try:
+            actor = booted.tokens.actor_of(given)
+            identity = Identity(actor) if actor is not None else _verifier().identify(given, issuers)
+        except TokenRefusedError as error:
+            found.add(Code.OIDC_TOKEN_REFUSED, "--token-file", f"{error.reason}: {error.detail}")
+        except GitopsError as error:
+            found.add(error.code, "--token-file", error.detail)
+    said = tuple((name, why is None) for name, why in failures.items())
+    return replace(booted.outcome, diagnostics=tuple(found), issuers=said, identity=identity)
+
+
+@cache
+def _verifier() -> TokenVerifier:
+    """Verifies tokens of identity providers. Most servers have none, and do without the libraries."""
+    from gitops.identity.verify import KeyRing, TokenVerifier
+    from gitops.repository.wiring.serving import open_issuer
+
+    return TokenVerifier(KeyRing(open_issuer, SystemClock()), SystemClock())
+
+
+@contextmanager
+def _keeping_keys(issuers: Callable[[], tuple[TokenIssuer, ...]]) -> Iterator[None]:
+    """Read the keys of issuers when they are missing or old, while the block lasts: requests seldom wait for them then."""
+    stopped = threading.Event()
+
+    def keep() -> None:
+        while True:
+            if named := issuers():
+                _verifier().ring.keep(named)
+            if stopped.wait(_KEYS_EVERY_S):
+                return
+
+    threading.Thread(target=keep, name="keys", daemon=True).start()
+    try:
+        yield
+    finally:
+        stopped.set()
 
 
 def _watched(options: argparse.Namespace) -> float | None:
@@ -282,7 +347,8 @@ class _Keeper:
             return None if stores is None else stores.ledger.view().cas
 
         def hang_up() -> None:
-            problems = tokens.reload(self.inputs.environ)
+            others = bool(source.current().issuers)
+            problems = tokens.reload(self.inputs.environ, self.inputs.oidc, others=others)
             for each in problems:
                 log.error("%s", visible(f"the tokens stay as they are: {each.code} {each.path}: {each.message}"))
             if not problems.has_errors:
@@ -323,6 +389,7 @@ def _inputs(options: argparse.Namespace, environ: Mapping[str, str]) -> BootInpu
         environ=environ,
         unauthenticated=options.unauthenticated or is_truthy(environ.get("OMNIGRAPH_UNAUTHENTICATED")),
         loopback=is_loopback(options.bind[0]),
+        oidc=options.oidc,
     )
 
 

@@ -135,6 +135,11 @@ def _form(outcome: VerbOutcome, classes: Mapping[Address, Classified] | None) ->
                 for g in outcome.graphs
             ]
             form |= present(cluster_policy=outcome.cluster_policy)
+            if outcome.issuers:
+                form["issuers"] = [{"issuer": name, "available": available} for name, available in outcome.issuers]
+            if (found := outcome.identity) is not None:
+                grants, groups = sorted(found.grants), list(found.groups)
+                form["identity"] = {"actor": found.actor, "groups": groups, "grants": grants, "issuer": found.issuer}
         case UnlockOutcome():
             form["state_observations"] = _observations(outcome.observations)
             form["lock_removed"] = outcome.lock_removed

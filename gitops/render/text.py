@@ -40,6 +40,7 @@ from gitops.render.words import count
 
 if TYPE_CHECKING:
     from gitops.cluster.model.access import AccessDiff
+    from gitops.cluster.model.identity import Identity
 
 _NAMES = 5
 _MOST_ALIKE = 3
@@ -455,7 +456,17 @@ def _ready(outcome: ReadyOutcome) -> list[str]:
     for graph in outcome.graphs:
         under = f", policy {graph.policy}" if graph.policy else ""
         lines.append(f"  graph {graph.graph_id}: {count(len(graph.queries), 'query', 'queries')}{under}")
-    return lines if outcome.cluster_policy is None else [*lines, f"  cluster: policy {outcome.cluster_policy}"]
+    if outcome.cluster_policy is not None:
+        lines.append(f"  cluster: policy {outcome.cluster_policy}")
+    for issuer, available in outcome.issuers:
+        lines.append(f"  issuer {issuer}: {'its keys can be read' if available else 'its keys cannot be read now'}")
+    return lines if outcome.identity is None else [*lines, _identity(outcome.identity)]
+
+
+def _identity(found: Identity) -> str:
+    groups = f", {', '.join(found.groups)}" if found.groups else ""
+    issuer = f", by a token of {found.issuer}" if found.issuer else ", by a static token"
+    return f"  the token is for {found.actor}{groups}{issuer}; it grants {', '.join(sorted(found.grants))}"
 
 
 def _extent(seen: StateObservations) -> str:

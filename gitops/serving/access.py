@@ -2,7 +2,7 @@
 
 The state, by what is there at the start:
 
-tokens  policy  --unauthenticated   state
+tokens  policy  --unauthenticated   state                     (an identity provider counts as tokens)
 no      no      no                  refused: auth_not_configured
 no      no      yes                 OPEN on a loopback address, else refused: open_server_exposed
 no      yes     any                 refused: policy_without_tokens
@@ -31,10 +31,13 @@ import ipaddress
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gitops.cluster.config.oidc import parse_issuers
 from gitops.cluster.model.address import graph_address
+from gitops.cluster.model.identity import GROUP, TokenIssuer
 from gitops.cluster.policy.bundle import SERVER_ACTIONS, PolicyAction
 from gitops.cluster.policy.decide import AccessDecision, AccessRequest, decide_all
 from gitops.core.codes import Code
@@ -55,12 +58,12 @@ _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 
 def classify(
-    tokens: BearerTokens, *, guarded: bool, unauthenticated: bool, loopback: bool, found: Diagnostics
+    tokens: BearerTokens | bool, *, guarded: bool, unauthenticated: bool, loopback: bool, found: Diagnostics
 ) -> PolicyCover | None:
     """The state of a server by the table above; None where it must not start, with the reason in `found`.
 
-    `guarded` says that a policy is bound to the server or to an applied graph, also to one that is not served.
-    `loopback` says that only this machine reaches the address of the server.
+    `tokens` may also say whether any are taken. `guarded` says that a policy is bound to the server or to an applied graph, also
+    to one that is not served. `loopback` says that only this machine reaches the address of the server.
     """
     if tokens:
         return PolicyCover.POLICY_ENABLED if guarded else PolicyCover.DEFAULT_DENY
@@ -81,19 +84,11 @@ def classify(
     return PolicyCover.OPEN
 
 
-def authenticate(state: PolicyCover, tokens: BearerTokens, authorization: Sequence[bytes]) -> str | None:
-    """The actor of a request with these Authorization headers; None on an OPEN server, which reads none.
-
-    Raises ProblemError 401.
-    """
-    if state is PolicyCover.OPEN:
-        return None
+def bearer_of(authorization: Sequence[bytes]) -> bytes:
+    """The token of a request with these Authorization headers. Raises ProblemError 401."""
     if len(authorization) != 1 or authorization[0][: len(_SCHEME)].lower() != _SCHEME:
         raise ProblemError(ApiProblem(401, ApiCode.UNAUTHORIZED, "missing bearer token", headers=_CHALLENGE))
-    actor = tokens.actor_of(authorization[0][len(_SCHEME) :])
-    if actor is None:
-        raise ProblemError(ApiProblem(401, ApiCode.UNAUTHORIZED, "invalid bearer token", headers=_CHALLENGE))
-    return actor
+    return authorization[0][len(_SCHEME) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +113,7 @@ class DecisionRecord:
             "request_id": self.request_id,
             "scope": self.scope,
             "actor_id": self.wanted.actor or None,
+            "groups": list(self.wanted.groups) or None,
             "action": self.wanted.action.value,
             "branch": self.wanted.branch,
             "target_branch": self.wanted.target_branch,
@@ -255,12 +251,16 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BearerTokens:
-    """The known tokens: the SHA-256 of each, and its actor. Actors and tokens are distinct."""
+    """The known tokens: the SHA-256 of each, and its actor. Actors and tokens are distinct.
+
+    `issuers` are identity providers of the operator, whose tokens are taken as well.
+    """
 
     known: tuple[tuple[bytes, str], ...] = ()
+    issuers: tuple[TokenIssuer, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.known)
+        return bool(self.known or self.issuers)
 
     @property
     def actors(self) -> tuple[str, ...]:
@@ -276,8 +276,11 @@ class BearerTokens:
         return found
 
 
-def load_tokens(environ: Mapping[str, str], found: Diagnostics) -> BearerTokens:
-    """Read the tokens of all sources; what is wrong with them is added to `found`, and never shows a token."""
+def load_tokens(environ: Mapping[str, str], found: Diagnostics, oidc: str | None = None) -> BearerTokens:
+    """Read the tokens of all sources; what is wrong with them is added to `found`, and never shows a token.
+
+    `oidc` is a file with identity providers.
+    """
     given = {name: environ.get(name, "").strip() for name in (AWS_SECRET, FILE, JSON, SINGLE)}
     pairs: list[tuple[str, str]] = []
     try:
@@ -290,7 +293,8 @@ def load_tokens(environ: Mapping[str, str], found: Diagnostics) -> BearerTokens:
             pairs += _object(given[JSON].encode("utf-8", "surrogatepass"), JSON)
         if given[SINGLE]:
             pairs.append((_DEFAULT_ACTOR, given[SINGLE]))
-        return _table(pairs)
+        issuers = () if oidc is None else _read_issuers(oidc)
+        return replace(_table(pairs), issuers=issuers)
     except GitopsError as error:
         found.add_error(error)
         return BearerTokens()
@@ -305,6 +309,8 @@ def _table(pairs: Iterable[tuple[str, str]]) -> BearerTokens:
             raise _refused("bearer tokens", "the name of an actor is blank")
         if not token:
             raise _refused("bearer tokens", f"the token of actor '{actor}' is blank")
+        if actor.startswith(GROUP):
+            raise _refused("bearer tokens", f"the actor '{actor}' has the name of a group")
         if actor in known:
             raise _refused("bearer tokens", f"actor '{actor}' has two tokens")
         try:
@@ -330,12 +336,19 @@ def _named(place: Path) -> list[tuple[str, str]]:
         raise _refused(FILE, f"{place}: a token is not UTF-8 text") from error
 
 
-def _bytes(file: Path) -> bytes:
+def _bytes(file: Path, code: Code = Code.TOKEN_SOURCE_INVALID) -> bytes:
     with file.open("rb") as source:
         data = source.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise _refused(FILE, f"{file} has more than {_MAX_BYTES} bytes")
+        raise GitopsError(code, f"{file} has more than {_MAX_BYTES} bytes", path=FILE)
     return data
+
+
+def _read_issuers(file: str) -> tuple[TokenIssuer, ...]:
+    try:
+        return parse_issuers(_bytes(Path(file), Code.OIDC_RULES_INVALID), file)
+    except OSError as error:
+        raise GitopsError(Code.OIDC_RULES_INVALID, system_reason(error, file), path="--oidc") from error
 
 
 def _object(data: bytes, place: str) -> list[tuple[str, str]]:

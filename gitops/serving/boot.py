@@ -121,6 +121,7 @@ def boot(
         warnings=tuple(found),
         policy=run.policy_of(CLUSTER_SCOPE),
         policy_digest=digests.get(run.policy_of(CLUSTER_SCOPE) or ""),
+        issuers=revision.issuers,
     )
 
 

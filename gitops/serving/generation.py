@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gitops.cluster.ledger.port import IntentListing, LedgerReader, LedgerView
 from gitops.cluster.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, is_name, schema_address
 from gitops.cluster.model.change import Seen
+from gitops.cluster.model.identity import TokenIssuer
 from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState
 from gitops.cluster.model.served import RevisionIdentity
 from gitops.cluster.plan.draft import recorded_data
@@ -75,7 +77,7 @@ class AppliedRevision:
 
     `queries` has those of each graph in order of names. `broken` are the problems that keep one graph from being served. `seen`
     are the graphs as they were recorded last: a graph that is served is not another one, nor an older copy. `dropping` are those
-    that still have what their applied schema does not.
+    that still have what their applied schema does not. `issuers` are the identity providers that the rules in force name.
     """
 
     identity: RevisionIdentity
@@ -85,6 +87,7 @@ class AppliedRevision:
     broken: Mapping[str, tuple[Diagnostic, ...]]
     seen: Mapping[str, Seen]
     dropping: tuple[str, ...] = ()
+    issuers: tuple[TokenIssuer, ...] = ()
 
     @property
     def guarded(self) -> bool:
@@ -104,6 +107,7 @@ class AppliedRevision:
             "broken": {graph: [each.to_json() for each in problems] for graph, problems in self.broken.items()},
             "seen": {graph: [each.incarnation, each.rows, each.version] for graph, each in self.seen.items()},
             "dropping": list(self.dropping),
+            "issuers": [each.form for each in self.issuers],
         }
 
     @classmethod
@@ -123,6 +127,7 @@ class AppliedRevision:
             },
             {graph: Seen(*each) for graph, each in form["seen"].items()},
             tuple(form["dropping"]),
+            tuple(map(TokenIssuer.of_form, form["issuers"])),
         )
 
 
@@ -144,7 +149,9 @@ def verify_revision(
         found.add(Code.CLUSTER_STATE_MISSING, STATE_FILE, "the cluster has no ledger yet")
     if view.state is None or view.cas is None:
         return None
-    return _StateVerification(ledger, view.state, found).revision(view.cas.rpartition(":")[2], broken, dropping)
+    found_now = _StateVerification(ledger, view.state, found).revision(view.cas.rpartition(":")[2], broken, dropping)
+    issuers = () if view.trust is None else sorted(view.trust.issuers, key=lambda each: each.issuer)
+    return replace(found_now, issuers=tuple(issuers))
 
 
 def _interrupted(
@@ -332,6 +339,7 @@ class Generation:
 
     `engine` decides about the server, by the bundle `policy` of that digest. `guarded` says whether any bundle of the
     revision is bound to the server or a graph, served or not; `warnings` are what boot found that does not keep it from serving.
+    `issuers` are the identity providers of the revision.
     """
 
     revision: RevisionIdentity
@@ -342,6 +350,7 @@ class Generation:
     warnings: tuple[Diagnostic, ...] = ()
     policy: str | None = None
     policy_digest: str | None = None
+    issuers: tuple[TokenIssuer, ...] = ()
 
 
 # Schemas and stored queries as a server uses them: each text is compiled once in a process, and each problem is placed in it.

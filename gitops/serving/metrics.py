@@ -89,6 +89,8 @@ class ServingMetrics:
         self._decisions = _Series(_counter("policy_decisions_total", "Decisions about access.", *labels), 4)
         rejected = _counter("admission_rejected_total", "Requests refused for lack of room.", "reason")
         self._rejected = _Series(rejected, 1)
+        refused = _counter("tokens_refused_total", "Tokens that do not say who asks, by the reason.", "reason")
+        self._refused = _Series(refused, 1)
         reloads = _counter("reload_total", "Attempts to serve a newer revision.", "result", "code")
         self._reloads = _Series(reloads, 2)
         if replaces:
@@ -104,6 +106,10 @@ class ServingMetrics:
             self._exported.inc(sent)
         if record["query"] is not None:
             self._stored.of(record["graph"], record["query"]).observe(seconds)
+
+    def refused(self, reason: str) -> None:
+        """A token that does not say who asks, by the reason."""
+        self._refused.of(reason).inc()
 
     def decided(self, scope: str, action: PolicyAction, decision: AccessDecision | None) -> None:
         """A decision about access; None where the policy could not decide."""
@@ -146,6 +152,9 @@ class _Scrape:
         statuses = self._asked.statuses
         yield _gauge("workers", "Processes that should serve.", {(): self._workers})
         yield _gauge("workers_answering", "Processes that answer.", {(): len(statuses)})
+        if issuers := self._asked.issuers:
+            up: dict[tuple[str, ...], float] = {(name,): float(why is None) for name, why in issuers.items()}
+            yield _gauge("issuer_available", "Whether the keys of an identity provider could be read.", up, "issuer")
         if statuses:
             yield from _of_revision(statuses, self._now)
             load = [each.load for each in statuses]

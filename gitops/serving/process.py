@@ -44,7 +44,7 @@ class BootInputs:
     """What a boot is made from. `place` is shown to people; `open_stores` gives None after problems that it adds.
 
     `environ` has the sources of tokens. `unauthenticated` lets everybody in where there is neither a token nor a policy;
-    `loopback` says that only this machine reaches the address of the server.
+    `loopback` says that only this machine reaches the address of the server. `oidc` is a file with identity providers.
     """
 
     place: str
@@ -54,6 +54,7 @@ class BootInputs:
     environ: Mapping[str, str]
     unauthenticated: bool = False
     loopback: bool = False
+    oidc: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +85,12 @@ def boot_process(
         stores = inputs.open_stores(found)
         if stores is not None and revision is None:
             seen, revision = see_revision(stores, inputs.clock, found)
-        tokens = load_tokens(inputs.environ, found)
+        tokens = load_tokens(inputs.environ, found, inputs.oidc)
         if stores is not None and revision is not None:
-            if tokens or not found.has_errors:
+            known = tokens or bool(revision.issuers)
+            if known or not found.has_errors:
                 state = classify(
-                    tokens,
+                    known,
                     guarded=revision.guarded,
                     unauthenticated=inputs.unauthenticated,
                     loopback=inputs.loopback,
@@ -136,11 +138,14 @@ class ServerTokens:
         """Those that were read last without a problem."""
         return self._now
 
-    def reload(self, environ: Mapping[str, str]) -> Diagnostics:
-        """Read the tokens again, and use them from the next request on; the old ones stay where there is any problem."""
+    def reload(self, environ: Mapping[str, str], oidc: str | None = None, *, others: bool = False) -> Diagnostics:
+        """Read the tokens again, and use them from the next request on; the old ones stay where there is any problem.
+
+        With `others`, the rules in force name identity providers whose tokens are taken, and no token is needed here.
+        """
         found = Diagnostics()
-        tokens = load_tokens(environ, found)
-        if not tokens and not found.has_errors:
+        tokens = load_tokens(environ, found, oidc)
+        if not others and not tokens and not found.has_errors:
             message = "all tokens are gone; to serve without tokens, start the server again"
             found.add(Code.TOKEN_SOURCE_INVALID, "bearer tokens", message)
         if not found.has_errors:
@@ -261,12 +266,13 @@ class Reloader:
             return Reload(ReloadResult.REFUSED, served, None, tuple(unreadable))
         offered = None if booted.revision is None else booted.revision.identity
         problems = booted.outcome.diagnostics
-        if offered is not None and offered.digest == served.digest:
+        same = offered is not None and offered.digest == served.digest
+        if same and (booted.generation is None or booted.generation.issuers == self._source.current().issuers):
             return Reload(ReloadResult.UNCHANGED, served, offered)
         broken = [] if booted.revision is None else [each for of in booted.revision.broken.values() for each in of]
         if any(each.code is Code.CLUSTER_RECOVERY_PENDING for each in broken):
             return Reload(ReloadResult.WAITING, served, offered, problems, _behind(offered, served))
-        if offered is not None and offered.state_revision <= served.state_revision:
+        if offered is not None and not same and offered.state_revision <= served.state_revision:
             rewound = Diagnostics()
             message = (
                 f"the ledger is at number {offered.state_revision} of its state; {served.state_revision} is served"

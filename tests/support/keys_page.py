@@ -31,8 +31,9 @@ def _lines() -> Iterator[str]:
     for key, row in KEY_ROWS.items():
         if key.startswith(_CHOSEN):
             continue
-        section, _, name = key.rpartition(".")
-        shown = f"{section}{'[]' if section in LISTS else ''}.{name}" if section else name
+        shown = key
+        for section in sorted(LISTS, reverse=True):
+            shown = shown.replace(f"{section}.", f"{section}[].", 1) if key.startswith(f"{section}.") else shown
         has_keys = form_of(row).below and key not in LISTS and not row.unset
         default = row.said_default or ("" if has_keys else "required")
         cells = (f"`{shown}`", default, " ".join(filter(None, (row.said, row.more))))

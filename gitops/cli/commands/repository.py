@@ -168,6 +168,12 @@ SERVE = Command(
         nargs="?",
         const="2s",
     ),
+    Argument(
+        "--oidc",
+        "FILE",
+        "YAML file with identity providers whose tokens are taken, in the form of the section oidc of gitops.yaml",
+    ),
+    Argument("--token-file", "FILE", "with --check: say who the holder of the token in this file is"),
     flag("--check", "check whether the server would start, without listening; exit 0 if it would, otherwise 1"),
     Argument("--workers", "N", "number of processes (default: 1)", type=up_to(64), default=1),
     Argument(

@@ -112,6 +112,15 @@ def _numbers(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
         yield f"people needed at gate {gate}{where}", said[0], said[1], counts < counted
 
 
+def _issuers(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
+    from gitops.cluster.model.identity import describe
+
+    was, now = ({each.issuer: describe(each) for each in root.issuers} for root in (before, after))
+    for issuer in sorted(was.keys() | now.keys()):
+        if was.get(issuer) != now.get(issuer):
+            yield f"tokens of {issuer}", was.get(issuer), now.get(issuer), issuer in now
+
+
 def _approvers(root: TrustRoot) -> frozenset[str]:
     """Return the people who may approve, also if no rule lists them."""
     speaking = {signer.principals[0] for signer in root.signers if signer.key not in root.revoked}
@@ -149,7 +158,14 @@ def _shown(value: object) -> str | None:
 
 
 _OWN_WORDS: Mapping[str, _Compare] = MappingProxyType(
-    {"approvers": _who, "numbers": _numbers, "signers": _keys, "revoked": _revoked, "accounts": _accounts}
+    {
+        "approvers": _who,
+        "numbers": _numbers,
+        "signers": _keys,
+        "revoked": _revoked,
+        "accounts": _accounts,
+        "issuers": _issuers,
+    }
 )
 """The attributes of `TrustRoot` whose differences are more than the two values of a rule."""
 

@@ -10,8 +10,10 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from gitops.cluster.config.named_clusters import CONFIG_FILE, DEFAULT_BRANCH
+from gitops.cluster.config.oidc import OIDC_FORM, OidcRule, issuer_problems
 from gitops.cluster.config.rule_forms import (
     CHOSEN_KEY,
+    TIME_UNITS,
     KnownForm,
     Place,
     Refused,
@@ -33,6 +35,7 @@ from gitops.cluster.config.rule_forms import (
     schema_of,
     text,
     truth,
+    wait,
     whole,
 )
 from gitops.cluster.model.access import AccessClass
@@ -67,8 +70,6 @@ __all__ = [
 
 
 _DURATION_TEXT = re.compile(r"([1-9][0-9]{0,4})([dhm])\Z")
-_WAIT = re.compile(r"(0|[1-9][0-9]{0,2})([ms])\Z")
-_UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 # One name as in allowed-signers files: no list, no pattern.
 PRINCIPAL = re.compile(r"[^\s,\"*?!\\]+")
 # On a hosted forge an account is its number, which is never given again; on a bare repository, the name that the server checked.
@@ -88,14 +89,6 @@ def is_path(text: str) -> bool:
     return is_plain(text) and not {"", ".", ".."}.intersection(text.split("/"))
 
 
-def wait(value: object) -> timedelta:
-    """Parse a waiting time such as `30s` or `5m`; `0s` means none. Raises ValueError for anything else."""
-    found = _WAIT.match(value) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError("is not a time to wait such as 0s, 30s or 5m")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
-
-
 def is_branch(text: str) -> bool:
     """Return True if git accepts a text as a branch name."""
     unfit = any(not p or p.startswith(".") or p.endswith((".", ".lock")) for p in text.split("/"))
@@ -107,7 +100,7 @@ def duration(value: object) -> timedelta:
     found = _DURATION_TEXT.match(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError("is not a duration such as 7d, 12h or 30m")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    return timedelta(**{TIME_UNITS[found[2]]: int(found[1])})
 
 
 VERSION = 1
@@ -543,6 +536,9 @@ class BotConfig:
     )
     apply: ApplyRule = rule(mapping(ApplyRule), "How merges are applied.", default=ApplyRule())
     forge: ForgeRule = rule(mapping(ForgeRule), "What the bot does on a forge.", default=ForgeRule())
+    oidc: OidcRule = rule(
+        OIDC_FORM, "Whose tokens the query server and the API of the bot take, besides their own.", default=OidcRule()
+    )
 
     def cluster(self, name: str | None) -> ClusterRule:
         """Return the cluster called `name`, or the only one. Raises GitopsError `cluster_not_found` or `cluster_ambiguous`."""
@@ -590,7 +586,7 @@ def parse_bot_config(source: bytes) -> BotConfig:
         config = CONFIG_FORM(to_plain(root))
     except Refused as error:
         raise refused(root, error.problems) from error
-    problems = [*_repeated_names(config), *_idle_numbers(config)]
+    problems = [*_repeated_names(config), *_idle_numbers(config), *issuer_problems(config.oidc, ("oidc",))]
     if problems:
         raise refused(root, problems)
     return config

@@ -77,7 +77,7 @@ REQUIRED_KEYS = frozenset(
 )
 """The required keys, except below `compute`, where forms list them, and in sections of kinds, where all keys are required."""
 
-LISTS = frozenset({"clusters"})
+LISTS = frozenset({"clusters", "oidc.issuers", "oidc.issuers.rules"})
 """The keys whose value is a list of mappings."""
 
 

@@ -13,6 +13,7 @@ Unknown keys are refused and values are never coerced, because a misspelled rule
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, field, fields
 from datetime import timedelta
@@ -189,6 +190,18 @@ def derived(make: Callable[[object], T], shape: Shape = _text_shape) -> Form[T]:
             raise Refused(((), str(error))) from None
 
     return KnownForm(read, shape=shape)
+
+
+TIME_UNITS = MappingProxyType({"d": "days", "h": "hours", "m": "minutes", "s": "seconds"})
+_WAIT = re.compile(r"(0|[1-9][0-9]{0,2})([ms])\Z")
+
+
+def wait(value: object) -> timedelta:
+    """Parse a waiting time such as `30s` or `5m`; `0s` means none. Raises ValueError for anything else."""
+    found = _WAIT.match(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("is not a time to wait such as 0s, 30s or 5m")
+    return timedelta(**{TIME_UNITS[found[2]]: int(found[1])})
 
 
 def whole(least: int, most: int) -> Form[int]:

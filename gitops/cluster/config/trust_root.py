@@ -20,6 +20,7 @@ from gitops.cluster.config.gitops_yaml import (
     trust_rules,
 )
 from gitops.cluster.model.change import GateName
+from gitops.cluster.model.identity import TokenIssuer
 from gitops.cluster.model.trust import DataGrowth, Signer, TrustRoot
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
@@ -252,6 +253,8 @@ def _trust_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collect
 def _said(value: object) -> object:
     """A value as the digest covers it, without order and without defaults."""
     match value:
+        case tuple() if all(isinstance(each, TokenIssuer) for each in value):
+            return [each.form for each in sorted(value, key=lambda each: each.issuer)]
         case tuple():
             return sorted(set(value))
         case Mapping():

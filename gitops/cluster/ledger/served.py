@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
@@ -185,7 +186,8 @@ class _PastLedger:
             data = self._read(commit.tree, layout.STATE)
             if data is not None and digest(data) == self._state:
                 self._tree = commit.tree
-                return view_of(data)
+                # Whose tokens are taken is not a matter of the past.
+                return replace(view_of(data), trust=newest.trust)
             head = next(iter(commit.parents), None)
         detail = f"no entry of the ledger has a state with the digest {self._state[:64]}"
         raise GitopsError(Code.REVISION_UNKNOWN, detail, path="--revision")

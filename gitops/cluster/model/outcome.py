@@ -22,6 +22,7 @@ from gitops.core.diagnostics import Diagnostic, Severity
 
 if TYPE_CHECKING:
     from gitops.cluster.model.compute import StrategyChanges, WhatIf
+    from gitops.cluster.model.identity import Identity
 
 # Codes for changes that wait for their own approval or for that of a dependency.
 _WAITING = frozenset({Code.APPLY_DEPENDENCY_BLOCKED, Code.TRUST_CHANGE_PENDING, Code.CLUSTER_CHANGE_PENDING})
@@ -296,11 +297,17 @@ class OfferedGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyOutcome(VerbOutcome):
-    """Outcome of `ready`: the content that a server would serve of the applied revision; empty if there is any problem."""
+    """Outcome of `ready`: the content that a server would serve of the applied revision; empty if there is any problem.
+
+    A server that checks itself also says which identity providers it takes tokens of, whether their keys can be read, and who the
+    holder of a given token is.
+    """
 
     observations: StateObservations
     graphs: tuple[OfferedGraph, ...] = ()
     cluster_policy: str | None = None
+    issuers: tuple[tuple[str, bool], ...] = ()
+    identity: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from datetime import datetime, timedelta
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import GateName, Seen, Tier
 from gitops.core.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from gitops.cluster.model.identity import TokenIssuer
 
 _WHOLE_DIGEST = 3
 """The version of the entries from which on the digest covers all that decides for a whole repository."""
@@ -103,7 +107,8 @@ class TrustRoot:
     emergency. `gates` are kinds of reversible change that also need an approval (`lossy`), `widening` the classes of
     permissions whose gain through a policy needs one, and `data_growth` is how many more rows than its approver saw an
     approval covers. `repository`, `ledger_store`, `forge_kind`, `forge_project` and `commands`, the permission that a
-    command in a comment needs, come from `gitops.yaml`. `limits` are the numbers below `apply` that a gate reads, by key.
+    command in a comment needs, come from `gitops.yaml`. `issuers`
+    are the identity providers whose tokens servers take. `limits` are the numbers below `apply` that a gate reads, by key.
     `first_digest` is the digest of the same rules in the first release, over keys and approvals only.
     """
 
@@ -127,6 +132,7 @@ class TrustRoot:
     forge_kind: str | None = None
     forge_project: str | None = None
     commands: str = "write"
+    issuers: frozenset[TokenIssuer] = frozenset()
     first_digest: str = ""
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 

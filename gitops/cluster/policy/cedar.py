@@ -11,7 +11,7 @@ from typing import Any
 
 from gitops.cluster.model.address import CLUSTER_SCOPE, Address
 from gitops.cluster.policy.bundle import SERVER_ACTIONS, BranchScope, Bundle, PolicyAction, Rule
-from gitops.cluster.policy.decide import AccessDecision, AccessRequest, denial, permission, stranger
+from gitops.cluster.policy.decide import AccessDecision, AccessRequest, decide_groups, denial, permission, stranger
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 
@@ -69,6 +69,8 @@ class CedarEngine:
 
     def decide(self, request: AccessRequest) -> AccessDecision:
         """Decide whether the bundle permits the request. Raises GitopsError `policy_evaluation_failed`."""
+        if request.groups:
+            return decide_groups(request, self.decide)
         if request.actor not in self._known:
             return stranger(request)
         known = self._decided.get(request)

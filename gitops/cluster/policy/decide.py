@@ -5,12 +5,12 @@ A request may need several permissions, each of which is decided separately: `de
 1. An actor in no group is denied.
 2. A rule permits the request if it lists the action, the actor is in its group, the branch of the action is in its scope,
    and, for a stored query, it covers the query.
-3. If several rules permit it, the one with the first id by code point is reported.
+3. If several rules permit it, the one with the first id by code point is reported; that of the actor before those of its groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Protocol
@@ -27,7 +27,8 @@ class AccessRequest:
     """An actor who wants to do something. `query` is the name of a stored query that it invokes.
 
     An empty `actor` is that of a request without an identity; no policy permits it anything. A read without a branch applies
-    to `main`; the caller sets it.
+    to `main`; the caller sets it. `groups` are further members of groups of a policy that the actor counts as, in the form
+    `group:NAME`: those that an identity provider says.
     """
 
     actor: str
@@ -35,6 +36,7 @@ class AccessRequest:
     branch: str | None = None
     target_branch: str | None = None
     query: str | None = None
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,23 @@ def permits(bundle: Bundle, rule: Rule, request: AccessRequest) -> bool:
 
 def decide(bundle: Bundle, request: AccessRequest) -> AccessDecision:
     """Decide whether the bundle permits the request."""
+    if request.groups:
+        return decide_groups(request, lambda each: decide(bundle, each))
     if not any(request.actor in members for members in bundle.groups.values()):
         return stranger(request)
     found = [rule.id for rule in bundle.rules if permits(bundle, rule, request)]
     return permission(min(found)) if found else denial(request)
+
+
+def decide_groups(request: AccessRequest, decide: Callable[[AccessRequest], AccessDecision]) -> AccessDecision:
+    """Decide a request of an actor with groups: what the actor or any of its groups may do. Rules only permit."""
+    own = decide(replace(request, groups=()))
+    if own.allowed:
+        return own
+    found = [decide(replace(request, actor=group, groups=())) for group in request.groups]
+    if allowed := [each for each in found if each.allowed]:
+        return min(allowed, key=lambda each: each.rule or "")
+    return own if own.known or not any(each.known for each in found) else denial(request)
 
 
 def decide_all(request: AccessRequest, decide: Callable[[AccessRequest], AccessDecision]) -> AccessDecision:
@@ -92,9 +107,10 @@ def decide_all(request: AccessRequest, decide: Callable[[AccessRequest], AccessD
     return replace(reading, message=f"{request.action} reads branch '{origin}', and {reading.message}")
 
 
-def is_mentioned(bundle: Bundle, actor: str) -> bool:
-    """Return True if any rule permits the actor anything."""
-    return any(actor in bundle.groups.get(rule.group, ()) for rule in bundle.rules)
+def is_mentioned(bundle: Bundle, actor: str, groups: Iterable[str] = ()) -> bool:
+    """Return True if any rule permits the actor, or one of its groups, anything."""
+    names = {actor, *groups}
+    return any(not names.isdisjoint(bundle.groups.get(rule.group, ())) for rule in bundle.rules)
 
 
 def stranger(request: AccessRequest) -> AccessDecision:

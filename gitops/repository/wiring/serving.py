@@ -108,6 +108,15 @@ def _of_repository(source: ServedSource, repo: str) -> Stores:
 # -- Open a client of a query server, with the token of who asks -------------------------------------------------------
 
 
+def open_issuer(address: str) -> WebSender:
+    """A client of an identity provider at `https://HOST`: one attempt, of a few seconds and a bounded size."""
+    service = Service(
+        address, Code.ISSUER_UNAVAILABLE, timeout_s=5.0, longest_s=10.0, attempts=1, max_bytes=_MOST_OF_AN_ISSUER
+    )
+    return WebClient(service, time.sleep, SystemClock())
+
+
+_MOST_OF_AN_ISSUER = 256 * 1024
 _TOKEN = "GITOPS_SERVER_TOKEN"  # noqa: S105 - the name of a variable
 _MOST = 64 * 1024
 _SILENCE_S, _LONGEST_S = 120.0, 600.0
@@ -121,7 +130,7 @@ def open_query_server(
     A token goes over plain HTTP only to this host, or to any with `plain_http`. Raises UsageError `usage_error` for an address
     that this excludes and for a token that cannot be read, GitopsError `query_server_unavailable` for any other wrong address.
     """
-    token = resolve(f"${{{_TOKEN}}}", environ) if token_file is None else _token(token_file)
+    token = resolve(f"${{{_TOKEN}}}", environ) if token_file is None else read_token(token_file)
     if token is not None and (not token.reveal() or not token.reveal().isascii() or not token.reveal().isprintable()):
         raise UsageError(Code.USAGE_ERROR, f"{token.name} has no token of printable characters")
     headers = {} if token is None else {"Authorization": token.prefixed("Bearer ")}
@@ -143,7 +152,8 @@ def open_query_server(
         raise UsageError(Code.USAGE_ERROR, f"{error.detail}; a token is not sent in plain", fix=fix) from None
 
 
-def _token(file: str) -> Secret:
+def read_token(file: str) -> Secret:
+    """The token in a file. Raises UsageError `usage_error`."""
     try:
         with Path(file).open(encoding="utf-8") as source:
             return Secret("--token-file", source.read(_MOST).strip())

@@ -14,14 +14,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from gitops.cluster.model.identity import Identity
 from gitops.cluster.model.served import RevisionIdentity
 from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import AccessRequest
 from gitops.core.dataclass import dataclass
-from gitops.serving.access import authenticate, authorize, is_loopback, refuse_other_sites
+from gitops.serving.access import authorize, is_loopback, refuse_other_sites
 from gitops.serving.answers import (
     ApiCode,
     ApiProblem,
@@ -35,6 +37,7 @@ from gitops.serving.answers import (
 )
 from gitops.serving.generation import Generation
 from gitops.serving.http.route import Parameter, read_parameters
+from gitops.serving.http.who import Authenticator, issuers_of
 from gitops.serving.http.work import HttpContext
 from gitops.serving.process import Reload, ServingGeneration
 
@@ -146,6 +149,9 @@ class AdminApp:
                 reasons.append(f"{oldest.quarantined} graph(s) are quarantined")
             if strict == "1" and form["pending_revision"] is not None:
                 reasons.append("a newer revision cannot be served")
+        if issuers := asked.issuers:
+            # Those with static tokens are answered, and those of other issuers.
+            form["issuers"] = [{"issuer": name, "available": why is None} for name, why in issuers.items()]
         workers = {"wanted": self._workers, "answering": len(asked.statuses)}
         answer = {"ready": not reasons, "reasons": reasons, "workers": workers, **form}
         return json_answer(answer, 503 if reasons else 200)
@@ -184,7 +190,8 @@ class ProcessStatus:
 
     `ready` and `quarantined` count graphs. `graphs` has their ids, each with the code of what keeps it from being served, None
     where it is served; it is None for who may not list them. `pending` is the form of an attempt to serve a newer revision that
-    did not succeed, and `behind` how many states newer that one is.
+    did not succeed, and `behind` how many states newer that one is. `issuers` are identity providers, each with the reason why
+    its keys could not be read the last time, None where nothing is wrong.
     """
 
     revision: RevisionIdentity
@@ -195,6 +202,7 @@ class ProcessStatus:
     pending: Mapping[str, Any] | None
     behind: int
     load: Load
+    issuers: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def form(self) -> Mapping[str, Any]:
@@ -209,6 +217,7 @@ class ProcessStatus:
             "pending": self.pending,
             "behind": self.behind,
             "load": [load.changes, load.waiting, load.exports, load.stuck],
+            "issuers": dict(self.issuers),
         }
 
     @classmethod
@@ -231,6 +240,7 @@ class StatusDoor:
         """`place` is the folder of the sockets with the number of the worker, such as `/run/x/0`."""
         self._place, self._context, self._source = _socket(place), context, source
         self._pending, self._load = pending, load
+        self._who = Authenticator(context)
 
     async def open(self) -> asyncio.AbstractServer:
         """Answer until the server that is returned is closed."""
@@ -240,15 +250,15 @@ class StatusDoor:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             question = json.loads(await reader.readline() or b"{}")
-            writer.write(json.dumps(self.status(question).form).encode() + b"\n")
+            writer.write(json.dumps((await self.status(question)).form).encode() + b"\n")
         finally:
             writer.close()
 
-    def status(self, question: Mapping[str, Any]) -> ProcessStatus:
+    async def status(self, question: Mapping[str, Any]) -> ProcessStatus:
         """What this process is at; with the ids of graphs for `{"graphs": true}`, and for an actor who may list them."""
         generation, pending = self._source.current(), self._pending()
         codes = {name: found[0].code.value for name, found in generation.quarantined.items()}
-        named = question.get("graphs") or self._may_list(generation, question.get("authorization", ()))
+        named = question.get("graphs") or await self._may_list(generation, question.get("authorization", ()))
         return ProcessStatus(
             generation.revision,
             self._source.accepted_at.timestamp(),
@@ -258,15 +268,22 @@ class StatusDoor:
             None if pending is None else pending.form,
             0 if pending is None else pending.behind,
             self._load(),
+            self._failures(generation),
         )
 
-    def _may_list(self, generation: Generation, authorization: Sequence[str]) -> bool:
+    def _failures(self, generation: Generation) -> Mapping[str, str | None]:
+        issuers, verifier = issuers_of(self._context, generation), self._context.verifier
+        return verifier().ring.failures(issuers) if issuers and verifier is not None else {}
+
+    async def _may_list(self, generation: Generation, authorization: Sequence[str]) -> bool:
         if not authorization:
             return False
-        context = self._context
+        given = [each.encode("latin-1") for each in authorization]
         try:
-            actor = authenticate(context.state, context.tokens(), [each.encode("latin-1") for each in authorization])
-            authorize(generation, None, AccessRequest(actor or "", PolicyAction.GRAPH_LIST), context.ids.ulid())
+            # Who asks for the status has little patience.
+            found = await self._who.identify(generation, given, may_wait=False) or Identity("")
+            wanted = AccessRequest(found.actor, PolicyAction.GRAPH_LIST, groups=found.groups)
+            authorize(generation, None, wanted, self._context.ids.ulid())
         except ProblemError:
             return False
         return True
@@ -278,6 +295,14 @@ class Asked:
 
     statuses: tuple[ProcessStatus, ...]
     silent: int
+
+    @property
+    def issuers(self) -> dict[str, str | None]:
+        """The identity providers, each with a reason why a worker cannot read its keys, None where nothing is wrong."""
+        found: dict[str, str | None] = {}
+        for name, why in [pair for each in self.statuses for pair in each.issuers.items()]:
+            found[name] = found.get(name) or why
+        return dict(sorted(found.items()))
 
     @property
     def oldest(self) -> ProcessStatus | None:

@@ -31,7 +31,7 @@ from gitops.core.errors import GitopsError
 from gitops.database import graph as database
 from gitops.database.language.suggest import choices
 from gitops.serving import answers
-from gitops.serving.access import authenticate, refuse_other_sites
+from gitops.serving.access import refuse_other_sites
 from gitops.serving.answers import JSON, ApiCode, ApiProblem, BodyAnswer, ProblemError, json_answer, not_found
 from gitops.serving.generation import PolicyCover, ServedGraph
 from gitops.serving.http import change_routes, graph_routes, queries, tools
@@ -40,6 +40,7 @@ from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer, ReloadAnswer
 from gitops.serving.http.call import Call, ClientGoneError, Receive, Scope, Send, Shared, send_stream
 from gitops.serving.http.openapi import ApiDocument
 from gitops.serving.http.route import Match, Route, RouteTable
+from gitops.serving.http.who import Authenticator
 from gitops.serving.http.work import Admission, HttpContext, StreamSlots, Workers
 from gitops.serving.queries import QueryTexts
 
@@ -68,6 +69,7 @@ class HttpApp:
             ApiDocument(routes, secured=context.state is not PolicyCover.OPEN),
             self._answer_agent,
         )
+        self._who = Authenticator(context)
         self._tools: ToolServer | None = None
         self._loading = asyncio.Lock()
 
@@ -80,6 +82,7 @@ class HttpApp:
     def close(self) -> None:
         """Finish the work that has begun."""
         self._shared.workers.close()
+        self._who.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection of the ASGI protocol: https://asgi.readthedocs.io/en/latest/specs/www.html."""
@@ -136,8 +139,9 @@ class HttpApp:
             refuse_other_sites(call.scope, any_host=False)
         match = self._table.find(call.method, call.scope["raw_path"])
         if match.route is None or not match.route.public:
-            context = self._context
-            call.actor = authenticate(context.state, context.tokens(), call.headers("authorization"))
+            found = await self._who.identify(call.generation, call.headers("authorization"), call.request_id)
+            if found is not None:
+                call.actor, call.groups = found.actor, found.groups
         graph = self._graph(call, match)
         route = match.route
         if route is None:
@@ -194,7 +198,7 @@ class HttpApp:
         graph = call.generation.graphs.get(graph_id)
         engine = graph.engine if graph is not None and self._context.limits.hide_graphs else None
         # Without a policy, any actor may read a graph; with one, it is hidden from actors that no rule of it permits anything.
-        if graph is None or (engine is not None and not is_mentioned(engine.bundle, call.actor or "")):
+        if graph is None or (engine is not None and not is_mentioned(engine.bundle, call.actor or "", call.groups)):
             known = {*call.generation.graphs} - {graph_id}
             listed = choices(graph_id, known) if call.may(PolicyAction.GRAPH_LIST) else ""
             raise answers.not_found(f"graph '{graph_id}' not found{listed}")

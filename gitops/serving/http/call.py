@@ -64,9 +64,9 @@ class Shared:
 class Call:
     """One request. `generation` stays the same for all of it, and `scope` is as the ASGI server gave it.
 
-    What is found on the way: `actor`, None where no token is asked for; `route` and `graph`, which raise LookupError where the
-    request has none; `values`, those of the path; `body`, the document that was read for a route with a body, and `body_bytes`,
-    what was received of it; `stored_query`, the name of the stored query that the actor may invoke.
+    What is found on the way: `actor`, None where no token is asked for, and its `groups`; `route` and `graph`, which raise
+    LookupError where the request has none; `values`, those of the path; `body`, the document that was read for a route with a
+    body, and `body_bytes`, what was received of it; `stored_query`, the name of the stored query that the actor may invoke.
     """
 
     def __init__(self, shared: Shared, scope: Mapping[str, Any], receive: Receive, generation: Generation) -> None:
@@ -75,6 +75,7 @@ class Call:
         self.method: str = scope["method"]
         self.request_id = ""
         self.actor: str | None = None
+        self.groups: tuple[str, ...] = ()
         self.values: Mapping[str, str] = {}
         self.body: Any = None
         self.body_bytes = 0
@@ -237,14 +238,14 @@ class Call:
         query: str | None = None,
     ) -> None:
         """Nothing, if the actor may do this on the graph, or on the server. Raises ProblemError 401, 403, 500."""
-        wanted = AccessRequest(self.actor or "", action, branch, target_branch, query)
+        wanted = AccessRequest(self.actor or "", action, branch, target_branch, query, self.groups)
         observer = self.context.observer
         count = None if observer is None else observer.decided
         authorize(self.generation, self._graph, wanted, self.request_id, count)
 
     def may(self, action: PolicyAction, *, branch: str | None = None, query: str | None = None) -> bool:
         """Whether the actor may do this, as `require`; it decides only what an answer says, and is not logged."""
-        wanted = AccessRequest(self.actor or "", action, branch, query=query)
+        wanted = AccessRequest(self.actor or "", action, branch, query=query, groups=self.groups)
         return decide_access(self.generation, self._graph, wanted).decision.allowed
 
     def problem(self, error: GitopsError) -> ApiProblem:

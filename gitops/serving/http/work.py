@@ -15,7 +15,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import AccessDecision
@@ -26,6 +26,9 @@ from gitops.core.errors import GitopsError
 from gitops.serving.access import BearerTokens
 from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
 from gitops.serving.generation import Generation, PolicyCover
+
+if TYPE_CHECKING:
+    from gitops.identity.verify import TokenVerifier
 
 T = TypeVar("T")
 ANONYMOUS = "anonymous"
@@ -238,6 +241,10 @@ class Observer(Protocol):
         """A query that is past its time limit and still holds a thread."""
         ...
 
+    def refused(self, reason: str) -> None:
+        """A token that does not say who asks, by the reason."""
+        ...
+
     def rejected(self, reason: str) -> None:
         """A request that was refused for lack of room: `changes`, `bytes` or `exports`."""
         ...
@@ -286,6 +293,7 @@ class HttpContext:
     `tokens` gives the tokens that are known now. `log` takes a record for each request and for each defect; it is called from the
     thread of the event loop. `observer` is None where nothing is counted.
     `replace` has another process take the place of this one, which has a stuck query; None where no process would.
+    `verifier` gives what verifies tokens of identity providers, and is the same each time.
     """
 
     generations: GenerationSource
@@ -298,3 +306,4 @@ class HttpContext:
     reload: Callable[[], Mapping[str, Any]] | None = None
     observer: Observer | None = None
     replace: Callable[[], None] | None = None
+    verifier: Callable[[], TokenVerifier] | None = None

@@ -1,0 +1,323 @@
+"""Verify tokens of identity providers (OpenID Connect), under keys that are read from there. The only module that knows PyJWT.
+
+1. Only algorithms with a private and a public key count, and the key decides which ones it can be used with. What a header says
+   of keys (`jwk`, `jku`, `x5c`, `x5u`) is never read. A header that has to be understood (`crit`) is refused, because none is.
+2. Keys come from the address in the rules, or that in the discovery document of the issuer. They are read again when they are
+   five minutes old, and for a key that is not among them: at most five times a minute, so that made-up tokens do not reach the
+   issuer.
+3. If the issuer does not answer, keys are used for an hour after they were read. After that, and before they were ever read,
+   nobody is let in with its tokens, and the next attempt that succeeds ends that.
+4. Signature first, then times and audience, then the rules about claims. No text of a failure has a part of the token but claims.
+
+Sources: RFC 7515, RFC 7517, RFC 7519, RFC 8725; OpenID Connect Discovery 1.0.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from functools import partial
+from math import isfinite
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import jwt
+
+from gitops.cluster.config.oidc import ALGORITHMS, is_address, is_here
+from gitops.cluster.model.identity import Grant, Identity, KeysNeededError, Refusal, TokenIssuer, TokenRefusedError
+from gitops.core.clock import Clock
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.forge.web import WebRequest, WebSender
+
+MOST_BYTES = 16 * 1024
+"""The size of the largest token that is read."""
+
+FRESH_S, KEPT_S, READS_A_MINUTE = 300.0, 3600.0, 5
+_MINUTE_S = 60.0
+_MOST_KEYS = 100
+_UNREADABLE = "the token is not a signed JSON Web Token"
+_DISCOVERY = "/.well-known/openid-configuration"
+# Of the headers, only `crit` and `b64` change what a signature means.
+_CRITICAL = ("crit", "b64")
+_TYPES = ("jwt", "at+jwt", "application/jwt", "application/at+jwt")
+_FAMILIES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+_CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521", "EdDSA": "Ed25519"}
+_UNVERIFIED: Any = {"verify_signature": False}
+_SIGNATURE_ALONE: Any = {
+    "verify_signature": True,
+    "enforce_minimum_key_length": True,
+    **{f"verify_{claim}": False for claim in ("exp", "nbf", "iat", "aud", "iss", "sub", "jti")},
+}
+
+_Key = Mapping[str, jwt.PyJWK]
+"""A key, by the algorithms that it can be used with."""
+
+OpenSender = Callable[[str], WebSender]
+"""Opens the service at an address, `https://HOST`. Raises GitopsError `issuer_unavailable` for one that is not permitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The keys of an issuer, by their ids and the algorithms that each can be used with, and when they were read."""
+
+    by_id: Mapping[str | None, tuple[_Key, ...]]
+    read_at: float
+
+
+@dataclass(slots=True)
+class _Source:
+    """Where the keys of one issuer are, with those that were read last. `failure` is why the last attempt failed."""
+
+    issuer: TokenIssuer
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    reads: deque[float] = field(default_factory=lambda: deque(maxlen=READS_A_MINUTE))
+    keys: _Keys | None = None
+    failure: str | None = None
+
+
+class KeyRing:
+    """The keys of issuers. Safe between threads."""
+
+    def __init__(self, open_sender: OpenSender, clock: Clock) -> None:
+        """Nothing is read yet."""
+        self._open, self._clock = open_sender, clock
+        self._sources: dict[tuple[str, str | None, tuple[str, ...]], _Source] = {}
+
+    def find(self, issuer: TokenIssuer, key_id: str | None, algorithm: str, *, may_read: bool) -> jwt.PyJWK:
+        """The key of a token.
+
+        Raises GitopsError `issuer_unavailable`, TokenRefusedError, and KeysNeededError if keys have to be read and `may_read` is
+        false.
+        """
+        source = self._source(issuer)
+        keys = self._usable(source)
+        if keys is None or self._is_stale(keys) or not self._has(keys, key_id):
+            if self._may_read(source):
+                if not may_read:
+                    raise KeysNeededError(issuer)
+                self._read(source, lambda keys: self._is_stale(keys) or not self._has(keys, key_id))
+            keys = self._usable(source)
+        if keys is None or (source.failure is not None and not self._has(keys, key_id)):
+            why = source.failure or "its keys were asked for too often"
+            raise GitopsError(Code.ISSUER_UNAVAILABLE, f"the keys of {issuer.issuer} cannot be read: {why}")
+        found = self._under(keys, key_id)
+        if len(found) > 1:
+            detail = f"the issuer has {len(found)} keys that the token may mean" + (
+                "" if key_id else ", and names none"
+            )
+            raise TokenRefusedError(Refusal.KEY_AMBIGUOUS, detail, issuer.issuer)
+        if not found:
+            raise TokenRefusedError(Refusal.KEY_UNKNOWN, "the issuer has no key of this id", issuer.issuer)
+        if algorithm not in found[0]:
+            raise TokenRefusedError(Refusal.ALGORITHM, f"its key is not for {algorithm}", issuer.issuer)
+        return found[0][algorithm]
+
+    def keep(self, issuers: Iterable[TokenIssuer]) -> None:
+        """Read the keys that are missing or old. Never raises."""
+        for issuer in issuers:
+            source = self._source(issuer)
+            if (source.keys is None or self._is_stale(source.keys)) and self._may_read(source):
+                self._read(source, self._is_stale)
+
+    def failures(self, issuers: Iterable[TokenIssuer]) -> dict[str, str | None]:
+        """Why the keys of each issuer could not be read the last time, by its address; None where nothing is wrong."""
+        return {each.issuer: self._source(each).failure for each in issuers}
+
+    def _source(self, issuer: TokenIssuer) -> _Source:
+        return self._sources.setdefault((issuer.issuer, issuer.jwks, issuer.algorithms), _Source(issuer))
+
+    def _usable(self, source: _Source) -> _Keys | None:
+        keys = source.keys
+        return keys if keys is not None and self._clock.monotonic() - keys.read_at < KEPT_S else None
+
+    def _is_stale(self, keys: _Keys) -> bool:
+        return self._clock.monotonic() - keys.read_at >= FRESH_S
+
+    @staticmethod
+    def _under(keys: _Keys, key_id: str | None) -> Sequence[_Key]:
+        if key_id is not None:
+            return keys.by_id.get(key_id, ())
+        return [key for named in keys.by_id.values() for key in named]
+
+    def _has(self, keys: _Keys, key_id: str | None) -> bool:
+        return key_id is None or key_id in keys.by_id
+
+    def _may_read(self, source: _Source) -> bool:
+        now = self._clock.monotonic()
+        return len(source.reads) < READS_A_MINUTE or now - source.reads[0] >= _MINUTE_S
+
+    def _read(self, source: _Source, wanted: Callable[[_Keys], bool]) -> None:
+        """Read the keys, unless somebody else just did and they are no longer `wanted`."""
+        with source.turn:
+            if (source.keys is not None and not wanted(source.keys)) or not self._may_read(source):
+                return
+            source.reads.append(self._clock.monotonic())
+            try:
+                found = read_keys(self._open, source.issuer)
+            except GitopsError as error:
+                source.failure = error.detail
+            else:
+                source.keys, source.failure = _Keys(found, self._clock.monotonic()), None
+
+
+def read_keys(open_sender: OpenSender, issuer: TokenIssuer) -> Mapping[str | None, tuple[_Key, ...]]:
+    """Read the keys of an issuer. Raises GitopsError `issuer_unavailable`."""
+    address = issuer.jwks
+    if address is None:
+        said = _document(open_sender, issuer.issuer.rstrip("/") + _DISCOVERY)
+        if said.get("issuer") != issuer.issuer:
+            raise _unavailable("its discovery document is that of another issuer")
+        address = said.get("jwks_uri")
+        if not isinstance(address, str) or not is_address(address) or (is_here(address) and not is_here(issuer.issuer)):
+            raise _unavailable("its discovery document names no address of keys that is permitted")
+    listed = _document(open_sender, address).get("keys")
+    if not isinstance(listed, list) or len(listed) > _MOST_KEYS:
+        raise _unavailable(f"its keys are not a list of at most {_MOST_KEYS}")
+    found: dict[str | None, tuple[_Key, ...]] = {}
+    for each in listed:
+        key_id = each.get("kid") if isinstance(each, dict) else None
+        made = _key(each, issuer.algorithms) if isinstance(each, dict) else {}
+        if made and (key_id is None or isinstance(key_id, str)):
+            found[key_id] = (*found.get(key_id, ()), made)
+    if not found:
+        raise _unavailable(f"it has no key for {', '.join(issuer.algorithms)}")
+    return found
+
+
+def _key(form: Mapping[str, Any], algorithms: Iterable[str]) -> _Key:
+    """A key by the algorithms that it can be used with; none for one that does not sign, is too short, or is secret."""
+    signs = form.get("use", "sig") == "sig" and "verify" in form.get("key_ops", ["verify"])
+    if not signs or not {"d", "k"}.isdisjoint(form):
+        return {}
+    found = {}
+    for name in algorithms:
+        fits = form.get("kty") == _FAMILIES[name[:2]] and form.get("crv") == _CURVES.get(name)
+        if not fits or form.get("alg", name) not in (name, "Ed25519" if name == "EdDSA" else name):
+            continue
+        try:
+            made = jwt.PyJWK.from_dict(dict(form), name)
+        except jwt.PyJWTError:
+            continue
+        if made.Algorithm.check_key_length(made.key) is None:
+            found[name] = made
+    return found
+
+
+def _document(open_sender: OpenSender, address: str) -> dict[str, Any]:
+    parts = urlsplit(address)
+    sender = open_sender(f"{parts.scheme}://{parts.netloc}")
+    request = WebRequest("GET", parts.path, tuple(parse_qsl(parts.query, keep_blank_values=True)))
+    body = sender.send(request).body
+    if not isinstance(body, dict):
+        raise _unavailable(f"{parts.netloc} answers with something that is not a JSON object")
+    return body
+
+
+def _unavailable(detail: str) -> RemoteError:
+    return RemoteError(Code.ISSUER_UNAVAILABLE, detail)
+
+
+class TokenVerifier:
+    """Says who the holder of a token is. Safe between threads."""
+
+    def __init__(self, ring: KeyRing, clock: Clock) -> None:
+        self.ring, self._clock = ring, clock
+
+    def identify(
+        self, token: bytes, issuers: Sequence[TokenIssuer], grant: Grant | None = None, *, may_read: bool = True
+    ) -> Identity:
+        """Who the holder of a token is, which has to be good for `grant`.
+
+        Raises TokenRefusedError, GitopsError `issuer_unavailable`, and KeysNeededError if `may_read` is false.
+        """
+        if len(token) > MOST_BYTES:
+            raise TokenRefusedError(Refusal.TOO_LARGE, f"the token has more than {MOST_BYTES} bytes")
+        head = _head(token)
+        try:
+            claims = jwt.decode(token, options=_UNVERIFIED)
+        except (jwt.PyJWTError, ValueError, RecursionError):
+            raise TokenRefusedError(Refusal.MALFORMED, _UNREADABLE) from None
+        issuer = _issuer(claims, issuers)
+        algorithm = head["alg"]
+        if algorithm not in issuer.algorithms:
+            detail = f"its algorithm is {algorithm}; permitted: {', '.join(issuer.algorithms)}"
+            raise TokenRefusedError(Refusal.ALGORITHM, detail, issuer.issuer)
+        key_id = head.get("kid")
+        key = self.ring.find(issuer, key_id, algorithm, may_read=may_read)
+        try:
+            claims = jwt.decode(token, key, algorithms=[algorithm], options=_SIGNATURE_ALONE)
+        except (jwt.PyJWTError, ValueError):
+            raise TokenRefusedError(Refusal.SIGNATURE, "the signature is not that of its key", issuer.issuer) from None
+        self._check(claims, issuer)
+        found = issuer.identify(claims)
+        if grant is not None and grant not in found.grants:
+            detail = f"the rule that makes it '{found.actor}' does not grant {grant}"
+            raise TokenRefusedError(Refusal.NOT_GRANTED, detail, issuer.issuer)
+        return found
+
+    def _check(self, claims: Mapping[str, Any], issuer: TokenIssuer) -> None:
+        refused = partial(_refused, issuer)
+        audience = claims.get("aud")
+        named = audience if isinstance(audience, list) else [audience]
+        if not any(isinstance(each, str) and each in issuer.audience for each in named):
+            raise refused(Refusal.AUDIENCE, f"it is for another audience: {str(audience)[:200]}")
+        now, away = self._clock.now().timestamp(), issuer.clock_tolerance.total_seconds()
+        ends = _moment(claims, "exp")
+        if ends is None:
+            raise refused(Refusal.EXPIRED, "it does not say when it expires")
+        if now >= ends + away:
+            raise refused(Refusal.EXPIRED, f"it expired {now - ends:.0f} s ago")
+        for name in ("nbf", "iat"):
+            begins = _moment(claims, name)
+            if begins is not None and begins > now + away:
+                raise refused(Refusal.NOT_YET_VALID, f"by the claim {name} it is valid in {begins - now:.0f} s")
+        if "cnf" in claims:
+            raise refused(Refusal.BOUND, "only the holder of another key may use it, which is not checked here")
+
+
+def _refused(issuer: TokenIssuer, reason: Refusal, detail: str) -> TokenRefusedError:
+    return TokenRefusedError(reason, detail, issuer.issuer)
+
+
+def _issuer(claims: Mapping[str, Any], issuers: Sequence[TokenIssuer]) -> TokenIssuer:
+    named = claims.get("iss")
+    found = next((each for each in issuers if each.issuer == named), None)
+    if found is None:
+        raise TokenRefusedError(Refusal.ISSUER, f"no rule is about its issuer: {str(named)[:200]}")
+    return found
+
+
+def _head(token: bytes) -> Mapping[str, Any]:
+    """The header of a token that may be verified."""
+    first = token.partition(b".")[0]
+    try:
+        head = json.loads(base64.urlsafe_b64decode(first + b"=" * (-len(first) % 4)))
+    except (ValueError, RecursionError):
+        head = None
+    if not isinstance(head, dict):
+        raise TokenRefusedError(Refusal.MALFORMED, _UNREADABLE)
+    if head.get("alg") not in ALGORITHMS:
+        detail = f"its algorithm is {str(head.get('alg'))[:40]}, which has no key that only verifies"
+        raise TokenRefusedError(Refusal.ALGORITHM, detail)
+    if any(name in head for name in _CRITICAL):
+        raise TokenRefusedError(Refusal.CRITICAL_HEADER, "a header has to be understood, and none is")
+    kind = head.get("typ", "JWT")
+    if not isinstance(kind, str) or kind.lower() not in _TYPES:
+        raise TokenRefusedError(Refusal.TYPE, f"it is a token of another type: {str(kind)[:40]}")
+    return head
+
+
+def _moment(claims: Mapping[str, Any], name: str) -> float | None:
+    """A time in seconds since 1970, None without one. Raises TokenRefusedError for anything else."""
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or abs(value) > 1e12:  # noqa: PLR2004
+        raise TokenRefusedError(Refusal.MALFORMED, f"the claim {name} is not a time")
+    return float(value)
