@@ -41,7 +41,7 @@ _SECRET = "GITOPS_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 _API_TOKENS = "GITOPS_API_TOKENS"
 _SHORTEST = 16
 _MAX_SECRETS = 64 * 1024
-_EXTRA = ("starlette", "uvicorn", "anyio", "h11")
+_EXTRA = ("starlette", "uvicorn", "anyio", "h11", "jwt")
 
 
 def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None, faults: Faults | None = None) -> int:
@@ -94,12 +94,16 @@ def _server(
     api_tokens: tuple[ApiToken, ...],
     context: ServerContext,
 ) -> Server:
-    from gitops.cli.served import open_cluster, webhook_format
+    from gitops.cli.served import IssuerRules, open_cluster, webhook_format
 
     try:
         from gitops.server.api import ClusterApi
         from gitops.server.http import ListenAddress
         from gitops.server.service import Server, ServerSettings
+
+        if options.oidc:
+            from gitops.identity.verify import KeyRing, TokenVerifier
+            from gitops.repository.wiring.serving import open_issuer
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
@@ -128,7 +132,14 @@ def _server(
         context.log(f"listening on {address} for {', '.join(sorted(served))}")
 
     events = EventQueue(Path(options.queue), context.clock, attempts=settings.retry.attempts, faults=context.faults)
-    api = ClusterApi(api_tokens, partial(open_cluster, served), events, context) if api_tokens else None
+    identify = None
+    if options.oidc:
+        identify = IssuerRules(
+            served, TokenVerifier(KeyRing(open_issuer, context.clock), context.clock), context.clock
+        ).identify
+    api = None
+    if api_tokens or identify is not None:
+        api = ClusterApi(api_tokens, partial(open_cluster, served), events, context, identify)
     return Server(events, settings, handle, context, ready, api)
 
 

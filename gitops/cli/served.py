@@ -6,15 +6,18 @@ as a job.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from gitops.bot.dispatch import handle_event
 from gitops.cli.shared import bot_of
+from gitops.cluster.model.identity import Grant, Refusal, TokenIssuer, TokenRefusedError
 from gitops.cluster.session.changesets import Steering
 from gitops.core.cancel import Cancellation
+from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.core.faults import Faults
@@ -26,8 +29,11 @@ from gitops.repository.changes import brings_nothing
 from gitops.repository.results import LogLine
 from gitops.repository.wiring.forge import LOCAL, UNAUTHENTICATED, ForgeChoice, choose_forge, open_forge, remote_login
 from gitops.repository.wiring.local import LocalRepository
-from gitops.server.api import ApiToken, ServedCluster
+from gitops.server.api import ApiToken, Caller, ServedCluster
 from gitops.server.deliveries import WebhookFormat, repository_key
+
+if TYPE_CHECKING:
+    from gitops.identity.verify import TokenVerifier
 
 _WORDS = 3
 _SHORTEST_TOKEN = 32
@@ -120,6 +126,25 @@ class ServedRepository:
 
         return ServedCluster(name, self.name, rule.ref, ledger, merged, brings, steering, local.relist)
 
+    def names(self) -> tuple[str, ...]:
+        """The names of its clusters, as they are now. Raises GitopsError, RemoteError."""
+        local = self._local()
+        local.complete()
+        return tuple(each.name for each in local.clusters())
+
+    def issuers(self, name: str) -> tuple[TokenIssuer, ...]:
+        """The identity providers of a cluster, by the rules in force. Raises GitopsError, RemoteError."""
+        local = self._local()
+        local.complete()
+        config = local.config()
+        rule = next((each for each in local.clusters(config) if each.name == name), None)
+        if rule is None:
+            return ()
+        if config.ledger.store == "directory":
+            return config.oidc.issuers
+        trust = local.ledger(rule).view().trust
+        return () if trust is None else tuple(trust.issuers)
+
     def _open(self) -> tuple[LocalRepository, ForgeChoice]:
         """The repository as it is now, and its forge."""
         local = self._local()
@@ -169,6 +194,52 @@ def read_tokens(text: str) -> tuple[ApiToken, ...]:
     if len({each.secret.reveal() for each in found}) < len(found):
         raise UsageError(Code.API_TOKENS_INVALID, "two programs have the same token")
     return tuple(found)
+
+
+_KEPT_S = 30.0
+
+
+class IssuerRules:
+    """Says who asks for a cluster with a token of an identity provider, by the rules in force of that cluster.
+
+    They are looked up at most every half minute, also after a failure: strangers must not make a server ask remotes.
+    """
+
+    def __init__(self, served: Mapping[str, ServedRepository], verifier: TokenVerifier, clock: Clock) -> None:
+        self._served, self._verifier, self._clock = served, verifier, clock
+        self._guard = threading.Lock()
+        self._kept: dict[tuple[str, str], tuple[float, Any]] = {}
+
+    def identify(self, cluster: str, repository: str | None, token: bytes) -> Caller:
+        """Who asks. Raises TokenRefusedError, RemoteError."""
+        rules = {
+            name: self._looked_up(name, cluster)
+            for name in self._served
+            if repository in (None, name) and cluster in self._looked_up(name, "")
+        }
+        if len(rules) != 1:
+            raise TokenRefusedError(Refusal.NO_RULE, f"{len(rules)} served repositories have this cluster")
+        ((name, issuers),) = rules.items()
+        found = self._verifier.identify(token, issuers)
+        if found.grants.isdisjoint((Grant.BOT_READ, Grant.BOT_WRITE)):
+            detail = f"the rule that makes it '{found.actor}' grants neither {Grant.BOT_READ} nor {Grant.BOT_WRITE}"
+            raise TokenRefusedError(Refusal.NOT_GRANTED, detail, found.issuer)
+        return Caller(found.actor, Grant.BOT_WRITE in found.grants, name)
+
+    def _looked_up(self, repository: str, cluster: str) -> Any:
+        """The issuers of a cluster; with an empty name, the names of the clusters."""
+        with self._guard:
+            until, found = self._kept.get((repository, cluster), (0.0, None))
+            if found is None or self._clock.monotonic() >= until:
+                served = self._served[repository]
+                try:
+                    found = served.issuers(cluster) if cluster else served.names()
+                except GitopsError as error:
+                    found = RemoteError(error.code, error.detail, retryable=True)
+                self._kept[repository, cluster] = self._clock.monotonic() + _KEPT_S, found
+        if isinstance(found, RemoteError):
+            raise found
+        return found
 
 
 class WatchedForge:

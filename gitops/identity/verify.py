@@ -105,7 +105,7 @@ class KeyRing:
             keys = self._usable(source)
         if keys is None or (source.failure is not None and not self._has(keys, key_id)):
             why = source.failure or "its keys were asked for too often"
-            raise GitopsError(Code.ISSUER_UNAVAILABLE, f"the keys of {issuer.issuer} cannot be read: {why}")
+            raise RemoteError(Code.ISSUER_UNAVAILABLE, f"the keys of {issuer.issuer} cannot be read: {why}")
         found = self._under(keys, key_id)
         if len(found) > 1:
             detail = f"the issuer has {len(found)} keys that the token may mean" + (

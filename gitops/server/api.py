@@ -9,7 +9,8 @@ POST CLUSTER/changesets/KEY/commit     refused: what is prepared is committed by
 POST CLUSTER/changesets/KEY/fail       give up a changeset that is not committed
 POST CLUSTER/changesets/KEY/runtime    report how far a member of the active changeset is
 
-1. Without a token nothing is read and nothing is written. A token that may only read writes nothing.
+1. Without a token nothing is read and nothing is written. A token that may only read writes nothing. A token of an identity
+   provider is good for clusters of the repository under whose rules it was verified, and for no other.
 2. A program decides nothing that a person at the command line could not: what is applied is what was merged, with its approvals.
 3. Every answer is a JSON document with `ok`; a refusal has `diagnostics` with code, message and remedy.
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -30,6 +32,7 @@ from gitops.cluster.ledger.changesets import CHANGESET
 from gitops.cluster.ledger.port import LedgerReader
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.changeset import ChangesetState, Runtime, RuntimeState, RuntimeUpdated
+from gitops.cluster.model.identity import TokenRefusedError
 from gitops.cluster.model.ledger import changeset_key, is_changeset_key
 from gitops.cluster.session.changesets import (
     BringsNothing,
@@ -51,7 +54,7 @@ from gitops.forge.events import PushEvent
 from gitops.render.changesets import item_form, list_form
 from gitops.render.json import Form as JsonForm
 from gitops.server.queue import EventQueue
-from gitops.server.shared import ServerContext
+from gitops.server.shared import RefusalLog, ServerContext
 
 # The bodies of the calls that programs make: what they must hold, with every problem of one that does not.
 #
@@ -145,9 +148,13 @@ _STATUSES = {
     Code.API_REQUEST_INVALID: 400,
     Code.API_ADDRESS_UNKNOWN: 404,
     Code.API_TOKEN_REFUSED: 401,
+    Code.OIDC_TOKEN_REFUSED: 401,
     Code.API_WRITE_REFUSED: 403,
     Code.QUEUE_FULL: 503,
 }
+
+
+_CHALLENGES = {Code.OIDC_TOKEN_REFUSED: 'Bearer error="invalid_token"'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +164,22 @@ class ApiToken:
     name: str
     writes: bool
     secret: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and whether it may do more than read. `repository` is the only one that knows it, None for all."""
+
+    name: str
+    writes: bool
+    repository: str | None = None
+
+
+IdentifyCaller = Callable[[str, str | None, bytes], Caller]
+"""Who asks for a cluster, in the repository of a name if one is given, with a token of an identity provider.
+
+Raises TokenRefusedError, RemoteError.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +218,7 @@ class ApiAnswer:
 
     status: int
     form: JsonForm
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class EventStream:
@@ -225,12 +249,14 @@ class ClusterApi:
         open_cluster: Callable[[str, str | None], ServedCluster],
         queue: EventQueue,
         context: ServerContext,
+        identify: IdentifyCaller | None = None,
     ) -> None:
         """`open_cluster` finds a cluster by its name, among several repositories with the name of one.
 
-        It raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
+        It raises GitopsError `cluster_not_found`, `cluster_ambiguous`. Without `identify` only `tokens` count.
         """
-        self._tokens, self._open, self._queue, self._context = tuple(tokens), open_cluster, queue, context
+        self._tokens, self._find, self._queue, self._context = tuple(tokens), open_cluster, queue, context
+        self._identify, self._refused = identify, RefusalLog(context, "tokens")
 
     def answer(self, request: ApiRequest) -> ApiAnswer:
         """The answer to a request for a document."""
@@ -245,8 +271,7 @@ class ClusterApi:
         A reader of server-sent events sends its position as `Last-Event-ID`.
         """
         try:
-            self._caller(request)
-            cluster = self._open(request.cluster, request.query.get("repository"))
+            cluster = self._open(request, self._caller(request))
             position = request.query.get("after", request.headers.get("last-event-id"))
             key, commit = request.query.get("changeset"), request.query.get("commit")
             wanted = None if key is None and commit is None else WatchedChangeset(key and _key(key), commit)
@@ -256,21 +281,42 @@ class ClusterApi:
         except GitopsError as error:
             return self._refusal(request, error)
 
-    def _caller(self, request: ApiRequest) -> ApiToken:
-        """Whose token a request has. Raises GitopsError `api_token_refused`, `api_write_refused`."""
+    def _open(self, request: ApiRequest, caller: Caller) -> ServedCluster:
+        found = self._find(request.cluster, request.query.get("repository"))
+        if caller.repository not in (None, found.repository):
+            raise GitopsError(Code.OIDC_TOKEN_REFUSED, "the token is for a cluster of another repository")
+        return found
+
+    def _caller(self, request: ApiRequest) -> Caller:
+        """Who asks. Raises GitopsError `api_token_refused`, `oidc_token_refused`, `api_write_refused`, RemoteError."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         # All tokens are compared, so that the time does not show which one is nearly right.
         same = [
             each for each in self._tokens if hmac.compare_digest(each.secret.reveal().encode(), given.strip().encode())
         ]
-        if scheme.lower() != "bearer" or not same:
+        if same and scheme.lower() == "bearer":
+            caller = Caller(same[0].name, same[0].writes)
+        elif self._identify is not None and scheme.lower() == "bearer" and given.count(".") == 2:  # noqa: PLR2004 - signed
+            caller = self._identified(self._identify, request, given.strip().encode())
+        else:
             raise GitopsError(Code.API_TOKEN_REFUSED, "the request has no token that this server knows")
-        if request.method != "GET" and not same[0].writes:
-            raise GitopsError(Code.API_WRITE_REFUSED, f"the token of {same[0].name} may only read")
-        return same[0]
+        if request.method != "GET" and not caller.writes:
+            raise GitopsError(Code.API_WRITE_REFUSED, f"the token of {caller.name} may only read")
+        return caller
 
-    def _answer(self, request: ApiRequest, caller: ApiToken) -> ApiAnswer:
-        cluster = self._open(request.cluster, request.query.get("repository"))
+    def _identified(self, identify: IdentifyCaller, request: ApiRequest, token: bytes) -> Caller:
+        try:
+            return identify(request.cluster, request.query.get("repository"), token)
+        except TokenRefusedError as error:
+            self._context.metrics.count("tokens", error.reason)
+            issuer = f", issuer {error.issuer}" if error.issuer else ""
+            self._refused.log(
+                f"{request.method} {request.cluster}: token refused: {error.reason}: {error.detail}{issuer}"
+            )
+            raise GitopsError(Code.OIDC_TOKEN_REFUSED, f"{error.reason}: {error.detail}") from None
+
+    def _answer(self, request: ApiRequest, caller: Caller) -> ApiAnswer:
+        cluster = self._open(request, caller)
         match request.method, request.path.split("/"):
             case "GET", ["schema"]:
                 (item,) = EventStream(cluster, lambda: timestamp(self._context.clock.now()), None, None).poll()
@@ -301,7 +347,7 @@ class ClusterApi:
             found = list_changesets(cluster.ledger, ended="all" in query, state=chosen, limit=limit)
         return ApiAnswer(200, {"ok": True, "cluster": cluster.name, "changesets": list_form(found)})
 
-    def _create(self, cluster: ServedCluster, caller: ApiToken, commit: str) -> ApiAnswer:
+    def _create(self, cluster: ServedCluster, caller: Caller, commit: str) -> ApiAnswer:
         """Let the bot apply a commit that was merged, unless a changeset for it exists already."""
         if not cluster.merged(commit):
             branch = cluster.ref.removeprefix("refs/heads/")
@@ -318,7 +364,7 @@ class ClusterApi:
         key = changeset_key(cluster.name, "merge", commit)
         return ApiAnswer(202, {"ok": True, "created": True, "commit": commit, "changesets": [key]})
 
-    def _steer(self, cluster: ServedCluster, caller: ApiToken, key: str, what: str, body: bytes) -> ApiAnswer:
+    def _steer(self, cluster: ServedCluster, caller: Caller, key: str, what: str, body: bytes) -> ApiAnswer:
         steering = cluster.steering(caller.name)
         match what:
             case "fail":
@@ -344,7 +390,8 @@ class ClusterApi:
         self._context.log(f"{request.method} {request.cluster}: {status} {error.code}: {error.detail}", level)
         problems = Diagnostics()
         problems.add(error.code, error.path, self._context.safe(error.detail), fix=error.fix)
-        return ApiAnswer(status, {"ok": False, "diagnostics": problems.to_json()})
+        headers = {"www-authenticate": _CHALLENGES.get(error.code, "Bearer")} if status == 401 else {}  # noqa: PLR2004
+        return ApiAnswer(status, {"ok": False, "diagnostics": problems.to_json()}, headers)
 
 
 def _key(text: str) -> str:

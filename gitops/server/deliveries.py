@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import threading
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
@@ -24,7 +23,7 @@ from gitops.core.errors import GitopsError
 from gitops.core.redact import Secret
 from gitops.forge.events import CheckSignature, Decode, IgnoredEvent
 from gitops.server.queue import EnqueueResult, EventQueue
-from gitops.server.shared import ServerContext
+from gitops.server.shared import RefusalLog, ServerContext
 
 _TOLERANCE = timedelta(minutes=5)
 # https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md#replay-attacks
@@ -33,7 +32,6 @@ _MAX_DIGITS = 12
 _REFUSED = 401
 _FORWARDED = "x-forwarded-for"
 _LONGEST_CLAIM = 100
-_LOGGED_A_MINUTE = 30
 _ANSWERS = {
     EnqueueResult.QUEUED: (202, "queued"),
     EnqueueResult.MERGED: (202, "queued"),
@@ -85,7 +83,7 @@ class DeliveryReceiver:
         """`formats` are by kind of forge, `repositories` are names as `repository_key` returns them."""
         self._queue, self._formats, self._repositories = queue, formats, frozenset(repositories)
         self._context = context
-        self._refusals = _RefusalLog(context)
+        self._refusals = RefusalLog(context, "deliveries")
 
     def accepts(self, kind: str) -> bool:
         """Whether deliveries of a kind of forge are accepted at all."""
@@ -141,23 +139,3 @@ class DeliveryReceiver:
         if not (sent.isascii() and sent.isdigit() and len(sent) <= _MAX_DIGITS):
             return False
         return abs(self._context.clock.now().timestamp() - int(sent)) <= _TOLERANCE.total_seconds()
-
-
-class _RefusalLog:
-    """Logs refused deliveries, at most so many a minute and then their number, so that strangers cannot fill a disk."""
-
-    def __init__(self, context: ServerContext) -> None:
-        self._context, self._guard = context, threading.Lock()
-        self._minute, self._count = 0, 0
-
-    def log(self, text: str) -> None:
-        minute, left_out = int(self._context.clock.now().timestamp()) // 60, 0
-        with self._guard:
-            if minute != self._minute:
-                left_out, self._minute, self._count = self._count - _LOGGED_A_MINUTE, minute, 0
-            self._count += 1
-            logged = self._count <= _LOGGED_A_MINUTE
-        if left_out > 0:
-            self._context.log(f"{left_out} more deliveries were refused", logging.WARNING)
-        if logged:
-            self._context.log(text, logging.WARNING)

@@ -314,4 +314,5 @@ def _pieces(
 
 
 def _json_response(answer: ApiAnswer) -> Response:
-    return Response(to_text(answer.form), answer.status, headers=_CLOSE, media_type="application/json")
+    headers = {**_CLOSE, **answer.headers}
+    return Response(to_text(answer.form), answer.status, headers=headers, media_type="application/json")

@@ -25,6 +25,11 @@ from gitops.server.queue import EventState
 MEDIA_TYPE = "text/plain; version=0.0.4"
 _COUNTED = {
     "deliveries": ("gitops_deliveries_total", "status", "Webhooks by the status of the answer."),
+    "tokens": (
+        "gitops_tokens_refused_total",
+        "reason",
+        "Tokens of identity providers that were refused, by the reason.",
+    ),
     "events": ("gitops_events_total", "outcome", "Attempts to handle an event by their result."),
 }
 _TIMED = {
@@ -44,7 +49,7 @@ class Metrics:
         self._sums = dict.fromkeys(_TIMED, 0.0)
 
     def count(self, name: str, value: str) -> None:
-        """Count one of `deliveries` or `events`, by a value from a small set."""
+        """Count one of `deliveries`, `tokens` or `events`, by a value from a small set."""
         with self._guard:
             self._found[name, value] += 1
 
@@ -102,3 +107,28 @@ class ServerContext:
     def log(self, text: str, level: int = logging.INFO) -> None:
         """Write one line to the log."""
         self.logger.log(level, "%s", self.safe(text))
+
+
+_LOGGED_A_MINUTE = 30
+
+
+class RefusalLog:
+    """Logs what is refused, at most so many a minute and then their number, so that strangers cannot fill a disk."""
+
+    def __init__(self, context: ServerContext, what: str) -> None:
+        """`what` is refused, in the plural."""
+        self._context, self._what, self._guard = context, what, threading.Lock()
+        self._minute, self._count = 0, 0
+
+    def log(self, text: str) -> None:
+        """Log one of them."""
+        minute, left_out = int(self._context.clock.now().timestamp()) // 60, 0
+        with self._guard:
+            if minute != self._minute:
+                left_out, self._minute, self._count = self._count - _LOGGED_A_MINUTE, minute, 0
+            self._count += 1
+            logged = self._count <= _LOGGED_A_MINUTE
+        if left_out > 0:
+            self._context.log(f"{left_out} more {self._what} were refused", logging.WARNING)
+        if logged:
+            self._context.log(text, logging.WARNING)

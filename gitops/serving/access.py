@@ -113,7 +113,7 @@ class DecisionRecord:
             "request_id": self.request_id,
             "scope": self.scope,
             "actor_id": self.wanted.actor or None,
-            "groups": list(self.wanted.groups) or None,
+            **({"groups": list(self.wanted.groups)} if self.wanted.groups else {}),
             "action": self.wanted.action.value,
             "branch": self.wanted.branch,
             "target_branch": self.wanted.target_branch,

@@ -81,6 +81,9 @@ BOT = Command(
                 "API tokens, one per line: NAME read TOKEN or NAME write TOKEN"
                 " (default: the environment variable GITOPS_API_TOKENS; without tokens, API requests are refused)",
             ),
+            flag(
+                "--oidc", "also take tokens of the identity providers that each cluster's gitops.yaml lists under oidc"
+            ),
             Argument(
                 "--workers",
                 "N",

@@ -88,7 +88,7 @@ class Admin:
     async def ask(self, question: Mapping[str, Any]) -> Asked:
         if self.failure is not None:
             raise self.failure
-        sent = [each.door.status(question).form for each in self.answering]
+        sent = [(await each.door.status(question)).form for each in self.answering]
         return Asked(tuple(ProcessStatus.of_form(form) for form in sent), self.silent)
 
     @contextmanager
@@ -273,7 +273,7 @@ def test_names_types_and_labels_of_numbers_are_a_contract(tmp_path):
     numbers.rejected("changes")
     numbers.reloaded(refused())
     numbers.stuck()
-    asked = Asked((worker.door.status({"graphs": True}),), 0)
+    asked = Asked((asyncio.run(worker.door.status({"graphs": True})),), 0)
     _, text = exposition(tmp_path, asked, 1, 1e9)
     found = []
     for family in families(text.decode()):
@@ -312,7 +312,7 @@ def test_workers_are_summed_and_one_that_takes_the_place_of_another_goes_on(tmp_
 def test_numbers_of_a_moment_are_those_of_all_workers(tmp_path):
     first, second = Worker(two_graphs()), Worker(replace(two_graphs(), quarantined={}))
     first.pending = refused()
-    found = samples(tmp_path, *(each.door.status({"graphs": True}) for each in (first, second)))
+    found = samples(tmp_path, *(asyncio.run(each.door.status({"graphs": True})) for each in (first, second)))
     assert (found["changes_under_way"], found["changes_waiting"], found["exports_open"]) == (6, 4, 2)
     assert (found["graph_ready lakes"], found["graph_ready towns"]) == (0, 1)
     assert (found["serving_lag_revisions"], found["state_revision"]) == (2, 7)

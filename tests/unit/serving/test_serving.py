@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from gitops.cluster.ledger.served import ServingReports
+from gitops.cluster.model.identity import Identity
 from gitops.cluster.model.served import Follows, RevisionIdentity, ServerReport, is_replica_name
 from gitops.cluster.policy.bundle import SERVER_ACTIONS, Bundle, PolicyAction, Rule
 from gitops.cluster.policy.decide import AccessDecision, AccessRequest, decide
@@ -19,10 +21,11 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.database.storage.port import ObjectStore
-from gitops.serving.access import DECISIONS, BearerTokens, authenticate, authorize, classify, is_loopback, load_tokens
+from gitops.serving.access import DECISIONS, BearerTokens, authorize, classify, is_loopback, load_tokens
 from gitops.serving.answers import ANSWERS, ApiCode, ProblemError, problem_of
 from gitops.serving.generation import Generation, PolicyCover, ServedGraph
-from gitops.serving.http.work import HttpLimits, read_limits
+from gitops.serving.http.who import Authenticator
+from gitops.serving.http.work import HttpContext, HttpLimits, read_limits
 from gitops.serving.process import Reload, ReloadResult
 from gitops.serving.report import (
     EVERY_S,
@@ -156,22 +159,39 @@ def test_27_a_graph_without_a_policy_is_default_deny_beside_one_with_a_policy():
     assert status(server(LISTS), None, "eve", PolicyAction.GRAPH_LIST) == 403
 
 
-@pytest.mark.parametrize("headers", [[], [b"Basic x"], [b"Bearer"], [b"Bearer wrong"], [b"Bearer ", b"Bearer good"]])
-def test_23_a_request_without_a_known_token_is_unauthorized(headers):
+def who(known: BearerTokens, *headers: bytes, state: PolicyCover = PolicyCover.POLICY_ENABLED) -> Identity | None:
+    """Who asks a server with these tokens with these Authorization headers."""
+    nothing: Any = None
+    context = HttpContext(nothing, state, lambda: known, nothing, nothing, lambda _: None)
+    return asyncio.run(Authenticator(context).identify(server(), headers))
+
+
+@pytest.mark.parametrize(
+    ("headers", "challenge"),
+    [
+        ([], "Bearer"),
+        ([b"Basic x"], "Bearer"),
+        ([b"Bearer"], "Bearer"),
+        ([b"Bearer ", b"Bearer good"], "Bearer"),
+        ([b"Bearer wrong"], 'Bearer error="invalid_token"'),
+        ([b"Bearer a.b.c"], 'Bearer error="invalid_token"'),
+    ],
+)
+def test_23_a_request_without_a_known_token_is_unauthorized(headers, challenge):
     with pytest.raises(ProblemError) as refused:
-        authenticate(PolicyCover.DEFAULT_DENY, tokens(ada="good"), headers)
+        who(tokens(ada="good"), *headers, state=PolicyCover.DEFAULT_DENY)
     assert refused.value.problem.status == 401
-    assert refused.value.problem.headers == {"WWW-Authenticate": "Bearer"}
+    assert refused.value.problem.headers == {"WWW-Authenticate": challenge}
 
 
 def test_the_actor_is_that_of_the_token_however_its_scheme_is_written():
     known = tokens(ada="good", ben="zürich")
-    assert authenticate(PolicyCover.POLICY_ENABLED, known, [b"Bearer good"]) == "ada"
-    assert authenticate(PolicyCover.POLICY_ENABLED, known, [b"bEARER z\xc3\xbcrich"]) == "ben"
+    assert who(known, b"Bearer good") == Identity("ada")
+    assert who(known, b"bEARER z\xc3\xbcrich") == Identity("ben")
 
 
 def test_an_open_server_reads_no_token():
-    assert authenticate(PolicyCover.OPEN, BearerTokens(), [b"Bearer anything"]) is None
+    assert who(BearerTokens(), b"Bearer anything", state=PolicyCover.OPEN) is None
 
 
 def test_a_decision_is_logged_with_what_makes_it_again(caplog):
