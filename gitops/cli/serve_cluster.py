@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gitops.serving.processes import Companion, Lifeline, WorkerStart
     from gitops.serving.report import StatusBoard
 
-_KEYS_EVERY_S = 15.0
+_KEYS_EVERY_S, _KEYS_AGAIN_S = 15.0, 3.0
 _EXTRA = ("jwt", "uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette", "prometheus_client")
 _OPEN = "OPEN: this server has neither tokens nor policies, and every program on this machine may read and change every graph"
 _DEFAULT_DENY = "no policy is bound: holders of a token may read every graph, and nothing else"
@@ -281,9 +281,12 @@ def _keeping_keys(issuers: Callable[[], tuple[TokenIssuer, ...]]) -> Iterator[No
 
     def keep() -> None:
         while True:
+            pause = _KEYS_EVERY_S
             if named := issuers():
                 _verifier().ring.keep(named)
-            if stopped.wait(_KEYS_EVERY_S):
+                failed = any(_verifier().ring.failures(named).values())
+                pause = _KEYS_AGAIN_S if failed else _KEYS_EVERY_S
+            if stopped.wait(pause):
                 return
 
     threading.Thread(target=keep, name="keys", daemon=True).start()

@@ -119,11 +119,11 @@ class KeyRing:
         return found[0][algorithm]
 
     def keep(self, issuers: Iterable[TokenIssuer]) -> None:
-        """Read the keys that are missing or old. Never raises."""
+        """Read the keys that are missing or old, however often requests made that necessary. Never raises."""
         for issuer in issuers:
             source = self._source(issuer)
-            if (source.keys is None or self._is_stale(source.keys)) and self._may_read(source):
-                self._read(source, self._is_stale)
+            if source.keys is None or self._is_stale(source.keys):
+                self._read(source, self._is_stale, counted=False)
 
     def failures(self, issuers: Iterable[TokenIssuer]) -> dict[str, str | None]:
         """Why the keys of each issuer could not be read the last time, by its address; None where nothing is wrong."""
@@ -152,12 +152,13 @@ class KeyRing:
         now = self._clock.monotonic()
         return len(source.reads) < READS_A_MINUTE or now - source.reads[0] >= _MINUTE_S
 
-    def _read(self, source: _Source, wanted: Callable[[_Keys], bool]) -> None:
+    def _read(self, source: _Source, wanted: Callable[[_Keys], bool], *, counted: bool = True) -> None:
         """Read the keys, unless somebody else just did and they are no longer `wanted`."""
         with source.turn:
-            if (source.keys is not None and not wanted(source.keys)) or not self._may_read(source):
+            if (source.keys is not None and not wanted(source.keys)) or (counted and not self._may_read(source)):
                 return
-            source.reads.append(self._clock.monotonic())
+            if counted:
+                source.reads.append(self._clock.monotonic())
             try:
                 found = read_keys(self._open, source.issuer)
             except GitopsError as error:

@@ -273,7 +273,9 @@ def test_names_types_and_labels_of_numbers_are_a_contract(tmp_path):
     numbers.rejected("changes")
     numbers.reloaded(refused())
     numbers.stuck()
-    asked = Asked((asyncio.run(worker.door.status({"graphs": True})),), 0)
+    numbers.refused("expired")
+    status = replace(asyncio.run(worker.door.status({"graphs": True})), issuers={"https://login.example": None})
+    asked = Asked((status,), 0)
     _, text = exposition(tmp_path, asked, 1, 1e9)
     found = []
     for family in families(text.decode()):

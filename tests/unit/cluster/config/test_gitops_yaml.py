@@ -240,6 +240,15 @@ forge: {kind: gitlab, project: owner/name, commands: admin, checks: false}
 """
 
 
+OIDC = """\
+oidc:
+  issuers:
+    - issuer: https://login.example
+      audience: brain
+      rules: [{actor: "{sub}"}]
+"""
+
+
 @pytest.mark.parametrize(
     ("config", "digest", "first"),
     [
@@ -255,7 +264,8 @@ def test_the_digests_of_released_rules_stay(config: str, digest: str, first: str
 
 def test_a_rule_of_trust_is_in_the_digest_and_in_words_and_no_other_key_is() -> None:
     """Each key of a full file is left out in turn: what a row says about trust is what happens."""
-    full = to_plain(parse_yaml(FULL.encode()))
+    whole = FULL + OIDC
+    full = to_plain(parse_yaml(whole.encode()))
     stated = [key for key, row in KEY_ROWS.items() if row.trusted is not None]
     assert [key for key in stated if not _has(full, key.split("."))] == []
     for key, row in KEY_ROWS.items():
@@ -265,11 +275,33 @@ def test_a_rule_of_trust_is_in_the_digest_and_in_words_and_no_other_key_is() -> 
         less = _without(full, path)
         section = row.trusted is None and any(each.startswith(f"{key}.") for each in stated)
         counts = section or row.trusted is not None or path[:2] in (["approvals", name] for name in _WITH_KEYS)
-        before, after = trust(config=FULL), trust(config=json.dumps(less))
+        before, after = trust(config=whole), trust(config=json.dumps(less))
         assert (before.digest != after.digest) is counts, key
         words = [each.rule for each in rule_changes(Address("trust.library"), before, after)]
         assert bool(words) is counts, key
         assert "other rules" not in words, key
+
+
+def test_tokens_of_whom_are_taken_is_a_rule_of_trust_in_every_detail() -> None:
+    before = trust(config=CONFIG + OIDC)
+    assert trust().digest != before.digest == trust(config=CONFIG + OIDC.replace("brain", "[brain]")).digest
+    for old, new in (
+        ("brain", "other"),
+        ("'{sub}'", "'x:{sub}'"),
+        ("{actor", "{require: {email_verified: true}, actor"),
+        ("{actor", "{groups: ['{groups}'], actor"),
+        ("{actor", "{grants: [bot_write], actor"),
+        ("audience", "algorithms: [EdDSA]\n      audience"),
+        ("audience", "jwks: https://keys.example\n      audience"),
+        ("audience", "clock_tolerance: 1m\n      audience"),
+    ):
+        changed = OIDC.replace('"', "'").replace(old, new)
+        assert changed != OIDC.replace('"', "'")
+        (found,) = rule_changes(Address("trust.library"), before, trust(config=CONFIG + changed))
+        assert (found.rule, found.widens) == ("tokens of https://login.example", True)
+        assert found.before != found.after
+    (gone,) = rule_changes(Address("trust.library"), before, trust())
+    assert (gone.after, gone.widens) == (None, False)
 
 
 _WITH_KEYS = ("data_growth", "gates", "environments", "accounts")

@@ -128,6 +128,16 @@ approvals:
   data_growth: {percent: 10, rows: 0}
 apply: {parallel: 4, fail_fast: false, node_timeout: 10m, atomicity: atomic, queue: coalesce, on_failure: keep, drain_grace: 0s}
 forge: {kind: github, project: a/b, commands: write, checks: true, deployments: true, labels: true, templates: t}
+oidc:
+  issuers:
+    - issuer: https://login.example
+      audience: [brain, other]
+      algorithms: [RS256, EdDSA]
+      jwks: https://login.example/keys
+      clock_tolerance: 1m
+      rules:
+        - {actor: "{sub}", require: {email_verified: true, hd: [a.example, b.example]}, groups: ["{groups}"], grants: [query]}
+    - {issuer: https://other.example, audience: brain, rules: [{actor: a}]}
 """,
     "policy": """\
 version: 1

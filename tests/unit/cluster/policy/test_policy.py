@@ -17,7 +17,7 @@ from gitops.cluster.policy.access_diff import access_diff
 from gitops.cluster.policy.bind import BoundBundle, bind, check_kinds, conflicts, normalized
 from gitops.cluster.policy.bundle import BranchScope, Bundle, EngineKind, PolicyAction, Rule
 from gitops.cluster.policy.cedar import CedarEngine
-from gitops.cluster.policy.decide import AccessDecision, AccessRequest, decide
+from gitops.cluster.policy.decide import AccessDecision, AccessRequest, decide, is_mentioned
 from gitops.cluster.policy.read import read_bundle
 from gitops.core.errors import GitopsError
 
@@ -439,6 +439,26 @@ def decided(actor: str, action: PolicyAction, **about: Any) -> AccessDecision:
 def test_scopes_and_queries(actor, action, about, rule):
     decision = decided(actor, PolicyAction(action), **about)
     assert (decision.allowed, decision.rule, decision.known) == (rule is not None, rule, True)
+
+
+def test_an_actor_may_do_what_any_of_its_groups_may():
+    """Each decision is that of the actor or of one group alone, by the pure rules and by Cedar."""
+    for groups, action, about, rule in (
+        (("bob",), "branch_merge", {"target_branch": "main"}, "merging"),
+        (("nobody", "bob"), "branch_merge", {"target_branch": "main"}, "merging"),
+        (("ada", "bob"), "invoke_query", {"query": "find_person"}, "a-running"),
+        (("ada",), "branch_merge", {"target_branch": "main"}, None),
+    ):
+        decision = decided("eve", PolicyAction(action), groups=groups, **about)
+        assert (decision.allowed, decision.rule, decision.known) == (rule is not None, rule, True)
+        assert "eve" in decision.message or decision.allowed
+    assert decided("eve", PolicyAction.READ, groups=("nobody",)).known is False
+    # What the actor may do by its own name is said by that rule.
+    assert decided("ada", PolicyAction.INVOKE_QUERY, groups=("bob",), query="find_person").rule == "b-running"
+    bundle, _ = read_bundle(BUNDLE, "p.yaml")
+    assert bundle is not None
+    assert not is_mentioned(bundle, "eve")
+    assert is_mentioned(bundle, "eve", ("bob",))
 
 
 def test_the_first_rule_by_id_is_named():
