@@ -219,7 +219,7 @@ def _work(
     ):
         ids, known = RandomIds(), tokens.current
         context = HttpContext(source, booted.state, known, clock, ids, record, limits, reload=reload, observer=metrics)
-        context = replace(context, verifier=_verifier)
+        context = replace(context, verifier=_verifier, public_url=options.public_url)
         if keeper.supervisor is not None:
             context = replace(context, replace=partial(os.kill, os.getpid(), signal.SIGTERM))
         app = HttpApp(context, ROUTES)

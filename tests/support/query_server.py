@@ -77,6 +77,10 @@ class BundleEngine:
         return decide(self.bundle, request)
 
 
+PUBLIC_URL = "https://brain.example"
+"""Where clients of the servers of tests reach them, as far as they say."""
+
+
 def tokens(**known: str) -> BearerTokens:
     """Tokens by actor."""
     found = load_tokens({JSON: json.dumps(known)}, Diagnostics())
@@ -163,7 +167,7 @@ def running(
     if found:
         state = PolicyCover.POLICY_ENABLED if made.guarded else PolicyCover.DEFAULT_DENY
     context = HttpContext(source, state, lambda: found, clock or SystemClock(), RandomIds(), log.append, reload=reload)
-    context = replace(context, limits=limits or context.limits, observer=observer)
+    context = replace(context, limits=limits or context.limits, observer=observer, public_url=PUBLIC_URL)
     with (
         serving(HttpApp(context, routes)) as port,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=_LONGEST_S) as client,

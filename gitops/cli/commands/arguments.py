@@ -201,6 +201,15 @@ def own_host_and_port(text: str) -> tuple[str, int]:
     return host_and_port(text if ":" in port else f"127.0.0.1:{port}")
 
 
+def public_url(text: str) -> str:
+    """The address of a server without a path: `https://HOST`, or `http://` and an address of this machine."""
+    if not re.match(
+        r"(?:https://[0-9A-Za-z.-]+|http://(?:localhost|127\.0\.0\.1))(?::[0-9]{1,5})?/?\Z", text, re.ASCII
+    ):
+        raise ArgumentTypeError(f"'{text[:70]}': use https://HOST or https://HOST:PORT, without a path")
+    return text.rstrip("/")
+
+
 def replica(text: str) -> str:
     """The name of a server: 1 to 63 letters, digits, `.`, `_` and `-`, of which the first is a letter or a digit."""
     # As `gitops.cluster.model.served` has it, which would make every command slower.

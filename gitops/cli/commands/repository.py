@@ -16,6 +16,7 @@ from gitops.cli.commands.arguments import (
     flag,
     host_and_port,
     own_host_and_port,
+    public_url,
     replica,
     up_to,
 )
@@ -175,6 +176,12 @@ SERVE = Command(
         "--oidc",
         "FILE",
         "YAML file with identity providers whose tokens are taken, in the form of the section oidc of gitops.yaml",
+    ),
+    Argument(
+        "--public-url",
+        "URL",
+        "address at which clients reach the server, https://HOST: agents learn there whose tokens are taken",
+        type=public_url,
     ),
     Argument("--token-file", "FILE", "with --check: say who the holder of the token in this file is"),
     flag("--check", "check whether the server would start, without listening; exit 0 if it would, otherwise 1"),

@@ -36,11 +36,11 @@ from gitops.serving.answers import JSON, ApiCode, ApiProblem, BodyAnswer, Proble
 from gitops.serving.generation import PolicyCover, ServedGraph
 from gitops.serving.http import change_routes, graph_routes, queries, tools
 from gitops.serving.http.admin import Load
-from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer, ReloadAnswer
+from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer, ProtectedResourceAnswer, ReloadAnswer
 from gitops.serving.http.call import Call, ClientGoneError, Receive, Scope, Send, Shared, send_stream
 from gitops.serving.http.openapi import ApiDocument
 from gitops.serving.http.route import Match, Route, RouteTable
-from gitops.serving.http.who import Authenticator
+from gitops.serving.http.who import Authenticator, issuers_of
 from gitops.serving.http.work import Admission, HttpContext, StreamSlots, Workers
 from gitops.serving.queries import QueryTexts
 
@@ -139,7 +139,10 @@ class HttpApp:
             refuse_other_sites(call.scope, any_host=False)
         match = self._table.find(call.method, call.scope["raw_path"])
         if match.route is None or not match.route.public:
-            found = await self._who.identify(call.generation, call.headers("authorization"), call.request_id)
+            try:
+                found = await self._who.identify(call.generation, call.headers("authorization"), call.request_id)
+            except answers.ProblemError as error:
+                raise self._challenged(error, match) from None
             if found is not None:
                 call.actor, call.groups = found.actor, found.groups
         graph = self._graph(call, match)
@@ -175,6 +178,17 @@ class HttpApp:
             if route.cached and isinstance(answer, answers.BodyAnswer) and answer.status == _OK
             else answer
         )
+
+    def _challenged(self, error: answers.ProblemError, match: Match) -> answers.ProblemError:
+        """A refusal that tells an agent where to find out whose tokens are taken."""
+        base, problem, graph_id = self._context.public_url, error.problem, match.graph_id or ""
+        challenge = problem.headers.get("WWW-Authenticate")
+        agent = match.route is not None and match.route.operation == "mcp" and is_servable(graph_id)
+        if base is None or challenge is None or not agent:
+            return error
+        more = f'resource_metadata="{base}{_METADATA}/graphs/{graph_id}/mcp"'
+        challenge = f"{challenge}{',' if '=' in challenge else ''} {more}"
+        return answers.ProblemError(replace(problem, headers={**problem.headers, "WWW-Authenticate": challenge}))
 
     async def _answer_agent(self, call: Call, message: bytes) -> answers.BodyAnswer:
         """The answer of the SDK of the Model Context Protocol, which the first message loads: most servers answer no agent."""
@@ -321,11 +335,45 @@ async def browse(call: Call) -> BodyAnswer:
     return await call.work(_page)
 
 
+_METADATA = "/.well-known/oauth-protected-resource"
+
+
+async def protected_resource(call: Call) -> BodyAnswer:
+    """Whose tokens are taken, for clients that find out by themselves where to get one. Source: RFC 9728."""
+    base, graph_id = call.context.public_url, call.values.get("graph_id")
+    if base is None or (graph_id is not None and not is_servable(graph_id)):
+        raise not_found("this server does not say at which address it is reached")
+    resource = base if graph_id is None else f"{base}/graphs/{graph_id}/mcp"
+    issuers = [each.issuer for each in issuers_of(call.context, call.generation)]
+    form = {"resource": resource, "authorization_servers": issuers, "bearer_methods_supported": ["header"]}
+    return json_answer(form)
+
+
 _OF_SERVER = (
     Route(
         "GET", "/healthz", "health", "Whether the server answers", health, HealthAnswer, public=True, problems=(503,)
     ),
     Route("GET", "/openapi.json", "openapi", "What can be asked", describe, JSON, public=True, cached=True),
+    Route(
+        "GET",
+        _METADATA,
+        "protectedResource",
+        "Whose tokens the server takes",
+        protected_resource,
+        ProtectedResourceAnswer,
+        public=True,
+        problems=(404,),
+    ),
+    Route(
+        "GET",
+        f"{_METADATA}/graphs/{{graph_id}}/mcp",
+        "mcpProtectedResource",
+        "Whose tokens the agents of a graph need",
+        protected_resource,
+        ProtectedResourceAnswer,
+        public=True,
+        problems=(404,),
+    ),
     Route("GET", "/docs", "docs", "What can be asked, as a page for people", browse, _HTML, public=True),
     Route("POST", "/-/reload", "reload", "Serve the newest revision", reload, ReloadAnswer, problems=(404, 409)),
     Route("GET", "/graphs", "listGraphs", "The graphs that are served", list_graphs, GraphsAnswer, cached=True),

@@ -91,6 +91,14 @@ class HealthAnswer(Model):
     internal_schema_version: int
 
 
+class ProtectedResourceAnswer(Model):
+    """Whose tokens are taken for an address of this server, as RFC 9728 says it."""
+
+    resource: str = Field(examples=["https://brain.example/graphs/knowledge/mcp"])
+    authorization_servers: list[str] = Field(examples=[["https://login.example"]])
+    bearer_methods_supported: list[str] = Field(examples=[["header"]])
+
+
 class ServedGraphForm(Model):
     """A graph, and its address on this server."""
 

@@ -49,7 +49,7 @@ _PROBLEMS = {
 }
 _RANGE = {"description": "The part, or for 416 the length of the content.", "schema": _TEXT}
 _OF_THE_CONTENT, _RANGED = (412, 416), (416,)
-_EVERYWHERE, _AS_ACTOR, _ON_GRAPH, _WITH_BODY = (400, 412, 500), (401, 403), (404, 409, 413, 503), (408, 413, 415)
+_EVERYWHERE, _AS_ACTOR, _ON_GRAPH, _WITH_BODY = (400, 412, 500), (401, 403, 503), (404, 409, 413, 503), (408, 413, 415)
 
 
 class ApiDocument:

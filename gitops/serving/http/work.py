@@ -293,7 +293,8 @@ class HttpContext:
     `tokens` gives the tokens that are known now. `log` takes a record for each request and for each defect; it is called from the
     thread of the event loop. `observer` is None where nothing is counted.
     `replace` has another process take the place of this one, which has a stuck query; None where no process would.
-    `verifier` gives what verifies tokens of identity providers, and is the same each time.
+    `verifier` gives what verifies tokens of identity providers, and is the same each time. `public_url` is the address at which
+    clients reach the server, `https://HOST`.
     """
 
     generations: GenerationSource
@@ -307,3 +308,4 @@ class HttpContext:
     observer: Observer | None = None
     replace: Callable[[], None] | None = None
     verifier: Callable[[], TokenVerifier] | None = None
+    public_url: str | None = None

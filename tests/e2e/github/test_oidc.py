@@ -1,4 +1,4 @@
-"""Programs with tokens of an identity provider that ask `gitops bot serve`: real processes, a real provider, rules of the repository."""
+"""Programs that ask `gitops bot serve` with tokens of a provider: real processes and HTTP, and rules of the repository."""
 
 from __future__ import annotations
 

@@ -42,7 +42,16 @@ from gitops.serving.http.work import HttpLimits
 from tests.support.openapi_page import PAGE, openapi_page
 from tests.support.pages import ROOT, read_page
 from tests.support.query_graphs import TOWNS, create, put, road, town
-from tests.support.query_server import BundleEngine, Running, generation, running, served, tokens, town_graph
+from tests.support.query_server import (
+    PUBLIC_URL,
+    BundleEngine,
+    Running,
+    generation,
+    running,
+    served,
+    tokens,
+    town_graph,
+)
 from tests.support.s3 import S3Place
 
 ROWS = json.loads((ROOT / "tests" / "data" / "serving" / "statuses.json").read_text(encoding="utf-8"))
@@ -165,7 +174,9 @@ def test_every_route_asks_who_it_is_what_it_may_and_where_it_is(server, row):
             refused = send(server, row, who)
             check(refused, row, 401, "unauthorized")
             wrong = ' error="invalid_token"' if who == {"Authorization": "Bearer wrong"} else ""
-            assert refused.headers["www-authenticate"] == f"Bearer{wrong}"
+            where = f'resource_metadata="{PUBLIC_URL}/.well-known/oauth-protected-resource/graphs/towns/mcp"'
+            more = f"{',' if wrong else ''} {where}" if row["operation"] == "mcp" else ""
+            assert refused.headers["www-authenticate"] == f"Bearer{wrong}{more}"
         check(send(server, row, NIL), row, *row.get("denied", [403, "forbidden"]))
     if route.on_graph:
         check(send(server, row, path=row["path"].replace("/towns/", "/absent/")), row, 404, "not_found")
