@@ -39,7 +39,7 @@ MOST_BYTES = 16 * 1024
 """The size of the largest token that is read."""
 
 FRESH_S, KEPT_S, READS_A_MINUTE = 300.0, 3600.0, 5
-_MINUTE_S = 60.0
+_MINUTE_S, _LAST = 60.0, 1e12
 _MOST_KEYS = 100
 _UNREADABLE = "the token is not a signed JSON Web Token"
 _DISCOVERY = "/.well-known/openid-configuration"
@@ -193,7 +193,8 @@ def read_keys(open_sender: OpenSender, issuer: TokenIssuer) -> Mapping[str | Non
 
 def _key(form: Mapping[str, Any], algorithms: Iterable[str]) -> _Key:
     """A key by the algorithms that it can be used with; none for one that does not sign, is too short, or is secret."""
-    signs = form.get("use", "sig") == "sig" and "verify" in form.get("key_ops", ["verify"])
+    uses = form.get("key_ops", ["verify"])
+    signs = form.get("use", "sig") == "sig" and isinstance(uses, list) and "verify" in uses
     if not signs or not {"d", "k"}.isdisjoint(form):
         return {}
     found = {}
@@ -203,7 +204,7 @@ def _key(form: Mapping[str, Any], algorithms: Iterable[str]) -> _Key:
             continue
         try:
             made = jwt.PyJWK.from_dict(dict(form), name)
-        except jwt.PyJWTError:
+        except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
             continue
         if made.Algorithm.check_key_length(made.key) is None:
             found[name] = made
@@ -319,6 +320,7 @@ def _moment(claims: Mapping[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or abs(value) > 1e12:  # noqa: PLR2004
+    # A number of a thousand digits is no float.
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _LAST or not isfinite(value):
         raise TokenRefusedError(Refusal.MALFORMED, f"the claim {name} is not a time")
     return float(value)

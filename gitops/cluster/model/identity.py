@@ -53,8 +53,9 @@ class TokenRefusedError(Exception):
 
     def __init__(self, reason: Refusal, detail: str, issuer: str | None = None) -> None:
         """`issuer` is one of the rules, None where the token names no such issuer."""
-        super().__init__(detail)
-        self.reason, self.detail, self.issuer = reason, detail, issuer
+        # JSON can have halves of characters, which no answer can.
+        self.reason, self.detail, self.issuer = reason, detail.encode("utf-8", "replace").decode(), issuer
+        super().__init__(self.detail)
 
 
 class Grant(StrEnum):

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gitops.cluster.model.identity import (
     ClaimRule,
@@ -142,6 +144,8 @@ REFUSED: Mapping[str, tuple[str, Callable[[Stage], str]]] = {
     "without an end": ("expired", lambda s: s.token(exp=None)),
     "an end that is no time": ("malformed", lambda s: s.token(exp=True)),
     "an end that is no number": ("malformed", lambda s: s.token(exp=float("nan"))),
+    "an end with a thousand digits": ("malformed", lambda s: s.token(exp=10**1000)),
+    "half of a character": ("audience", lambda s: s.token(aud="\ud800")),
     "an end that never comes": ("malformed", lambda s: s.token(exp=float("inf"))),
     "not yet valid": ("not_yet_valid", lambda s: s.token(nbf=NOW.timestamp() + 31)),
     "made in the future": ("not_yet_valid", lambda s: s.token(iat=NOW.timestamp() + 31)),
@@ -411,6 +415,35 @@ def test_rules_survive_the_way_to_another_process():
     again = TokenIssuer.of_form(json.loads(json.dumps(issuer.form)))
     assert again == issuer
     assert [type(value) for value in again.rules[0].require[0][1]] == [str, int, bool]
+
+
+@given(st.integers(0, 10_000), st.characters(max_codepoint=300))
+def test_a_token_with_another_sign_anywhere_is_refused(position, sign):
+    stage = Stage()
+    token = stage.token()
+    position %= len(token)
+    changed = token[:position] + sign + token[position + 1 :]
+    if changed != token:
+        with pytest.raises(TokenRefusedError):
+            stage.who(changed)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["kty", "crv", "x", "y", "n", "e", "kid", "use", "alg", "key_ops"]), _JSON),
+    st.sampled_from([ONE, RSA]),
+)
+def test_keys_of_any_form_break_nothing(changed, key):
+    """They are no keys, or such that the token is not signed by them."""
+    stage = Stage(TWO)
+    said = {"keys": [{**key.form, **changed}, TWO.form]}
+    stage.provider.broken[KEYS] = (200, json.dumps(said).encode())
+    assert stage.who(stage.token()).actor == "ada"
 
 
 def test_padding_and_line_breaks_in_a_header_give_no_second_reading():
