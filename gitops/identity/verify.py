@@ -119,11 +119,15 @@ class KeyRing:
         return found[0][algorithm]
 
     def keep(self, issuers: Iterable[TokenIssuer]) -> None:
-        """Read the keys that are missing or old, however often requests made that necessary. Never raises."""
+        """Read the keys that are missing or old, or could not be read the last time. Never raises.
+
+        How often requests made the server read keys does not matter.
+        """
         for issuer in issuers:
             source = self._source(issuer)
-            if source.keys is None or self._is_stale(source.keys):
-                self._read(source, self._is_stale, counted=False)
+            failed = source.failure is not None
+            if source.keys is None or failed or self._is_stale(source.keys):
+                self._read(source, partial(self._is_wanted, failed), counted=False)
 
     def failures(self, issuers: Iterable[TokenIssuer]) -> dict[str, str | None]:
         """Why the keys of each issuer could not be read the last time, by its address; None where nothing is wrong."""
@@ -138,6 +142,9 @@ class KeyRing:
 
     def _is_stale(self, keys: _Keys) -> bool:
         return self._clock.monotonic() - keys.read_at >= FRESH_S
+
+    def _is_wanted(self, failed: bool, keys: _Keys) -> bool:
+        return failed or self._is_stale(keys)
 
     @staticmethod
     def _under(keys: _Keys, key_id: str | None) -> Sequence[_Key]:

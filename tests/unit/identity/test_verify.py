@@ -291,6 +291,19 @@ def test_known_keys_outlast_an_hour_without_the_issuer_and_unknown_ones_are_not_
     assert stage.who(token).actor == "ada"
 
 
+def test_a_failure_is_forgotten_when_the_issuer_answers_again_also_while_its_keys_are_fresh():
+    stage = Stage()
+    stage.ring.keep([stage.rules])
+    stage.down = True
+    unavailable(stage, stage.token(key=TWO))
+    stage.ring.keep([stage.rules])
+    assert stage.ring.failures([stage.rules])[stage.rules.issuer] is not None
+    stage.down = False
+    stage.ring.keep([stage.rules])
+    assert stage.ring.failures([stage.rules]) == {stage.rules.issuer: None}
+    assert stage.reason(stage.token(key=TWO)) == "key_unknown"
+
+
 def test_keys_are_read_only_by_who_may_wait():
     stage = Stage()
     with pytest.raises(KeysNeededError):
