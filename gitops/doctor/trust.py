@@ -10,6 +10,7 @@ from gitops.cluster.approvals.origins import person_of_key
 from gitops.cluster.approvals.verify import HOSTED
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule
 from gitops.cluster.ledger.chain import ledger_ref, verify_chain
+from gitops.cluster.model.change import GateName
 from gitops.cluster.model.trust import DataGrowth, TrustRoot
 from gitops.core.clock import IdSource
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
@@ -56,6 +57,8 @@ def trust_findings(
     yield from _roles(trust, _people_with_key(trust, now), path)
     yield from _lines(trust, path)
     yield _data_growth(trust)
+    if (limit := trust.limits.get(GateName.DELETES.limit)) is not None:
+        yield good("trust.deletes", f"a merge deletes at most {limit} resources without approvals")
     yield _own_key(trust, now, own_key, f"add its line to {path}", serves=serves)
 
 

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import LIMITS
 from gitops.cluster.model.trust import DataGrowth, RuleChange, Signer, TrustRoot
 from gitops.core.clock import timestamp
 
@@ -59,9 +60,7 @@ def _differences(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
             yield from _OWN_WORDS[member](before, after)
             continue
         key, trusted = rows[member]
-        old, new = (
-            root.limits.get(key) if key.startswith("apply.") else getattr(root, member) for root in (before, after)
-        )
+        old, new = (root.limits.get(key) if key in LIMITS else getattr(root, member) for root in (before, after))
         if isinstance(old, frozenset) and isinstance(new, frozenset):
             yield from _names(trusted, old, new)
         elif old != new:

@@ -34,7 +34,7 @@ from gitops.cluster.ledger.schemas import recorded_schema
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.approval import DecisionEvidence, DecisionKind
 from gitops.cluster.model.change import Action, Change, Disposition, GateName, Tier
-from gitops.cluster.model.kinds import Gate, Situation, rules_of
+from gitops.cluster.model.kinds import Gate, Situation, gate_of
 from gitops.cluster.model.ledger import (
     RULES_OF_0_2_1,
     WITH_GATES,
@@ -64,7 +64,7 @@ def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
             continue
         # Which migrations need one depends on the graph and the rules; their entry lists it as gated.
         change = change_of(listed)
-        if change.tier is not None or rules_of(change.address).gate(change, situation) is not None:
+        if change.tier is not None or gate_of(change, situation) is not None:
             detail = f"{listed.operation} {listed.resource} has no valid approval, or too few"
             raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, f"{detail}: {asked(found, _met(found, listed))}")
     _check_settlements(walk, found)
@@ -134,7 +134,7 @@ def _met(found: VerifiedEntry, listed: EntryChange) -> tuple[GateName, ...]:
     if found.entry.version >= WITH_GATES:
         return listed.gates
     change = change_of(listed)
-    gate = rules_of(change.address).gate(change, _situation(found))
+    gate = gate_of(change, _situation(found))
     if gate is not None:
         return gate.met
     lossy = GateName.WIDENING if change.address.kind is Kind.POLICY else GateName.LOSSY
@@ -314,7 +314,7 @@ def check_gates(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
         widened=_widened(walk, found, state, changes),
     )
     for listed, change in zip(applied, changes, strict=True):
-        gate = rules_of(change.address).gate(change, situation)
+        gate = gate_of(change, situation)
         if gate is None:
             continue
         if found.entry.version >= WITH_GATES:
@@ -322,7 +322,7 @@ def check_gates(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
                 has = f"gate {', '.join(listed.gates)}" if listed.gates else "no gate"
                 detail = f"{listed.resource} meets gate {', '.join(missing)}: {gate.reason}; the entry records {has}"
                 raise IntegrityError(Code.LEDGER_GATES_MISSING, detail)
-        elif rules_of(change.address).gate(change_of(listed), _situation(found)) is None:
+        elif gate_of(change_of(listed), _situation(found)) is None:
             # What the entry shows by itself was held against its approvals already.
             _check_tier(walk, found, listed, gate)
 

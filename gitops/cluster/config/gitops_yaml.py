@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, reduce
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from gitops.cluster.config.named_clusters import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.cluster.config.oidc import OIDC_FORM, OidcRule, issuer_problems
@@ -253,7 +253,8 @@ class ApprovalRule:
     forge's own verdict. `break_glass` are the people who can act alone in an emergency. `gates` are reversible changes that
     also need an approval: `lossy` ones remove types or properties of a graph that contains rows; or a mapping with the
     number of people for each gate. `environments` are such mappings by environment, which have priority. `widening` are
-    classes of permissions whose gain through a policy change needs an approval.
+    classes of permissions whose gain through a policy change needs an approval. In a merge with more than `max_deletes`
+    deletes, each one needs an approval.
     """
 
     allowed_signers: str = rule(
@@ -355,6 +356,17 @@ class ApprovalRule:
             "`export`, `read` and `run`. A [review](approvals.md#reviews-on-a-forge) counts for it."
         ),
         unset="none; `[control, protected]` in new repositories",
+    )
+    max_deletes: int | None = rule(
+        optional(whole(0, 10_000)),
+        "How many resources of any kind one merge may delete, {bounds}; with more, each delete needs an approval.",
+        default=None,
+        trusted=Trusted("resources that a merge deletes without approvals", more),
+        more=(
+            "Nothing is deleted before [all deletes are approved](gates.md#many-deletes). A "
+            "[review](approvals.md#reviews-on-a-forge) counts for those that a later plan can undo."
+        ),
+        unset="no limit",
     )
     data_growth: DataGrowth = rule(
         mapping(
@@ -532,7 +544,7 @@ class BotConfig:
         mapping(ApprovalRule),
         "Who may permit changes that need an approval.",
         default=ApprovalRule(),
-        more="All irreversible changes do, and those of `gates` and `widening`.",
+        more="All irreversible changes do, and those of `gates`, `widening` and `max_deletes`.",
     )
     apply: ApplyRule = rule(mapping(ApplyRule), "How merges are applied.", default=ApplyRule())
     forge: ForgeRule = rule(mapping(ForgeRule), "What the bot does on a forge.", default=ForgeRule())
@@ -564,14 +576,16 @@ GITOPS_KEYS: Mapping[str, str] = MappingProxyType({key: row.documentation for ke
 """Every key with a line of documentation, in the order in which messages list them."""
 
 
+def value_at(config: BotConfig, key: str) -> Any:
+    """Return the value of a dotted key of a file."""
+    return reduce(getattr, key.split("."), cast(Any, config))
+
+
 def trust_rules(config: BotConfig) -> Iterator[tuple[str, Trusted, Any]]:
     """Yield the trust rules of a file: path, trust property and value of each."""
     for key, row in KEY_ROWS.items():
         if row.trusted is not None:
-            value: Any = config
-            for name in key.split("."):
-                value = getattr(value, name)
-            yield key, row.trusted, value
+            yield key, row.trusted, value_at(config, key)
 
 
 # One event asks for the file of several commits, which is the same nearly always.
@@ -618,8 +632,10 @@ def _idle_numbers(config: BotConfig) -> Iterator[tuple[Place, str]]:
             near = did_you_mean(environment, known) or f"known: {', '.join(known) or 'none'}"
             place = ("approvals", "environments", environment, CHOSEN_KEY)
             yield place, f"no cluster is in this environment; {near}"
-    if rule.widening:
-        return
+    off = {} if rule.widening else {GateName.WIDENING.value: "approvals.widening lists no class"}
+    for gate in GateName:
+        if gate.limit and value_at(config, gate.limit) is None:
+            off[gate.value] = f"{gate.limit} is not set"
     for key in rule.numbers():
-        if key.endswith(".widening"):
-            yield tuple(key.split(".")), "approvals.widening lists no class, so no change would need this number"
+        if why := off.get(key.rpartition(".")[2]):
+            yield tuple(key.split(".")), f"{why}, so no change would need this number"

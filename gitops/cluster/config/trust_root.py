@@ -19,7 +19,7 @@ from gitops.cluster.config.gitops_yaml import (
     parse_bot_config,
     trust_rules,
 )
-from gitops.cluster.model.change import GateName
+from gitops.cluster.model.change import LIMITS, GateName
 from gitops.cluster.model.identity import TokenIssuer
 from gitops.cluster.model.trust import DataGrowth, Signer, TrustRoot
 from gitops.core.canonical import canonical_digest
@@ -205,16 +205,15 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
 
 
 def _members(config: BotConfig) -> dict[str, Any]:
-    """The attributes of `TrustRoot` that say the rules of trust of a file. Those of `apply` are limits that gates read."""
+    """The attributes of `TrustRoot` that say the rules of trust of a file; those that gates name are in its `limits`."""
     found: dict[str, Any] = {}
     limits: dict[str, int] = {}
     for key, trusted, value in trust_rules(config):
-        section, _, name = key.rpartition(".")
-        if section == "apply":
+        if key in LIMITS:
             limits |= {} if value is None else {key: value}
             continue
         plain = tuple(sorted(value.items())) if isinstance(value, Mapping) else value
-        found[trusted.member or name] = frozenset(value) if isinstance(value, tuple) else plain
+        found[trusted.member or key.rpartition(".")[2]] = frozenset(value) if isinstance(value, tuple) else plain
     rule = config.approvals
     gates = frozenset({GateName.LOSSY.value}.intersection(rule.gates))
     return found | {"gates": gates, "numbers": _gate_numbers(rule), "limits": MappingProxyType(limits)}

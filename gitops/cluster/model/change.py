@@ -92,7 +92,7 @@ class GateName(StrEnum):
     """Gates that require approvals. A change can meet several; the largest of their numbers of people counts.
 
     LOSSY also covers the only replica of a compute cluster. `covers` describes the changes that meet a gate. Rules contain a
-    gate with a `limit` if they have that key, a number below `apply`.
+    gate with a `limit` if they have that key, whose value is a number.
     """
 
     covers: str
@@ -101,6 +101,11 @@ class GateName(StrEnum):
     IRREVERSIBLE = "irreversible", "what no later plan can undo"
     LOSSY = "lossy", "what removes types or properties of a graph with rows"
     WIDENING = "widening", "a policy that permits more in a class of `widening`"
+    DELETES = (
+        "deletes",
+        "each delete of a merge that deletes more than `max_deletes` resources",
+        "approvals.max_deletes",
+    )
 
     def __new__(cls, name: str, covers: str = "", limit: str = "") -> Self:
         """A gate by its name in rules and documents."""
@@ -108,6 +113,9 @@ class GateName(StrEnum):
         made._value_, made.covers, made.limit = name, covers, limit
         return made
 
+
+LIMITS = frozenset(gate.limit for gate in GateName if gate.limit)
+"""The keys of rules with a number that a gate reads."""
 
 NOT_KNOWN_HERE = "its rows are not known here"
 """Shown for a graph that cannot be read here, if no stored plan has its rows."""

@@ -107,8 +107,8 @@ class Situation:
     recorded bindings, None if the ledger does not record them. `gapped` are the strategies whose change leaves a compute
     cluster without a replica. `givers`: for each policy that takes over a graph or the cluster, the policies that release
     it. `gates`: the gates in the rules in force; `limits`: the numbers of these rules that gates read, by key, never those
-    of the plan. `gated`: addresses whose change has a gate. `widened`: for each policy whose change needs approval because
-    it permits more, a description of that.
+    of the plan. `deletes`: the number of resources that the plan deletes. `gated`: addresses whose change has a gate.
+    `widened`: for each policy whose change needs approval because it permits more, a description of that.
     """
 
     pending: frozenset[str]
@@ -120,6 +120,7 @@ class Situation:
     gates: frozenset[str] = frozenset()
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     gated: frozenset[Address] = frozenset()
+    deletes: int = 0
     gapped: frozenset[Address] = frozenset()
     guarded: Mapping[Address, tuple[str, ...] | None] = field(default_factory=lambda: MappingProxyType({}))
     givers: Mapping[Address, tuple[Address, ...]] = field(default_factory=lambda: MappingProxyType({}))
@@ -580,3 +581,26 @@ SECTIONS: Mapping[str, Kind] = MappingProxyType({rules.section: kind for kind, r
 def rules_of(address: Address) -> ResourceKind:
     """Return the rules for the kind of an address."""
     return KINDS[address.kind]
+
+
+def is_counted_delete(change: Change) -> bool:
+    """Return True for the delete of a resource that a folder declares, of any kind."""
+    return change.action is Action.DELETE and rules_of(change.address).in_folder
+
+
+def gate_of(change: Change, situation: Situation) -> Gate | None:
+    """Return the gate of a change: that of its kind, and for every kind that of a plan with more deletes than permitted.
+
+    Gates with a limit are met only if the rules set it. What goes with its graph is covered by the gate of the graph.
+    """
+    rules = rules_of(change.address)
+    gate = rules.gate(change, situation)
+    permitted = situation.limits.get(GateName.DELETES.limit, situation.deletes)
+    covered = change.address.graph in situation.deleted and rules.gated_at(change) != change.address
+    if is_counted_delete(change) and not covered and situation.deletes > permitted:
+        reason = f"the plan deletes {situation.deletes} resources, and {GateName.DELETES.limit} is {permitted}"
+        gate = Gate(reason, ()) if gate is None else gate
+        gate = Gate(gate.reason, (*gate.met, GateName.DELETES))
+    if gate is None:
+        return None
+    return Gate(gate.reason, tuple(each for each in gate.met if not each.limit or each.limit in situation.limits))

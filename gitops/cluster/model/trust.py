@@ -108,7 +108,7 @@ class TrustRoot:
     permissions whose gain through a policy needs one, and `data_growth` is how many more rows than its approver saw an
     approval covers. `repository`, `ledger_store`, `forge_kind`, `forge_project` and `commands`, the permission that a
     command in a comment needs, come from `gitops.yaml`. `issuers`
-    are the identity providers whose tokens servers take. `limits` are the numbers below `apply` that a gate reads, by key.
+    are the identity providers whose tokens servers take. `limits` are the numbers that a gate reads, by key.
     `first_digest` is the digest of the same rules in the first release, over keys and approvals only.
     """
 

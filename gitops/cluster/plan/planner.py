@@ -11,8 +11,8 @@ from gitops.cluster.ledger.port import LedgerView
 from gitops.cluster.model.access import AccessDiff, AccessRow, widening_words
 from gitops.cluster.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.cluster.model.approval import Approval
-from gitops.cluster.model.change import Action, Change, Disposition, Reason
-from gitops.cluster.model.kinds import Gate, Situation, rules_of
+from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason
+from gitops.cluster.model.kinds import Gate, Situation, gate_of, is_counted_delete, rules_of
 from gitops.cluster.model.ledger import AppliedResource, FormerLedger, LedgerEntry, LedgerState
 from gitops.cluster.model.plan import (
     ApprovalRequirement,
@@ -56,8 +56,7 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
     if inputs.access is not None:
         _report_access(inputs.access, problems)
     _report_approvals(changes, described.gates, required, inputs, problems)
-    approved = frozenset(r.resource for r in required if r.satisfied)
-    changes = classify(changes, replace(described.situation, approved=approved))
+    changes = _ruled(changes, described.situation, required)
     graph, graph_problems = _execution_graph(changes, edges, required, inputs)
     problems.extend(graph_problems)
     undone, back = _way_back(changes, edges, inputs, problems)
@@ -207,7 +206,7 @@ def describe(inputs: PlanInputs) -> Described:
         givers=givers_of(bindings_of(changes, inputs.desired, inputs.state)),
         widened=widened_policies(changes, inputs.access, inputs.widening),
     )
-    found = {change.address: rules_of(change.address).gate(change, situation) for change in changes}
+    found = {change.address: gate_of(change, situation) for change in changes}
     gates = {address: gate for address, gate in found.items() if gate is not None}
     tiered = tuple(
         replace(c, tier=gates[c.address].tier, gates=gates[c.address].met) if c.address in gates else c for c in changes
@@ -311,6 +310,7 @@ def survey(
         schema_unsettled=unsettled,
         approved=frozenset(),
         policy_graphs=bound,
+        deletes=sum(map(is_counted_delete, changes)),
         guarded={c.address: _guarded(recorded[c.address]) for c in changes if c.address in recorded},
     )
 
@@ -329,6 +329,26 @@ def classify(changes: Sequence[Change], situation: Situation) -> tuple[Change, .
             disposition, reason = Disposition.BLOCKED, Reason.APPROVAL_REQUIRED
         ruled.append(replace(change, disposition=disposition, reason=reason))
     return tuple(ruled)
+
+
+def _ruled(
+    changes: Sequence[Change], situation: Situation, required: Sequence[ApprovalRequirement]
+) -> tuple[Change, ...]:
+    """Classify the changes with their approvals. Of more deletes than the rules permit, none is applied before all can be."""
+    approved = frozenset(need.resource for need in required if need.satisfied)
+    together = frozenset(need.resource for need in required if GateName.DELETES in need.gates)
+    held = frozenset[Address]() if together <= approved else together & approved
+    ruled = classify(changes, replace(situation, approved=approved - held))
+    if not held:
+        return ruled
+    waits = Reason.DEPENDENCY_NOT_APPLIED
+    return tuple(
+        replace(change, reason=waits)
+        if change.reason is Reason.APPROVAL_REQUIRED
+        and held & {change.address, rules_of(change.address).gated_at(change)}
+        else change
+        for change in ruled
+    )
 
 
 def find_impact(changes: Sequence[Change], dependencies: Iterable[Dependency]) -> tuple[Impact, ...]:
