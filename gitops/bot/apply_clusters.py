@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import cache, partial
 
 from gitops.bot.context import EventContext, comment_subject, left_before
+from gitops.bot.drift import report_drift
 from gitops.bot.plan_requests import NEEDS_APPROVAL, PLAN_FAILED, plan_request, requests_of_cluster
 from gitops.bot.report import record_deployment, report_apply, report_refusal, retry_command, set_labels, status_context
 from gitops.cluster.apply.apply import apply
@@ -57,10 +58,14 @@ _APPLIED, _WAITING = "gitops/applied", "gitops/waiting"
 
 @dataclass(frozen=True, slots=True)
 class _Applied:
-    """How a step ended: where the cluster is now, None where no further step may follow; `refused` before it was planned."""
+    """How a step ended: where the cluster is now, None where no further step may follow; `refused` before it was planned.
+
+    `drifted` means that drift keeps it waiting.
+    """
 
     rule: ClusterRule | None
     refused: bool = False
+    drifted: bool = False
 
 
 def apply_cluster(
@@ -78,16 +83,32 @@ def apply_cluster(
     this run was started. `asked`: a person wants it, so that a merge whose changeset failed is tried again. `again` is such a
     merge to begin with.
     """
+    drifted = yield from _apply_waiting(context, rule, push, notes, asked=asked, again=again)
+    if drifted:
+        # Whoever has to settle it learns of it now, not with the next schedule.
+        yield from report_drift(context, rule.name)
+
+
+def _apply_waiting(
+    context: EventContext,
+    rule: ClusterRule,
+    push: Push | None,
+    notes: tuple[str, ...],
+    *,
+    asked: bool,
+    again: str | None,
+) -> Generator[LogLine, None, bool]:
+    """Apply the merges that wait. Returns whether drift kept the last of them waiting."""
     tried: list[str] = []
-    together = False
+    together = drifted = False
     for _ in range(_MOST_ROUNDS):
         if context.bot.cancel.requested:
             yield LogLine(f"apply of {rule.name}: interrupted before it began", RunResult.LOST)
-            return
+            return drifted
         head = context.repository.head_of(rule.ref)
         if head is None:
             yield LogLine(f"apply of {rule.name}: branch {rule.branch} does not exist", RunResult.PROBLEMS)
-            return
+            return drifted
         queue = read_queue(context, rule, head)
         first = interrupted_merge(context, rule) or (None if tried else again)
         pushed = () if push is None else (push.new,)
@@ -99,19 +120,21 @@ def apply_cluster(
             step, failed = last_step(context, rule, queue)
             if failed is not None and not asked:
                 yield _not_repeated(context, rule, failed)
-                return
+                return drifted
         if step is None:
-            return
+            return drifted
         tried.append(step.commit)
         applied = yield from _apply_step(context, rule, step, push, notes)
+        drifted = applied.drifted
         # The branch was listed after the lock was released: a run that found the lock held had seen its merge before that.
         context.refresh(rule, relist=False)
         if applied.rule is None:
-            return
+            return drifted
         rule, together = applied.rule, together or applied.refused
         left = step.left
     if left:
         yield LogLine(f"apply of {rule.name}: {left} more commits wait; to go on: gitops bot apply", RunResult.LOST)
+    return drifted
 
 
 def _not_repeated(context: EventContext, rule: ClusterRule, failed: Changeset) -> LogLine:
@@ -204,7 +227,8 @@ def _apply_step(
         context, subject, outcome, reported, position.debts, left=left, before=before, notes=notes, found=tuple(found)
     )
     lost = result_of(outcome.diagnostics) is RunResult.LOST
-    return _Applied(None if lost else after)
+    drifted = any(each.code == Code.DRIFT_OPEN for each in outcome.diagnostics)
+    return _Applied(None if lost else after, drifted=drifted)
 
 
 def _requests_of_step(

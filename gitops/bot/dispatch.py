@@ -20,9 +20,10 @@ from gitops.bot.apply_clusters import apply_cluster, plan_open_requests, retry_w
 from gitops.bot.attestations import attest_reviews, reviews_count
 from gitops.bot.comment_commands import carry_out_comment
 from gitops.bot.context import Bot, EventContext
+from gitops.bot.drift import report_drift
 from gitops.bot.merge_queue import verify_group
 from gitops.bot.plan_requests import plan_requests
-from gitops.bot.sweep import report_drift, sweep, take_in_revocations
+from gitops.bot.sweep import sweep, take_in_revocations
 from gitops.bot.ticks import tick_clusters
 from gitops.cluster.ledger.chain import SIGNED
 from gitops.core.errors import GitopsError

@@ -11,7 +11,9 @@ from gitops.cli.shared import OK, say, show_form
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
+from gitops.forge.port import RequestState
 from gitops.render.characters import visible
+from gitops.repository.cluster import drift_ref
 
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ClusterRule
@@ -49,14 +51,22 @@ def issue_show(options: argparse.Namespace) -> int:
 
 
 def with_reported_drift(local: LocalRepository, rule: ClusterRule, outcome: StatusOutcome) -> StatusOutcome:
-    """The status of a cluster, which is not in sync while an issue of the bot about its drift is open."""
-    problems = Diagnostics()
+    """The status of a cluster, which is not in sync while an issue or a request of the bot about its drift is open."""
+    problems, report = Diagnostics(), drift_ref(rule.name)
     try:
         found = [issue for issue in local.forge().all_issues() if issue.open]
+        # The branch of a report stays when its request is closed, so there are few to look at, and mostly none.
+        asked = (
+            () if local.head_of(report) is None else local.forge().requests(state=RequestState.OPEN, target=rule.ref)
+        )
     except GitopsError as error:
         problems.add(error.code, error.path, error.detail, severity=Severity.WARNING)
         return replace(outcome, diagnostics=(*outcome.diagnostics, *problems))
-    if not found:
+    for request in asked:
+        if request.source == report:
+            detail = f"request {request.number} is open: {request.title}: gitops request show {request.number}"
+            problems.add(Code.DRIFT_REPORTED, rule.name, detail)
+    if not found and not problems:
         return outcome
     from gitops.render.comment import drift_marker
 

@@ -59,6 +59,8 @@ def trust_findings(
     yield _data_growth(trust)
     if (limit := trust.limits.get(GateName.DELETES.limit)) is not None:
         yield good("trust.deletes", f"a merge deletes at most {limit} resources without approvals")
+    if trust.on_drift == "block":
+        yield good("trust.drift", "a merge waits while drift is open (apply.on_drift: block)")
     yield _own_key(trust, now, own_key, f"add its line to {path}", serves=serves)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from gitops.cluster.apply.drift import DriftKind
 from gitops.cluster.changesets.lifecycle import unfinished
 from gitops.cluster.model.address import Address, Kind, is_name
 from gitops.cluster.model.change import Reason
@@ -23,6 +22,7 @@ from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
 from gitops.cluster.model.plan import NodeOutcome, NodeResult, Plan
 from gitops.cluster.model.resource import edges_near
 from gitops.cluster.plan.classes import BARRIERS
+from gitops.cluster.plan.drift import DriftKind
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef, by_place

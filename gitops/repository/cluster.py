@@ -25,6 +25,11 @@ from gitops.core.dataclass import dataclass
 _HEADS = "refs/heads/"
 
 
+def drift_ref(cluster: str) -> str:
+    """Full name of the branch that adopts the drift of a cluster."""
+    return f"refs/heads/gitops/drift/{cluster}"
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerPosition:
     """What the ledger of a cluster records: `head` is its newest entry, `applied` the source commit of that.

@@ -8,7 +8,6 @@ import subprocess
 import pytest
 
 from gitops.bot.dispatch import run_verb
-from gitops.bot.sweep import drift_ref
 from gitops.core.faults import NoFaults
 from gitops.doctor.examine import examine
 from gitops.doctor.findings import Health
@@ -16,6 +15,7 @@ from gitops.forge.events import Event, ManualEvent, PushEvent, TickEvent, TimerE
 from gitops.forge.port import RequestState
 from gitops.forge.refs.records import RecordedIssue
 from gitops.render.comment import drift_marker
+from gitops.repository.cluster import drift_ref
 from gitops.repository.results import LogLine, RunResult
 from gitops.repository.wiring.stores import graph_engine
 from tests.support.bot_stage import Stage, said, take_lock, verdict

@@ -7,20 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cluster.approvals.rule_changes import rule_changes
-from gitops.cluster.config.gitops_yaml import parse_bot_config
-from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger.chain import ENTRY
 from gitops.cluster.ledger.documents import read_entry, read_state
 from gitops.cluster.ledger.layout import STATE
 from gitops.cluster.model.address import Address, trust_address
 from gitops.cluster.model.ledger import LedgerEntry
-from gitops.core.errors import GitopsError
 from tests.e2e.conftest import Built
 from tests.support.audited import CONFIG as LIFE_RULES
 from tests.support.audited import FILES, Lie, Life
 from tests.support.cluster import rulings
-from tests.support.loop import CONFIG, MAIN, SIGNERS, Loop
+from tests.support.loop import CONFIG, MAIN, Loop
 from tests.support.loop_data import audited
 
 pytestmark = pytest.mark.e2e
@@ -164,27 +160,3 @@ def test_one_more_resource_of_the_ledger_holds_all_that_was_approved(life: Life)
     found = rulings(life.apply().changes)
     assert found[Address("query.notes.e")] == "delete blocked:approval_required"
     assert all(found[each] == "delete blocked:dependency_not_applied" for each in QUERIES[1:])
-
-
-def test_the_limit_is_read_and_held_in_the_rules() -> None:
-    assert parse_bot_config(b"version: 1\napprovals: {max_deletes: 0}\n").approvals.max_deletes == 0
-    for text, why in (
-        (b"approvals: {max_deletes: -1}", "from 0 to 10000"),
-        (b"approvals: {gates: {deletes: 2}}", "approvals.max_deletes is not set, so no change would need this number"),
-    ):
-        with pytest.raises(GitopsError, match=why):
-            parse_bot_config(b"version: 1\n" + text + b"\n")
-
-
-def test_rules_without_the_key_keep_their_digest(built: Built) -> None:
-    signers = built(RULES).signers("bot", "alice", "bob", "carol")
-    plain, limited = (trust_root({"gitops.yaml": text.encode(), SIGNERS: signers}) for text in (CONFIG, RULES))
-    assert plain.limits == {}
-    assert plain.digest != limited.digest
-    (found,) = rule_changes(trust_address("brain"), limited, plain)
-    assert (found.rule, found.before, found.after, found.widens) == (
-        "resources that a merge deletes without approvals",
-        "2",
-        None,
-        True,
-    )

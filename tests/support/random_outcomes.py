@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from gitops.cluster.apply.drift import DriftItem, DriftKind, DriftOutcome
+from gitops.cluster.apply.drift import DriftOutcome
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change, Disposition, Reason
 from gitops.cluster.model.ledger import Debt, LedgerState, LockInfo, LockObservation, Status, StatusRecord
@@ -28,6 +28,7 @@ from gitops.cluster.model.plan import (
     TextChange,
 )
 from gitops.cluster.model.trust import RuleChange
+from gitops.cluster.plan.drift import DriftItem, DriftKind
 from gitops.core.diagnostics import Diagnostic, Severity, SourceRef
 from gitops.database.graph.port import MigrationPreview
 from gitops.render.comment import apply_comment, plan_comment, refusal_comment

@@ -11,7 +11,7 @@ A plan with several changes that cannot be rolled back is applied in parts, each
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -30,6 +30,7 @@ from gitops.cluster.model.changeset import ChangesetState, EventDraft, Member
 from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.cluster.model.plan import ExecutionGraph, NodeResult, Plan
 from gitops.cluster.plan.classes import atomic_graph, graphs_of_parts, part_of
+from gitops.cluster.plan.drift import open_drift
 from gitops.cluster.plan.landing import warn_of_lost_graphs
 from gitops.cluster.plan.leftovers import Interrupted, with_used
 from gitops.cluster.plan.plan import plan_session
@@ -138,7 +139,8 @@ def _prepare(
     if resumed is not None and not resumed.fits(resumed.part(planned.whole)):
         abandon(current, resumed, swept.fence)
         return _prepare(current, Part(), None)
-    return make_run(current, planned, part, resumed, closing) if may_begin(current, planned) else None
+    moving = swept.pending if resumed is None else None
+    return make_run(current, planned, part, resumed, closing) if may_begin(current, planned, moving) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +190,11 @@ def make_run(
     return run, part
 
 
-def may_begin(current: Session, planned: Planned) -> bool:
-    """Report what prevents a run of a plan from starting. Return False if there are errors after the earlier problems."""
+def may_begin(current: Session, planned: Planned, moving: Collection[str] | None) -> bool:
+    """Report what prevents a run of a plan from starting. Return False if there are errors after the earlier problems.
+
+    `moving` are the ids of graphs whose drift does not count; None if none counts, because the run has begun before.
+    """
     whole, swept = planned.whole, planned.swept
     current.problems.extend(whole.diagnostics)
     warn_of_lost_graphs(current, whole, swept.state, swept.pending)
@@ -200,6 +205,8 @@ def may_begin(current: Session, planned: Planned) -> bool:
             detail = "a gated change has no matching approval"
             current.problems.add(Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address, detail)
     check_debts(current, whole, planned.accepted)
+    if moving is not None:
+        current.problems.extend(open_drift(current, whole, swept.state, moving, live=True))
     return all(problem.severity is not Severity.ERROR for problem in list(current.problems)[planned.before :])
 
 

@@ -63,7 +63,10 @@ def _dry_run(current: Session) -> ApplyOutcome:
     foreseen, planned = _foresee(current)
     part, resumed = Part(), foreseen.resumed
     earlier: ApplyOutcome | None = None
-    while planned is not None and may_begin(current, planned):
+    # Later parts are planned from what the earlier ones would have changed.
+    while planned is not None and may_begin(
+        current, planned, foreseen.moving if resumed is None and part.number == 1 else None
+    ):
         run, part = make_run(current, planned, part, resumed)
         started: list[ExecNode] = []
         ended = _carry_out(run, foreseen, started)

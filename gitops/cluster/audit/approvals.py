@@ -33,7 +33,7 @@ from gitops.cluster.ledger.layout import blob_key
 from gitops.cluster.ledger.schemas import recorded_schema
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.approval import DecisionEvidence, DecisionKind
-from gitops.cluster.model.change import Action, Change, Disposition, GateName, Tier
+from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason, Tier
 from gitops.cluster.model.kinds import Gate, Situation, gate_of
 from gitops.cluster.model.ledger import (
     RULES_OF_0_2_1,
@@ -286,7 +286,7 @@ def revocation_notes(walk: Walk, branches: Collection[str]) -> Iterator[str]:
                 )
 
 
-# Whether an entry records every gate of what it lists as applied: rules 1 to 5.
+# Whether an entry records every gate of what it lists as applied: rules 1 to 6.
 #
 # 1. The gates follow again from the rules of the kinds (`gitops.cluster.model.kinds`), as in a plan: from the rules in force
 #    before the entry, and from what is at hand of its changes. The steps of a migration are planned again from the schema texts
@@ -299,6 +299,8 @@ def revocation_notes(walk: Walk, branches: Collection[str]) -> Iterator[str]:
 # 4. A policy that only lets actors copy a protected branch to where others read it is a note in an entry before version 4, whose
 #    release did not gate that.
 # 5. A text that no source has, such as one that was found in a graph, is a note: then what is recorded is believed.
+# 6. While the rules before an entry say `apply.on_drift: block`, it applies nothing if drift that the state before it records
+#    waits for an approval. Drift that no entry records is not known to an audit.
 
 
 def check_gates(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
@@ -325,6 +327,18 @@ def check_gates(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
         elif gate_of(change_of(listed), _situation(found)) is None:
             # What the entry shows by itself was held against its approvals already.
             _check_tier(walk, found, listed, gate)
+    _check_drift(walk, found, applied)
+
+
+def _check_drift(walk: Walk, found: VerifiedEntry, applied: Sequence[EntryChange]) -> None:
+    """Rule 6. `walk.state` is the state before the entry."""
+    if found.before.on_drift != "block" or found.entry.kind is not EntryKind.APPLY or not applied:
+        return
+    drifted = {each.graph or each for each in walk.state.drifted}
+    for listed in found.entry.changes:
+        if listed.reason == Reason.APPROVAL_REQUIRED and (listed.resource.graph or listed.resource) in drifted:
+            detail = f"it applies changes while {listed.resource} is recorded as drifted and waits for an approval"
+            raise IntegrityError(Code.LEDGER_DRIFT_OPEN, f"{detail}; the rules before it say apply.on_drift: block")
 
 
 def _check_tier(walk: Walk, found: VerifiedEntry, listed: EntryChange, gate: Gate) -> None:

@@ -110,6 +110,7 @@ LedgerStore = Literal["branch", "directory"]
 Atomicity = Literal["atomic", "best_effort"]
 Queue = Literal["one_per_merge", "coalesce"]
 OnFailure = Literal["rollback", "keep"]
+OnDrift = Literal["warn", "block"]
 ForgeKind = Literal["github", "gitlab", "gitea", "local"]
 Commands = Literal["write", "maintain", "admin"]
 
@@ -411,8 +412,8 @@ class ApplyRule:
     """Settings for applying merges. `node_timeout` is how long a run waits for one interruptible change.
 
     `atomicity` selects atomic or best-effort merges; `queue` selects whether waiting merges are applied one after the other,
-    or all together. For an atomic run, `on_failure` decides about its staged changes after a failure, and `drain_grace` is
-    how long data is kept after it left the cluster.
+    or all together. `on_drift` decides about merges while drift is open. For an atomic run, `on_failure` decides about its
+    staged changes after a failure, and `drain_grace` is how long data is kept after it left the cluster.
     """
 
     parallel: int | None = rule(
@@ -453,6 +454,16 @@ class ApplyRule:
         default="rollback",
         more=(
             "`rollback` takes it back, `keep` leaves it [to be looked at](atomic-merges.md#what-stays-after-a-failure)."
+        ),
+    )
+    on_drift: OnDrift = rule(
+        choice(*get_args(OnDrift)),
+        "What a merge does while a live graph differs from the ledger: `warn` or `block`.",
+        default="warn",
+        trusted=Trusted("while drift is open, a merge has to", lambda _, after: after == "warn"),
+        more=(
+            "`block` applies nothing until the [drift](drift.md#merges-while-drift-is-open) is settled. It needs a ledger "
+            "branch, and a change of it needs an approval."
         ),
     )
     drain_grace: timedelta = rule(

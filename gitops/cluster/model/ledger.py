@@ -314,6 +314,11 @@ class LedgerState:
         return frozenset(address for address in gone if address in self.resources)
 
     @property
+    def drifted(self) -> frozenset[Address]:
+        """The resources that the last observation found changed or missing, and that no apply has changed since."""
+        return self.vanished.union(a for a, found in self.statuses.items() if found.status is Status.DRIFTED)
+
+    @property
     def applied_digest(self) -> str:
         """Digest of the document's `applied_revision`, without statuses and observations."""
         resources = {

@@ -274,10 +274,10 @@ class StatusOutcome(VerbOutcome):
     @property
     def drifted(self) -> tuple[Address, ...]:
         """The resources that the last refresh found changed, damaged or missing, in address order."""
-        gone = frozenset[Address]() if self.state is None else self.state.vanished
+        drifted = frozenset[Address]() if self.state is None else self.state.drifted
         failed = self._with(Status.ERROR).items()
         damaged = {address for address, record in failed if Code.GRAPH_OBSERVATION_ERROR in record.conditions}
-        return tuple(sorted(gone.union(self._with(Status.DRIFTED), damaged)))
+        return tuple(sorted(drifted.union(damaged)))
 
     def _with(self, status: Status) -> dict[Address, StatusRecord]:
         known = {} if self.state is None else self.state.statuses

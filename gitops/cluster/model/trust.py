@@ -107,8 +107,8 @@ class TrustRoot:
     emergency. `gates` are kinds of reversible change that also need an approval (`lossy`), `widening` the classes of
     permissions whose gain through a policy needs one, and `data_growth` is how many more rows than its approver saw an
     approval covers. `repository`, `ledger_store`, `forge_kind`, `forge_project` and `commands`, the permission that a
-    command in a comment needs, come from `gitops.yaml`. `issuers`
-    are the identity providers whose tokens servers take. `limits` are the numbers that a gate reads, by key.
+    command in a comment needs, come from `gitops.yaml`. `issuers` are the identity providers whose tokens servers take.
+    `limits` are the numbers that a gate reads, by key. `on_drift` is what a merge does while drift is open (`warn`, `block`).
     `first_digest` is the digest of the same rules in the first release, over keys and approvals only.
     """
 
@@ -133,6 +133,7 @@ class TrustRoot:
     forge_project: str | None = None
     commands: str = "write"
     issuers: frozenset[TokenIssuer] = frozenset()
+    on_drift: str = "warn"
     first_digest: str = ""
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 

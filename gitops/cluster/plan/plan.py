@@ -25,6 +25,7 @@ from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.model.trust import DataGrowth, Quorum
 from gitops.cluster.plan.access import access_of_plan
 from gitops.cluster.plan.draft import recorded_data
+from gitops.cluster.plan.drift import open_drift
 from gitops.cluster.plan.landing import (
     check_move,
     debts_stop,
@@ -164,6 +165,7 @@ def _obstacles(
             )
     if debts_stop(plan, accepted):
         report_debts(accepted.earlier.open, governance, found)
+    found.extend(open_drift(current, plan, current.state, moving.union(each.graph_id for each in intents), live=False))
     for refusal in (*graph_refusals(current, plan, moving), *_move_refusals(current)):
         refused.add(refusal.code, refusal.path, refusal.detail, severity=Severity.WARNING, fix=refusal.fix)
     current.problems.extend(refused)

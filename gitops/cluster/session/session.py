@@ -90,6 +90,12 @@ def read_at_once(ledger: LedgerReader) -> tuple[LockObservation, IntentListing, 
     return held, listing, view
 
 
+def blocks_on_drift(workspace: Workspace, view: LedgerView) -> bool:
+    """Return True if nothing may be applied while drift is open, by the rules in force. A ledger in a folder has no rules."""
+    rules = view.trust or (None if workspace.governance is None else workspace.governance.trust)
+    return rules is not None and rules.on_drift == "block"
+
+
 def warn_of_intents(listing: IntentListing, problems: Diagnostics, message: str) -> None:
     """Add a warning with this message for each unsettled operation, in the order of their files."""
     if listing.problem is not None:
@@ -255,6 +261,11 @@ class Session:
     def data_growth(self) -> DataGrowth:
         """The allowed growth of a graph after its approval, by the rules in force."""
         return DataGrowth() if self.view.trust is None else self.view.trust.data_growth
+
+    @property
+    def blocks_on_drift(self) -> bool:
+        """As `blocks_on_drift`."""
+        return blocks_on_drift(self.workspace, self.view)
 
     def observations(self) -> StateObservations:
         """Return the observations of ledger and lock so far; for a refused folder, only their places."""

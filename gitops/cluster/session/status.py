@@ -25,6 +25,7 @@ from gitops.cluster.session.gate import report_debts
 from gitops.cluster.session.session import (
     LOCK_FILE,
     STATE_FILE,
+    blocks_on_drift,
     observe,
     read_at_once,
     verify_catalog,
@@ -101,6 +102,8 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
                     catalog()
                 report_debts(view.state.debts, workspace.governance, problems)
                 _warn_of_what_waits(view.state, problems)
+                if blocks_on_drift(workspace, view):
+                    _warn_of_drift(workspace, view.state, problems)
     except GitopsError as error:
         problems.add_error(error)
     applied, seen_servers = revision_of(view.cas, 0 if view.state is None else view.state.revision), None
@@ -128,6 +131,14 @@ def _warn_of_lock(workspace: Workspace, held: LockObservation, problems: Diagnos
     if held.abandoned:
         detail = lock_held_message(held, workspace.stamp(), workspace.selected)
         problems.add(Code.STATE_LOCK_HELD, LOCK_FILE, detail, severity=Severity.WARNING)
+
+
+def _warn_of_drift(workspace: Workspace, state: LedgerState, problems: Diagnostics) -> None:
+    """Report the recorded drift that keeps merges waiting, with the command that shows what has to be done about it."""
+    for address in sorted(state.drifted):
+        detail = "a refresh recorded drift; nothing is applied unless the same apply settles it"
+        fix = f"show what settles it: gitops plan{workspace.selected}"
+        problems.add(Code.DRIFT_OPEN, address, detail, severity=Severity.WARNING, fix=fix)
 
 
 def _warn_of_what_waits(state: LedgerState, problems: Diagnostics) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from plan_cases import APPROVAL, BASE, CHANGES, GATE, HEAD, PLAN, SEEN, ULID, digest, problems
 from render_cases import VERBS
 
-from gitops.cluster.apply.drift import DriftItem, DriftKind, DriftOutcome
+from gitops.cluster.apply.drift import DriftOutcome
 from gitops.cluster.model.address import Address, graph_address, query_address, schema_address, strategy_address
 from gitops.cluster.model.change import Action, Change, Disposition, Effect, GateName, Reason, Seen, Tier
 from gitops.cluster.model.changeset import (
@@ -39,6 +39,7 @@ from gitops.cluster.model.plan import (
     TextChange,
 )
 from gitops.cluster.model.strategy import Burst, StrategyType
+from gitops.cluster.plan.drift import DriftItem, DriftKind
 from gitops.core.diagnostics import SourceRef
 from gitops.database.graph.port import MigrationPreview
 from gitops.render.comment import (

@@ -19,7 +19,6 @@ from markdown_it import MarkdownIt
 from plan_cases import PLAN, digest, problems
 from render_cases import VERBS
 
-from gitops.cluster.apply.drift import DriftItem, DriftKind
 from gitops.cluster.audit.report import AuditFinding
 from gitops.cluster.model.address import Address, graph_address, query_address, schema_address
 from gitops.cluster.model.change import Action, Change
@@ -27,6 +26,7 @@ from gitops.cluster.model.ledger import Debt
 from gitops.cluster.model.outcome import PlanOutcome
 from gitops.cluster.model.plan import ExecEdge, ExecNode, ExecutionGraph, Impact, Plan, TextChange
 from gitops.cluster.model.resource import Dependencies, Dependency
+from gitops.cluster.plan.drift import DriftItem, DriftKind
 from gitops.cluster.session.down import DownOutcome
 from gitops.cluster.session.lint import LintOutcome
 from gitops.core.codes import Code

@@ -543,6 +543,7 @@ rules = st.fixed_dictionaries(
         "gates": numbers,
         "environments": st.dictionaries(environments, numbers),
         "widening": st.just(["control"]),
+        "max_deletes": st.integers(0, 3),
     }
 )
 
@@ -690,6 +691,10 @@ CASES = {
     "the repository": ({"repository": "other"}, [("repository", None, "other", True)]),
     "the store": ({"ledger_store": "directory"}, [("the ledger is kept in a", "branch", "directory", True)]),
     "the forge": ({"forge_kind": "gitlab"}, [("forge", None, "gitlab", True)]),
+    "merges while drift is open": (
+        {"on_drift": "block"},
+        [("while drift is open, a merge has to", "warn", "block", False)],
+    ),
     "the project": ({"forge_project": "a/b"}, [("project on the forge", None, "a/b", True)]),
 }
 
