@@ -12,19 +12,23 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 
 import gitops
 from gitops.cli.shared import FAILED, OK, say_lines, show_form
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import create_file, list_files, read_file, read_templates, remove_file
 from gitops.init.files import (
     INSTALL_FOLDER,
+    REQUIREMENTS,
     FileState,
     ForgeKind,
     InitOutcome,
@@ -37,7 +41,7 @@ from gitops.init.files import (
     upgrade_steps,
 )
 from gitops.init.files import init as plan_files
-from gitops.init.install import Wheel, dependencies_of_jobs, install_files, released, running_wheel
+from gitops.init.install import JOBS, Wheel, dependencies_of_jobs, install_files, released, running_wheel
 from gitops.init.install import upgrade as plan_upgrade
 from gitops.render.text import diagnostic_lines
 from gitops.repository.wiring.repository import Checkout, make_key, open_checkout, read_public_key
@@ -81,13 +85,54 @@ def init(options: argparse.Namespace) -> int:
 def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
     """Renew what jobs install, to the version that runs; with `--strategies`, add the jobs of ticks."""
     templates, read, strategies = read_templates(), partial(read_file, checkout.root), options.strategies
-    install = install_files(_wheel(options), dependencies_of_jobs(templates, read, strategies=strategies))
+    # Hooks run the installed program.
+    has_jobs = strategies or any(read(path) is not None for path in (*JOBS.values(), REQUIREMENTS))
+    wanted = dependencies_of_jobs(templates, read, strategies=strategies)
+    install = install_files(_wheel(options), wanted) if has_jobs else {}
     present = list_files(checkout.root, INSTALL_FOLDER)
     outcome = plan_upgrade(install, templates, read, present, strategies=strategies)
     changed = any(file.state is not FileState.SAME for file in outcome.files)
     added = [file.path for file in outcome.files if file.state is FileState.NEW]
     steps = upgrade_steps(gitops.__version__, added) if changed else ()
-    return _finish(options, checkout, outcome, steps, [])
+    problems = Diagnostics(outcome.diagnostics)
+    lines, form = _proposed_rules(options, checkout, problems)
+    outcome = replace(outcome, diagnostics=tuple(problems))
+    return _finish(options, checkout, outcome, steps, lines, {"rules": form})
+
+
+def _proposed_rules(
+    options: argparse.Namespace, checkout: Checkout, problems: Diagnostics
+) -> tuple[list[str], dict[str, object] | None]:
+    """Propose the rule of new repositories that this one lacks, as a change request: lines about it, and their form.
+
+    The work tree keeps its `gitops.yaml`: the rules of a repository are changed by review alone.
+    """
+    from gitops.cli.requests import propose
+    from gitops.repository.proposals import strict_rules
+    from gitops.repository.wiring.local import LocalRepository
+
+    try:
+        local = LocalRepository(checkout.root)
+        found = strict_rules(local)
+        if found is None:
+            return [], None
+        old, new = (local.git.read(tree, CONFIG_FILE) or b"" for tree in (found.old, found.new))
+        diff = list(_diff(CONFIG_FILE, old, new))
+        form: dict[str, object] = {"diff": "".join(f"{line}\n" for line in diff)}
+        lines = [f"{CONFIG_FILE} of {found.rule.branch} lacks a rule of new repositories:", *diff]
+        ref = f"refs/heads/{_RULES_BRANCH}"
+        if local.head_of(ref) or local.git.resolve(ref):
+            return [*lines, f"branch {_RULES_BRANCH} proposes it already"], {**form, "branch": _RULES_BRANCH}
+        if options.dry_run:
+            return [*lines, f"would propose it on branch {_RULES_BRANCH}"], {**form, "branch": None}
+        said, made = propose(local, found, _RULES_BRANCH)
+    except GitopsError as error:
+        problems.add_error(error)
+        return [], None
+    return [*lines, *said], {**form, **made}
+
+
+_RULES_BRANCH = "upgrade-approval-rules"
 
 
 def _wheel(options: argparse.Namespace) -> Wheel:
@@ -96,7 +141,12 @@ def _wheel(options: argparse.Namespace) -> Wheel:
 
 
 def _finish(
-    options: argparse.Namespace, checkout: Checkout, outcome: InitOutcome, steps: Sequence[SetupStep], lines: list[str]
+    options: argparse.Namespace,
+    checkout: Checkout,
+    outcome: InitOutcome,
+    steps: Sequence[SetupStep],
+    lines: list[str],
+    more: Mapping[str, object] = MappingProxyType({}),
 ) -> int:
     """Write the files, and show files, problems and remaining steps after `lines`."""
     problems = Diagnostics(outcome.diagnostics)
@@ -107,6 +157,7 @@ def _finish(
                 "ok": not problems.has_errors,
                 "files": [{"path": f.path, "state": str(f.state), "made": f.path in made} for f in outcome.files],
                 "notes": lines,
+                **more,
                 "next": [{"text": step.text, "commands": list(step.commands)} for step in steps],
                 "problems": problems.to_json(),
             }
@@ -275,6 +326,10 @@ def _diffs(outcome: InitOutcome) -> Iterator[str]:
         if b"\0" in file.content:
             yield f"binary file {file.path}: {len(file.content)} bytes, SHA-256 {sha256(file.content).hexdigest()}"
             continue
-        before, after = ((data or b"").decode("utf-8", "replace").splitlines() for data in (file.before, file.content))
-        source = "/dev/null" if file.before is None else f"a/{file.path}"
-        yield from difflib.unified_diff(before, after, source, f"b/{file.path}", lineterm="")
+        yield from _diff(file.path, file.before, file.content)
+
+
+def _diff(path: str, old: bytes | None, new: bytes) -> Iterator[str]:
+    before, after = ((data or b"").decode("utf-8", "replace").splitlines() for data in (old, new))
+    source = "/dev/null" if old is None else f"a/{path}"
+    yield from difflib.unified_diff(before, after, source, f"b/{path}", lineterm="")

@@ -485,7 +485,8 @@ def _trust(
     """Keys and rules at the head of the target branch, and what makes authors and approvers known."""
     serves, now = machine.bare and isinstance(local.remote, SelfRemote), SystemClock().now()
     own_key = None if machine.key is None else machine.key.blob
-    yield from trust_findings(config, trust, now, own_key, serves=serves)
+    source = local.git.read(local.git.commit(head).tree, CONFIG_FILE) or b""
+    yield from trust_findings(config, trust, now, own_key, serves=serves, source=source)
     yield from account_findings(trust, now, kind)
     if serves and kind == LOCAL:
         yield server_finding(

@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from gitops.cluster.approvals.origins import person_of_key
 from gitops.cluster.approvals.verify import HOSTED
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule
+from gitops.cluster.config.rule_text import DATA_ROWS, line_of, sets
 from gitops.cluster.ledger.chain import ledger_ref, verify_chain
 from gitops.cluster.model.change import GateName
-from gitops.cluster.model.trust import DataGrowth, TrustRoot
+from gitops.cluster.model.trust import TrustRoot
 from gitops.core.clock import IdSource
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
@@ -23,9 +24,15 @@ _SOON = timedelta(days=30)
 
 
 def trust_findings(
-    config: BotConfig, trust: TrustRoot, now: datetime, own_key: str | None = None, *, serves: bool = False
+    config: BotConfig,
+    trust: TrustRoot,
+    now: datetime,
+    own_key: str | None = None,
+    *,
+    serves: bool = False,
+    source: bytes = b"",
 ) -> Iterator[DoctorFinding]:
-    """Make all of these checks of the rules of the target branch.
+    """Make all of these checks of the rules of the target branch, whose `gitops.yaml` is `source`.
 
     `own_key` is the public key of this machine, None if it is unknown. `serves` means that this machine is the server, so its
     key must sign entries.
@@ -56,7 +63,7 @@ def trust_findings(
         yield good("trust.expiring", "no key expires within 30 days")
     yield from _roles(trust, _people_with_key(trust, now), path)
     yield from _lines(trust, path)
-    yield _data_growth(trust)
+    yield _data_growth(trust, source)
     if (limit := trust.limits.get(GateName.DELETES.limit)) is not None:
         yield good("trust.deletes", f"a merge deletes at most {limit} resources without approvals")
     if trust.on_drift == "block":
@@ -138,15 +145,14 @@ def _lines(trust: TrustRoot, path: str) -> Iterator[DoctorFinding]:
         yield good("trust.namespaces", "every key is valid only for git", path)
 
 
-def _data_growth(trust: TrustRoot) -> DoctorFinding:
+def _data_growth(trust: TrustRoot, source: bytes) -> DoctorFinding:
     """Whether an approval may cover many more rows than its approver saw; a number that was chosen is taken as meant."""
-    growth = trust.data_growth
-    if growth != DataGrowth():
-        return good(
-            "trust.data-growth", f"an approval covers at most {growth.allowed(1000) - 1000:,} rows more than 1,000"
-        )
-    detail = f"an approval for a graph of 5 rows covers up to {growth.allowed(5):,} rows"
-    fix = f"{CONFIG_FILE}, approvals: data_growth: {{percent: {growth.percent}, rows: 0}}; the change needs an approval"
+    growth, where = trust.data_growth, f"{CONFIG_FILE}:{line_of(source, DATA_ROWS)}"
+    if sets(source, DATA_ROWS):
+        detail = f"an approval covers at most {growth.allowed(1000) - 1000:,} rows more than 1,000"
+        return good("trust.data-growth", f"{detail}; laxer than rows: 0 by {where}" if growth.rows else detail)
+    detail = f"an approval for a graph of 5 rows covers up to {growth.allowed(5):,} rows, because {where} sets no rows"
+    fix = f"{CONFIG_FILE}, approvals: data_growth: {{rows: 0}}; to propose that: gitops init --upgrade"
     return warning("trust.data-growth", detail, fix)
 
 

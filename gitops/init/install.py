@@ -38,7 +38,7 @@ from gitops.init.files import (
     values_of_bot,
 )
 
-_JOBS: Mapping[ForgeKind, str] = {
+JOBS: Mapping[ForgeKind, str] = {
     ForgeKind.GITHUB: ".github/workflows/gitops.yml",
     ForgeKind.GITEA: ".gitea/workflows/gitops.yml",
     ForgeKind.GITLAB: ".gitlab/gitops.gitlab-ci.yml",
@@ -89,9 +89,9 @@ def upgrade(
 def _strategies_files(templates: Mapping[str, str], existing: Read) -> dict[str, bytes]:
     """The jobs of ticks, in the form of the jobs that are there."""
     content = existing(CONFIG_FILE)
-    found = next(((kind, jobs) for kind, path in _JOBS.items() if (jobs := existing(path)) is not None), None)
+    found = next(((kind, jobs) for kind, path in JOBS.items() if (jobs := existing(path)) is not None), None)
     if content is None or found is None:
-        detail = f"no jobs of the bot are here: {', '.join(_JOBS.values())} or {CONFIG_FILE} is missing"
+        detail = f"no jobs of the bot are here: {', '.join(JOBS.values())} or {CONFIG_FILE} is missing"
         raise UsageError(Code.USAGE_ERROR, detail, fix="gitops init --strategies")
     config, (kind, jobs) = parse_bot_config(content), found
     text, rule = jobs.decode("utf-8", "replace"), config.cluster(config.clusters[0].name if config.clusters else None)

@@ -32,8 +32,10 @@ from typing import TYPE_CHECKING
 from gitops.cluster.audit.walk import entry_ids
 from gitops.cluster.config.cluster_yaml import promoted_config
 from gitops.cluster.config.declaration import CONFIG_FILE
-from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.config.gitops_yaml import CONFIG_FILE as RULES_FILE
+from gitops.cluster.config.gitops_yaml import ClusterRule, parse_bot_config
 from gitops.cluster.config.load import Loaded, load_desired
+from gitops.cluster.config.rule_text import DATA_ROWS, sets, with_rule
 from gitops.cluster.config.sound import ContentTree
 from gitops.cluster.config.source import SourceError, normalize
 from gitops.cluster.ledger.chain import read_verified_entry
@@ -364,6 +366,35 @@ def declared_files(loaded: Loaded) -> dict[str, bytes]:
 def below(folder: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
     """Paths of a cluster folder as paths of the repository."""
     return dict(files) if folder == "." else {f"{folder}/{path}": content for path, content in files.items()}
+
+
+# -- rules of new repositories ------------------------------------------------------------------------------------------
+
+
+def strict_rules(repository: Repository) -> Proposal | None:
+    """What gives a repository the rule of new ones that an approval covers only the rows that were seen, and a percentage.
+
+    None where its target branch has no cluster with signed approvals, or sets the number of rows, whatever it is.
+    Raises GitopsError, such as `bot_config_invalid` for a text that a person has to change.
+    """
+    base = repository.head_of(repository.default_ref)
+    if base is None:
+        return None
+    root = repository.git.commit(base).tree
+    source = repository.git.read(root, RULES_FILE)
+    if source is None:
+        return None
+    config = parse_bot_config(source)
+    rule = next((each for each in config.clusters if each.ref == repository.default_ref), None)
+    if rule is None or config.ledger.store == "directory" or sets(source, DATA_ROWS):
+        return None
+    new = repository.git.write_files(root, {RULES_FILE: with_rule(source, DATA_ROWS, "0")})
+    message = (
+        "Let approvals cover only the rows that were seen\n\n"
+        f"Without {DATA_ROWS}, an approval for 5 rows covers up to {config.approvals.data_growth.allowed(5):,}. "
+        "New repositories\nset it to 0, so that only the percentage counts.\n"
+    )
+    return Proposal(rule=rule, base=base, old=root, new=new, message=message)
 
 
 # -- promote ------------------------------------------------------------------------------------------------------------

@@ -73,7 +73,10 @@ SETUP_COMMANDS = (
             "--strategies",
             "add the CI jobs for replica strategies; with --upgrade, add them to a repository that already has the other jobs",
         ),
-        flag("--upgrade", "make the CI jobs install this version of gitops; nothing else is changed"),
+        flag(
+            "--upgrade",
+            "make the CI jobs install this version of gitops, and propose the rules of new repositories as a change request",
+        ),
         flag("--yes", "do not ask questions"),
         flag("--diff", "write nothing; print the differences"),
         flag("--dry-run", "write nothing; list what would be written"),

@@ -299,7 +299,7 @@ def revocation_notes(walk: Walk, branches: Collection[str]) -> Iterator[str]:
 # 4. A policy that only lets actors copy a protected branch to where others read it is a note in an entry before version 4, whose
 #    release did not gate that.
 # 5. A text that no source has, such as one that was found in a graph, is a note: then what is recorded is believed.
-# 6. While the rules before an entry say `apply.on_drift: block`, it applies nothing if drift that the state before it records
+# 6. With `apply.on_drift: block` in the rules before an entry, it applies nothing if drift that the state before it records
 #    waits for an approval. Drift that no entry records is not known to an audit.
 
 

@@ -61,7 +61,7 @@ def found(
 ) -> list[DoctorFinding]:
     files = {"gitops.yaml": (config % more).encode(), "keys": signers.encode()}
     config_now = parse_bot_config(files["gitops.yaml"])
-    return list(trust_findings(config_now, trust_root(files), NOW, own, serves=serves))
+    return list(trust_findings(config_now, trust_root(files), NOW, own, serves=serves, source=files["gitops.yaml"]))
 
 
 def gaps(findings: list[DoctorFinding]) -> list[str]:
