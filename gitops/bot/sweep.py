@@ -26,7 +26,6 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
-from gitops.git.port import ZERO, RefUpdate
 from gitops.render.words import count
 from gitops.repository.changes import trees_differ
 from gitops.repository.kept_plans import kept_plan

@@ -353,6 +353,12 @@ def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome 
         commit = commit or seen.about.commit
     decide = revoke if kind is DecisionKind.REVOKE else countersign
     done = decide(context, options.approval, options.reason, commit=commit)
+    if kind is DecisionKind.REVOKE and options.wait is not None and done.recorded is False:
+        from gitops.cli.progress import heeding_signals
+        from gitops.cluster.approving.decide import await_recorded
+
+        with heeding_signals() as cancel, cancel.work():
+            done = await_recorded(context, done, options.wait, cancel, local.relist)
     code = shared.show(done, options)
     return NOT_RECORDED if code == shared.OK and done.recorded is False else code
 

@@ -241,9 +241,17 @@ CLUSTER_COMMANDS = (
         _COMMIT,
         _YES,
         Argument("--reason", "TEXT", "one-line reason", default="no reason given"),
+        Argument(
+            "--wait",
+            "DURATION",
+            "afterwards, wait up to this long until a ledger entry records it (without a duration: 2m)",
+            type=duration,
+            nargs="?",
+            const="2m",
+        ),
         CLUSTER,
         epilog=f"{_SIGNS.replace('0 signed', '0 revoked and recorded in the ledger')}; "
-        "3 revoked but not recorded yet: run the command again after the bot has run",
+        "3 revoked but not recorded yet: run the command again, with --wait",
     ),
     Command(
         "countersign",

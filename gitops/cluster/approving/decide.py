@@ -10,7 +10,7 @@ A revocation is a branch until a ledger entry records it, and on a host without 
 2. It is kept if the revocation counts only next to the approval, because its signer is no longer an approver. So is that of an
    attestation, which prevents the bot from attesting the same review again.
 3. Afterwards the ledger is checked, because hooks record a revocation with its push. If no entry records it yet, the outcome
-   says so.
+   says so, and its caller can wait for one, without the lock that the bot needs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from gitops.cluster.approvals.decisions import (
@@ -46,6 +46,7 @@ from gitops.cluster.model.ledger import Debt, LockInfo
 from gitops.cluster.model.outcome import DecisionOutcome, DecisionSubject
 from gitops.cluster.model.trust import TrustRoot
 from gitops.cluster.session.session import REVOKING, RevocationContext, record_revocations
+from gitops.core.cancel import Cancellation
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -54,6 +55,7 @@ from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import Faults, around
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 
+_LOOK_S = 2.0
 _PREFIX = {DecisionKind.REVOKE: revocations_prefix, DecisionKind.COUNTERSIGN: countersignatures_prefix}
 
 
@@ -130,6 +132,39 @@ def revoke(context: DecisionContext, approval_id: str, reason: str, *, commit: s
 
     outcome = _outcome(context, DecisionKind.REVOKE, approval_id)
     return _decided(outcome, decide)
+
+
+def await_recorded(
+    context: DecisionContext,
+    outcome: DecisionOutcome,
+    limit: timedelta,
+    cancel: Cancellation,
+    relist: Callable[[], object] = lambda: None,
+) -> DecisionOutcome:
+    """Return the outcome of a revocation once an entry records it, or as it is at the time limit or a signal.
+
+    `relist` has the remote list its branches again. What cannot be read ends the wait with its problem.
+    """
+    begun = context.clock.monotonic()
+    while outcome.ok and outcome.recorded is False and not cancel.requested:
+        left = limit.total_seconds() - (context.clock.monotonic() - begun)
+        if left <= 0:
+            break
+        cancel.wait(min(left, _LOOK_S))
+        relist()
+        try:
+            state = context.ledger.view().state
+        except GitopsError as error:
+            problems = Diagnostics(outcome.diagnostics)
+            problems.add(error.code, error.path or outcome.approval_id, error.detail, severity=Severity.WARNING)
+            return replace(outcome, diagnostics=tuple(problems))
+        records = {} if state is None else state.decided
+        if any(
+            key == outcome.commit and record.get("revokes") == outcome.approval_id for key, record in records.items()
+        ):
+            left_over = (each for each in outcome.diagnostics if each.code != Code.REVOCATION_NOT_RECORDED)
+            return replace(outcome, recorded=True, diagnostics=tuple(left_over))
+    return outcome
 
 
 def countersign(

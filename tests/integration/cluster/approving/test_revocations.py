@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from gitops.cluster.apply.refresh import refresh
 from gitops.cluster.approvals.decisions import find_revocations
 from gitops.cluster.approvals.documents import decision_message, read_decision
-from gitops.cluster.approving.decide import countersign, revoke
+from gitops.cluster.approving.decide import await_recorded, countersign, revoke
 from gitops.cluster.audit.report import AuditWitnesses
 from gitops.cluster.audit.trail import read_trail
 from gitops.cluster.audit.verb import AuditScope
@@ -20,11 +21,13 @@ from gitops.cluster.ledger.chain import APPROVALS, REVOCATIONS
 from gitops.cluster.model.approval import Decision, DecisionKind
 from gitops.cluster.model.ledger import EntryKind, LedgerState, LockInfo
 from gitops.cluster.session.session import RevocationContext, record_under_lock
+from gitops.core.cancel import Cancellation
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.render.audit import log_form, log_text
 from tests.support.audited import CONFIG, Lie, Life, person, saying
+from tests.support.clock import FixedClock
 from tests.support.git_fixture import ssh_key
 from tests.support.governed import (
     attested,
@@ -135,6 +138,39 @@ def test_it_is_made_once(given: tuple[Life, str]) -> None:
     assert life.apply().ok
     again = revoke(office(life, "ben"), identity, "again")
     assert (again.ok, again.recorded, again.commit, warnings(again)) == (True, True, first.commit, [])
+
+
+class _Runs(Cancellation):
+    """Stands for the time that passes: the bot runs in it, or nothing happens."""
+
+    def __init__(self, life: Life, runs: Callable[[], object]) -> None:
+        super().__init__()
+        self._life, self._runs = life, runs
+
+    def wait(self, seconds: float) -> None:
+        assert isinstance(self._life.clock, FixedClock)
+        self._life.clock.advance(timedelta(seconds=seconds))
+        self._runs()
+
+
+def test_the_command_waits_for_the_entry_that_records_it(given: tuple[Life, str]) -> None:
+    life, identity = given
+    by = office(life, "ada")
+    done = revoke(by, identity, "not yet")
+    late = await_recorded(by, done, timedelta(seconds=5), _Runs(life, lambda: None))
+    assert (late.ok, late.recorded, warnings(late)) == (True, False, ["revocation_not_recorded"])
+    told = await_recorded(by, done, timedelta(minutes=5), _Runs(life, life.apply))
+    assert (told.ok, told.recorded, warnings(told)) == (True, True, [])
+    assert told.commit == done.commit
+
+
+def test_a_signal_ends_the_wait_and_what_was_revoked_is_reported(given: tuple[Life, str]) -> None:
+    life, identity = given
+    by = office(life, "ada")
+    done = revoke(by, identity, "not yet")
+    asked = _Runs(life, lambda: None)
+    asked.request()
+    assert await_recorded(by, done, timedelta(days=1), asked).recorded is False
 
 
 def test_who_deletes_its_branch_before_any_run_has_not_undone_it(given: tuple[Life, str]) -> None:
