@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gitops.bot.context import EventContext
-from gitops.bot.plan_requests import plan_request
+from gitops.bot.plan_requests import plan_request, requests_of_cluster
 from gitops.bot.request_keeper import RequestKeeper
 from gitops.cluster.apply.drift import drift
 from gitops.cluster.config.gitops_yaml import ClusterRule
@@ -34,6 +34,7 @@ def report_drift(context: EventContext, cluster: str | None = None) -> Iterator[
         if cluster in (None, rule.name):
             try:
                 yield from _report_cluster(context, rule)
+                yield from _plan_again(context, rule)
             except GitopsError as error:
                 yield error_line(f"drift of {rule.name}", error)
 
@@ -90,6 +91,17 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
         name = address or "the issue of the cluster"
         yield LogLine(f"{begin}: reported in {name}")
         yield from _close_request(context, rule, f"Continued in {name}.")
+
+
+def _plan_again(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
+    """Plan the open requests of a cluster again, if drift decides whether they would land."""
+    trust = context.position(rule).trust
+    if trust is None or trust.on_drift != "block":
+        return
+    context.refresh(rule)
+    for request in requests_of_cluster(context, rule, context.open_requests(rule.ref)):
+        for line in plan_request(context, request, cluster=rule.name, skip_unchanged=True):
+            yield LogLine(line.text)
 
 
 def _propose(context: EventContext, rule: ClusterRule, head: str, report: DriftReport) -> ChangeRequest | None:

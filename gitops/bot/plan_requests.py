@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from gitops.bot.context import EventContext, comment_subject, left_before, warning_key
 from gitops.bot.report import (
@@ -28,11 +29,14 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.outcome import PlanOutcome
 from gitops.cluster.plan.plan import plan
 from gitops.cluster.session.workspace import Workspace
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, ReviewDecision
 from gitops.git.port import ZERO
 from gitops.render.comment_inputs import CommentSubject, OtherRequest, RefusedCommand
 from gitops.repository.changes import changes_cluster
+from gitops.repository.cluster import drift_ref
 from gitops.repository.kept_plans import kept_plan, plan_ref
 from gitops.repository.results import LogLine, RunResult, diagnostics_of
 
@@ -150,7 +154,7 @@ def _plan_cluster(
     try:
         position = context.position(rule)
         workspace = context.workspace_of(rule, request)
-        outcome = plan(workspace, texts=True)
+        outcome = _with_reported_drift(context, rule, request, plan(workspace, texts=True))
     except GitopsError as error:
         problems = diagnostics_of(error)
         if is_reported(last, refusal_record(subject, problems)):
@@ -185,6 +189,21 @@ def _plan_cluster(
     )
     yield from _prefixed(begin, lines)
     return missing, failed, True
+
+
+def _with_reported_drift(
+    context: EventContext, rule: ClusterRule, request: ChangeRequest, outcome: PlanOutcome
+) -> PlanOutcome:
+    """The outcome with the drift that another request of the bot reports, if the plan could not look for drift itself."""
+    if all(each.code != Code.DRIFT_UNKNOWN for each in outcome.diagnostics):
+        return outcome
+    found = Diagnostics()
+    for other in context.open_requests(rule.ref):
+        if other.source == drift_ref(rule.name) and not other.fork and other.number != request.number:
+            detail = f"request {other.number} reports drift; nothing is applied until it is settled"
+            fix = f"settle it as request {other.number} says; then look again: gitops bot drift --cluster {rule.name}"
+            found.add(Code.DRIFT_OPEN, rule.name, detail, severity=Severity.WARNING, fix=fix)
+    return replace(outcome, obstacles=(*outcome.obstacles, *found), diagnostics=(*outcome.diagnostics, *found))
 
 
 def _with_what_if(workspace: Workspace, request: ChangeRequest, outcome: PlanOutcome) -> PlanOutcome:

@@ -40,7 +40,7 @@ def _migrate(loop: Loop, source: bytes = LIVE) -> None:
     graph_engine(NoFaults()).prepare_migration(str(loop.graph("notes")), source, actor="somebody").publish()
 
 
-def _drift(loop: Loop, tmp_path: Path) -> str:
+def _drift(loop: Loop) -> str:
     return said(list(run_verb(Stage(loop).bot(), "drift", ManualEvent())))
 
 
@@ -86,6 +86,34 @@ def test_the_refused_apply_reports_the_drift_and_a_clone_names_it(blocked: Loop)
         "drift_open"
         in blocked.gitops("bot", "apply", "--dry-run", "--cluster", "brain", at=blocked.server, check=False).text
     )
+
+
+def test_a_plan_that_reads_no_graphs_goes_by_the_report(blocked: Loop) -> None:
+    blocked.move("refs/heads/topic", blocked.commit("alice", MORE))
+    blocked.merge("alice", 1)
+    settings = blocked.server / "config"
+    settings.write_text(settings.read_text().replace("root = ", "unused = "))
+    head = blocked.commit("alice", {"cluster/cluster.yaml": MORE["cluster/cluster.yaml"].replace(b"extra", b"other")})
+    blocked.move("refs/heads/next", head)
+    assert blocked.status(head, "plan").startswith("failure: ")
+    assert "request 2 reports drift" in blocked.comment(3)
+    assert "drift_unknown" in blocked.comment(3)
+
+
+def test_requests_are_planned_again_when_drift_comes_and_goes(built: Built, tmp_path: Path) -> None:
+    loop = built(BLOCK).copied(tmp_path / "again")
+    graph, kept = loop.graph("notes"), tmp_path / "kept"
+    shutil.copytree(graph, kept)
+    head = loop.commit("alice", MORE)
+    loop.move("refs/heads/topic", head)
+    assert loop.status(head, "plan").startswith("success: ")
+    _migrate(loop)
+    _drift(loop)
+    assert loop.status(head, "plan").startswith("failure: ")
+    shutil.rmtree(graph)
+    shutil.copytree(kept, graph)
+    assert "request 2 is closed" in _drift(loop)
+    assert loop.status(head, "plan").startswith("success: ")
 
 
 def test_merging_the_report_accepts_the_drift_and_applies_what_waited(blocked: Loop) -> None:

@@ -165,7 +165,8 @@ def _obstacles(
             )
     if debts_stop(plan, accepted):
         report_debts(accepted.earlier.open, governance, found)
-    found.extend(open_drift(current, plan, current.state, moving.union(each.graph_id for each in intents), live=False))
+    drift = open_drift(current, plan, current.state, moving.union(each.graph_id for each in intents), live=False)
+    refused.extend(replace(each, severity=Severity.WARNING) for each in drift)
     for refusal in (*graph_refusals(current, plan, moving), *_move_refusals(current)):
         refused.add(refusal.code, refusal.path, refusal.detail, severity=Severity.WARNING, fix=refusal.fix)
     current.problems.extend(refused)
