@@ -22,13 +22,13 @@ from enum import StrEnum
 from gitops.cluster.model.address import Address, Kind, is_name
 from gitops.core.clock import is_ulid
 from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import is_object_id
 
 _WORD = "/gitops"
 _MAX_LINE = 1024
 _MAX_NAME = 200
 _ADDRESS = re.compile(r"[A-Za-z0-9_.-]{1,600}\Z", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class CommandAction(StrEnum):
@@ -73,7 +73,7 @@ def _is_address(text: str) -> bool:
 
 def _is_lock_id(text: str) -> bool:
     """Whether a text may name a lock: an id, or the id of the commit of a lock that cannot be read."""
-    return is_ulid(text) or _COMMIT.fullmatch(text) is not None
+    return is_ulid(text) or is_object_id(text)
 
 
 # The operands of each action, with the check of each, and what a refusal says.

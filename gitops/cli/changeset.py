@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import secrets
 import time
 from collections.abc import Callable
@@ -35,7 +34,7 @@ from gitops.cluster.session import changesets
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
-from gitops.core.documents.forms import is_line
+from gitops.core.documents.forms import is_line, is_object_id
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.render.changesets import item_form, item_lines, list_form, list_text, record_text, to_gantt
 from gitops.render.characters import visible
@@ -276,17 +275,12 @@ def _wanted(options: argparse.Namespace, *, latest: bool = False) -> changesets.
     return changesets.WatchedChangeset(options.key, None if options.commit is None else _commit(options))
 
 
-def _is_whole(text: str) -> bool:
-    """Whether a text is the whole id of a commit, which means the same in every clone."""
-    return re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text) is not None
-
-
 def _commit(options: argparse.Namespace) -> str:
     """The whole id of `--commit`, which a clone need not have. Raises UsageError for a name that means no commit here."""
     given: str = options.commit
-    local = None if _is_whole(given) else repository_of(options)
+    local = None if is_object_id(given) else repository_of(options)
     found = given if local is None else local.git.revision(given)
-    if found is None or not _is_whole(found):
+    if found is None or not is_object_id(found):
         detail = f"--commit {given[:70]} names no commit here"
         raise UsageError(
             Code.USAGE_ERROR, detail, fix="name one as git takes it; to see that it does: git rev-parse REVISION"

@@ -17,7 +17,7 @@ from gitops.cli.shared import FAILED, OK, USAGE, complain, from_here, lasting, s
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, fix_of
 from gitops.core.errors import GitopsError
-from gitops.git.port import ZERO, RefUpdate
+from gitops.git.port import ZERO, RefUpdate, or_zero
 from gitops.render.characters import visible
 
 if TYPE_CHECKING:
@@ -350,6 +350,7 @@ def _lines(count: int) -> Iterator[list[str]]:
             fields = line.decode().removesuffix("\n").rsplit(" ", count - 1)
         except UnicodeDecodeError as error:
             raise GitopsError(Code.PUSH_REFUSED, f"the name of a ref is not UTF-8: {_shown(line)}") from error
+        fields = [or_zero(field) for field in fields]
         if len(fields) != count or not all(map(str.isprintable, fields)):
             raise GitopsError(
                 Code.PUSH_REFUSED, f"the name of a ref has characters that cannot be shown: {_shown(line)}"

@@ -7,13 +7,13 @@ list it, and the dialect omits the methods of that feature.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
 from gitops.core.codes import Code
+from gitops.core.documents.forms import is_object_id
 from gitops.core.errors import BugError, UsageError
 from gitops.forge import port
 from gitops.forge.web import JsonObject, WebAnswer, WebRequest, answer_object, linked_page
@@ -22,8 +22,6 @@ HEADS = "refs/heads/"
 GONE = frozenset({404})
 MAX_BODY = 1 << 20
 """Characters of a text that are read."""
-
-_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 
 
 class Dialect(ABC):
@@ -243,6 +241,6 @@ class Dialect(ABC):
 
 def full_id(commit: str) -> str:
     """Return the full id of a commit unchanged. Raises UsageError `usage_error` for anything else."""
-    if not _OBJECT_ID.fullmatch(commit):
+    if not is_object_id(commit):
         raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not the full id of a commit")
     return commit

@@ -22,7 +22,7 @@ from gitops.git.port import ZERO, GitReader, GitRemote, GitStore, NewCommit, Per
 COMMENTS = "refs/gitops/comments/"
 
 _HEADS = "refs/heads/"
-_COMMENT_REF = re.compile(rf"{COMMENTS}([1-9][0-9]{{0,8}})/([0-9a-f]{{40,64}})")
+_COMMENT_REF = re.compile(rf"{COMMENTS}([1-9][0-9]{{0,8}})/([0-9a-f]{{40}}|[0-9a-f]{{64}})")
 _MAX_TITLE = 200
 
 

@@ -20,13 +20,14 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from gitops.core.clock import parse_timestamp, timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import is_object_id
 from gitops.core.errors import GitopsError, RemoteError
+from gitops.git.port import or_zero
 
 # Reading JSON from a forge: strict about the fields that are used, silent about the others.
 #
 # Every method says what it expects. A field that is missing, of another type or out of bounds is refused with its path.
 
-_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 _HALF = re.compile("[\ud800-\udfff]")
 _LINE = 1024
 _LARGEST = 10**18
@@ -106,11 +107,11 @@ class JsonObject:
         return value
 
     def commit(self, name: str) -> str:
-        """Return the full id of a commit."""
+        """Return the full id of a commit, or ZERO for no commit."""
         value = self._value.get(name)
-        if not isinstance(value, str) or not _OBJECT_ID.fullmatch(value):
+        if not isinstance(value, str) or not is_object_id(value):
             raise self._wrong(name, "the id of a commit")
-        return value
+        return or_zero(value)
 
     def commit_or(self, name: str) -> str | None:
         """Return the same as `commit`, or None if the field is missing or null."""

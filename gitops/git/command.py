@@ -27,8 +27,9 @@ import selectors
 import subprocess
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping, Sequence
-from typing import IO
+from typing import IO, Final
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -205,10 +206,18 @@ class GitProgram:
         stdin: bytes = b"",
         timeout_s: float = 60.0,
         extra: Mapping[str, str] | None = None,
+        folder: str | None = None,
     ) -> Output:
-        """Run `git ARGUMENTS`; `extra` adds environment variables. Raises GitopsError `git_failed` if it cannot start."""
+        """Run `git ARGUMENTS` in `folder`; `extra` adds environment variables.
+
+        Raises GitopsError `git_failed` if it cannot start.
+        """
         env = self._env if extra is None else {**self._env, **extra}
-        return run_program((*self._prefix, *arguments), env=env, stdin=stdin, timeout_s=timeout_s)
+        return run_program((*self._prefix, *arguments), env=env, stdin=stdin, timeout_s=timeout_s, folder=folder)
+
+    def converse(self, *arguments: str, extra: Mapping[str, str]) -> Conversation:
+        """Start `git ARGUMENTS`, which answers questions until it is closed. Raises GitopsError `git_failed`."""
+        return Conversation((*self._prefix, *arguments), {**self._env, **extra})
 
     def settings(self) -> dict[str, str]:
         """Read the whole configuration with one run of git: keys as git prints them (see `config_key`) and last values."""
@@ -238,8 +247,9 @@ def run_program(
     env: Mapping[str, str],
     stdin: bytes = b"",
     timeout_s: float = 60.0,
+    folder: str | None = None,
 ) -> Output:
-    """Run one program, with `stdin` as its input, and wait until it ends.
+    """Run one program in `folder` (default: the working folder), with `stdin` as its input, and wait until it ends.
 
     The output is limited to `MAX_OUTPUT` bytes, and messages beyond 64 KiB are dropped. The program stays in our process
     group, so that ssh and ssh-keygen can prompt on the terminal. Raises UsageError `git_failed` if the program does not
@@ -250,7 +260,13 @@ def run_program(
         source.seek(0)
         try:
             process = subprocess.Popen(
-                list(argv), stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(env), close_fds=True
+                list(argv),
+                stdin=source,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=dict(env),
+                cwd=folder,
+                close_fds=True,
             )
         except (OSError, ValueError) as error:
             raise UsageError(Code.GIT_FAILED, f"cannot start {argv[0]}: {error}") from error
@@ -300,3 +316,79 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+class Conversation:
+    """A program that answers one question after another, such as `git cat-file --batch-command`. For one thread.
+
+    It ends when this object is closed or no longer used, and when this process ends. What it writes beside its answers is
+    dropped. After an error nothing more is asked: the caller starts another one.
+    """
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], *, timeout_s: float = 60.0) -> None:
+        """Start the program. Raises UsageError `git_failed` if it does not exist."""
+        self.program: Final = argv[0]
+        self._timeout_s = timeout_s
+        self._owner = os.getpid()
+        self._unread = bytearray()
+        pipe, none = subprocess.PIPE, subprocess.DEVNULL
+        try:
+            process = subprocess.Popen(list(argv), stdin=pipe, stdout=pipe, stderr=none, env=dict(env), bufsize=0)
+        except (OSError, ValueError) as error:
+            raise UsageError(Code.GIT_FAILED, f"cannot start {argv[0]}: {error}") from error
+        assert process.stdin is not None  # noqa: S101 - both were asked for
+        assert process.stdout is not None  # noqa: S101
+        self._questions, self._answers = process.stdin, process.stdout
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._answers, selectors.EVENT_READ)
+        self._close = weakref.finalize(self, _hang_up, process, self._selector, self._owner)
+
+    @property
+    def is_ours(self) -> bool:
+        """False after a fork: the other process has the same pipes."""
+        return os.getpid() == self._owner
+
+    def ask(self, question: str) -> bytes:
+        """Return the first line of the answer, without its end. Raises GitopsError `git_failed`."""
+        try:
+            self._questions.write(f"{question}\n".encode())
+        except OSError as error:
+            raise GitopsError(Code.GIT_FAILED, f"{self.program} has ended") from error
+        while (end := self._unread.find(b"\n")) < 0:
+            self._more()
+        return self._taken(end + 1)[:-1]
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes of the answer. Raises GitopsError `git_failed`, also for more than `MAX_OUTPUT`."""
+        if size > MAX_OUTPUT:
+            raise GitopsError(Code.GIT_FAILED, f"{self.program} would write more than {MAX_OUTPUT} bytes")
+        while len(self._unread) < size:
+            self._more()
+        return self._taken(size)
+
+    def close(self) -> None:
+        """End the program."""
+        self._close()
+
+    def _taken(self, size: int) -> bytes:
+        data = bytes(self._unread[:size])
+        del self._unread[:size]
+        return data
+
+    def _more(self) -> None:
+        """Wait for more of the answer."""
+        ready = self._selector.select(self._timeout_s)
+        chunk = os.read(self._answers.fileno(), _CHUNK) if ready else b""
+        if not chunk:
+            raise GitopsError(Code.GIT_FAILED, f"{self.program} {'has ended' if ready else 'did not answer in time'}")
+        self._unread += chunk
+
+
+def _hang_up(process: subprocess.Popen[bytes], selector: selectors.BaseSelector, owner: int) -> None:
+    """End a conversation, but not that of the process which this one was forked from."""
+    selector.close()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    if os.getpid() == owner:
+        _end(process)

@@ -14,24 +14,21 @@ from itertools import chain
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import is_object_id
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.git.port import ZERO, Commit, EntryType, NewCommit, Person, RefUpdate
 
-_HEX40 = re.compile(r"[0-9a-f]{40}")
 _HEADER = re.compile(rb"([A-Za-z0-9-]+) (.*)", re.DOTALL)
 _PERSON = re.compile(rb"([^<>\n\0]*) <([^<>\n\0]*)> ([0-9]{1,18}) ([+-][0-9]{4})")
-_ENTRY = re.compile(rb"([0-7]{5,6}) ([^/\0]+)\0(.{20})", re.DOTALL)
+_ENTRIES = {n: re.compile(rb"([0-7]{5,6}) ([^/\0]+)\0(.{%d})" % n, re.DOTALL) for n in (20, 32)}
 _REF_FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|[./]$")
 _NOT_IN_NAMES = re.compile(r"[<>\n\0]")
 # Headers that a commit may carry once; a second one makes two readers see two different commits.
-_ONCE = (b"tree", b"author", b"committer", b"encoding", b"gpgsig", b"gpgsig-sha256")
+SIGNATURE_HEADERS = (b"gpgsig", b"gpgsig-sha256")
+_ONCE = (b"tree", b"author", b"committer", b"encoding", *SIGNATURE_HEADERS)
 _TYPES = {0o040000: EntryType.TREE, 0o120000: EntryType.SYMLINK, 0o160000: EntryType.SUBMODULE}
 _MAX_REF = 512
-
-
-def is_id(text: str) -> bool:
-    """Return True if `text` is a full object id: 40 lower-case hex digits."""
-    return _HEX40.fullmatch(text) is not None
+_LONG = 64
 
 
 def is_ref(name: str) -> bool:
@@ -56,13 +53,18 @@ class RawCommit:
         """Return the value of the first header with that name, or empty bytes."""
         return next((value for key, value in self.headers if key == name), b"")
 
+    @property
+    def signature_header(self) -> bytes:
+        """The name of the header with the signature. In a repository of SHA-256 ids it is another one."""
+        return _signature_header(self.first(b"tree"))
+
     def payload(self) -> bytes:
-        """Return the bytes that a `gpgsig` header signs: the commit without that header."""
+        """Return the bytes that the signature covers: the commit without the header of the signature."""
         head, _, rest = self.raw.partition(b"\n\n")
         kept: list[bytes] = []
-        signature = False
+        signature, start = False, self.signature_header + b" "
         for line in head.split(b"\n"):
-            signature = line.startswith(b"gpgsig ") or (signature and line.startswith(b" "))
+            signature = line.startswith(start) or (signature and line.startswith(b" "))
             if not signature:
                 kept.append(line)
         return b"\n".join(kept) + b"\n\n" + rest
@@ -75,17 +77,22 @@ class RawCommit:
         for name in _ONCE:
             if names.count(name) > 1:
                 return f"the commit has more than one {name.decode()} header"
-        if b"gpgsig-sha256" in names:
+        if any(name in SIGNATURE_HEADERS and name != self.signature_header for name in names):
             return "the commit has a second signature of another kind"
         count = names.count(b"parent")
         if names[: count + 3] != [b"tree", *[b"parent"] * count, b"author", b"committer"]:
             return "the headers of the commit are not in order"
         ids = [value for key, value in self.headers if key in (b"tree", b"parent")]
-        if not all(is_id(value.decode("latin-1")) for value in ids):
+        if not all(is_object_id(value.decode("latin-1")) for value in ids) or len({len(value) for value in ids}) != 1:
             return "the commit names an object by something that is not an id"
         if not all(_PERSON.fullmatch(self.first(name)) for name in (b"author", b"committer")):
             return "the author or committer line is malformed"
         return ""
+
+
+def _signature_header(tree: bytes) -> bytes:
+    """Return the header that git signs a commit with, given the id of the tree of that commit."""
+    return SIGNATURE_HEADERS[len(tree) == _LONG]
 
 
 def read_commit(raw: bytes) -> RawCommit:
@@ -111,7 +118,7 @@ def parse_commit(commit_id: str, raw: bytes) -> Commit:
     commit = read_commit(raw)
     tree = commit.first(b"tree").decode("latin-1")
     parents = tuple(value.decode("latin-1") for key, value in commit.headers if key == b"parent")
-    if not all(is_id(name) for name in (tree, *parents)):
+    if not all(is_object_id(name) for name in (tree, *parents)):
         raise IntegrityError(Code.GIT_FAILED, f"commit {commit_id} names an object by something that is not an id")
     author, committer = (_person(commit.first(name)) for name in (b"author", b"committer"))
     return Commit(commit_id, tree, parents, author, committer, commit.message.decode("utf-8", "replace"))
@@ -141,10 +148,11 @@ def format_commit(commit: NewCommit) -> bytes:
 
 
 def with_signature(payload: bytes, armored: str) -> bytes:
-    """Add `armored` to a commit as its `gpgsig` header, placed last of the headers as git does."""
+    """Add `armored` to a commit as its signature header, placed last of the headers as git does."""
     head, _, message = payload.partition(b"\n\n")
+    name = _signature_header(head.partition(b"\n")[0].removeprefix(b"tree "))
     value = armored.strip().replace("\n", "\n ").encode()
-    return head + b"\ngpgsig " + value + b"\n\n" + message
+    return head + b"\n" + name + b" " + value + b"\n\n" + message
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +184,7 @@ def tree_level(tree_id: str, raw: bytes) -> dict[bytes, tuple[bytes, bytes]]:
 
     A ledger folder can have tens of thousands of entries, of which a reader needs only one.
     """
-    rows = _ENTRY.findall(raw)
+    rows = _ENTRIES[32 if len(tree_id) == _LONG else 20].findall(raw)
     # If the rows do not fill the object, there is something between them that is not an entry.
     if sum(map(len, chain.from_iterable(rows))) + 2 * len(rows) != len(raw):
         raise IntegrityError(Code.GIT_FAILED, f"tree {tree_id} is malformed")
@@ -216,12 +224,12 @@ def check_updates(updates: Sequence[RefUpdate]) -> None:
     names = [update.ref for update in updates]
     ids = [object_id for update in updates for object_id in (update.old, update.new)]
     empty = any(update.old == update.new == ZERO for update in updates)
-    if empty or len(set(names)) != len(names) or not all(map(is_ref, names)) or not all(map(is_id, ids)):
+    if empty or len(set(names)) != len(names) or not all(map(is_ref, names)) or not all(map(is_object_id, ids)):
         raise UsageError(Code.GIT_FAILED, f"refs are updated once each, by full names and ids: {', '.join(names)}")
 
 
 def transaction(updates: Sequence[RefUpdate]) -> bytes:
-    """Format the input of `git update-ref --stdin -z`, where an all-zero id means create, delete or check for absence."""
+    """Format the input of `git update-ref --stdin -z`. No id of zeros is in it, whose length git would check."""
     lines = ["start"]
     for update in updates:
         lines.append("option no-deref")
@@ -229,6 +237,8 @@ def transaction(updates: Sequence[RefUpdate]) -> bytes:
             lines += [f"verify {update.ref}", update.old]
         elif update.new == ZERO:
             lines += [f"delete {update.ref}", update.old]
+        elif update.old == ZERO:
+            lines += [f"create {update.ref}", update.new]
         else:
             lines += [f"update {update.ref}", update.new, update.old]
     return "".join(f"{line}\0" for line in (*lines, "prepare", "commit")).encode()

@@ -9,6 +9,13 @@ from typing import Protocol
 from gitops.core.dataclass import dataclass
 
 ZERO = "0" * 40
+"""No object, in repositories of every object format. What comes from git or a forge is read with `or_zero`."""
+_LONG_ZERO = "0" * 64
+
+
+def or_zero(object_id: str) -> str:
+    """Return an id as it is, with ZERO for the zeros that git writes in a repository of SHA-256 ids."""
+    return ZERO if object_id == _LONG_ZERO else object_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +29,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit object. Ids are 40 lower-case hex digits."""
+    """A commit object. Ids are lower-case hex digits, as many as the object format of the repository has."""
 
     id: str
     tree: str
@@ -98,7 +105,7 @@ class GitReader(Protocol):
     """The read half of git. It never follows replacement refs or grafts. Raises GitopsError `git_object_missing`."""
 
     def resolve(self, revision: str) -> str | None:
-        """Return the commit id for a full ref name or a 40-hex id, or None."""
+        """Return the commit id for a full ref name or a full id, or None."""
         ...
 
     def refs(self, prefix: str) -> Mapping[str, str]:
@@ -191,6 +198,75 @@ class GitStore(GitReader, Protocol):
 
     def update_refs(self, updates: Sequence[RefUpdate]) -> None:
         """Move all refs of this repository, or none. Raises ConflictError `git_ref_conflict`."""
+        ...
+
+
+class GitEngine(Protocol):
+    """What reads and writes the files of one repository for `GitRepository`, which has the rules. For one thread.
+
+    Ids and names are given as found: an id of another object format is a missing object. Commits that are asked about exist.
+    """
+
+    name: str
+    git_dir: str
+    work_tree: str | None
+
+    @property
+    def is_shallow(self) -> bool:
+        """True if the history is incomplete."""
+        ...
+
+    @property
+    def is_partial(self) -> bool:
+        """True if objects may have been left out."""
+        ...
+
+    def read(self, object_id: str) -> tuple[str, bytes] | None:
+        """Return kind and bytes of an object whose content has this id, or None if it is missing."""
+        ...
+
+    def header(self, object_id: str) -> tuple[str, int] | None:
+        """Return kind and size of an object without reading it, or None if it is missing."""
+        ...
+
+    def write(self, kind: str, data: bytes) -> str:
+        """Store an object and return its id."""
+        ...
+
+    def target(self, name: str) -> str | None:
+        """Return the id that a ref or `HEAD` points to, after following symbolic refs."""
+        ...
+
+    def symbolic_target(self, name: str) -> str | None:
+        """Return the name of the ref that a symbolic ref points to, even if it does not exist. None for other refs."""
+        ...
+
+    def refs(self, prefix: str) -> Mapping[str, str]:
+        """Map the refs below `prefix` to object ids, sorted by name."""
+        ...
+
+    def is_ancestor(self, ancestor: str, descendant: str) -> bool:
+        """Return True if `ancestor` is `descendant` or reachable from it."""
+        ...
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        """Return one best common ancestor, or None."""
+        ...
+
+    def is_only_base(self, base: str, one: str, other: str) -> bool:
+        """Return True if `base` is the only best common ancestor, False if the search would take too long."""
+        ...
+
+    def commits(self, base: str | None, head: str, most: int | None) -> Sequence[str]:
+        """Return up to `most` commits that are reachable from `head` but not from `base`, newest first, parents last."""
+        ...
+
+    def merge_commits(self, ours: str, theirs: str) -> MergeResult:
+        """Merge two commits by lines, with renamed files found. No merge driver or filter is run."""
+        ...
+
+    def merge_trees(self, base: str, ours: str, theirs: str, *, favor_theirs: bool) -> MergeResult:
+        """Merge two trees in the same way. With `favor_theirs`, `theirs` wins for lines that both changed."""
         ...
 
 

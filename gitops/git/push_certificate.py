@@ -12,10 +12,11 @@ import re
 from datetime import UTC, datetime
 
 from gitops.core.dataclass import dataclass
-from gitops.git.port import RefUpdate
+from gitops.core.documents.forms import is_object_id
+from gitops.git.port import RefUpdate, or_zero
 
 _ARMOR = "-----BEGIN SSH SIGNATURE-----"
-_MOVE = re.compile(r"([0-9a-f]{40}) ([0-9a-f]{40}) (refs/[^\x00-\x20\x7f]{1,1000})", re.ASCII)
+_MOVE = re.compile(r"([0-9a-f]{40,64}) ([0-9a-f]{40,64}) (refs/[^\x00-\x20\x7f]{1,1000})", re.ASCII)
 _VERSION = "certificate version 0.1"
 _NONCE = re.compile(r"nonce ([1-9][0-9]{0,11})-[0-9a-f]+", re.ASCII)
 _MAX = 1024 * 1024
@@ -40,7 +41,11 @@ def read_certificate(text: str) -> PushCertificate | None:
     if len(text) > _MAX or not found or not blank or lines[0] != _VERSION or len(nonces) != 1:
         return None
     found_moves = [_MOVE.fullmatch(line) for line in moves.removesuffix("\n").split("\n")]
-    known = frozenset(RefUpdate(move[3], move[1], move[2]) for move in found_moves if move is not None)
+    known = frozenset(
+        RefUpdate(move[3], or_zero(move[1]), or_zero(move[2]))
+        for move in found_moves
+        if move is not None and is_object_id(move[1]) and is_object_id(move[2])
+    )
     if len(known) != len(found_moves) or len({update.ref for update in known}) != len(known):
         return None
     at = datetime.fromtimestamp(int(nonces[0][1]), UTC)

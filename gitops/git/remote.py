@@ -26,9 +26,10 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import is_object_id
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
 from gitops.git.command import GitProgram, Output
-from gitops.git.objects import check_updates, is_below, is_id, is_ref
+from gitops.git.objects import check_updates, is_below, is_ref
 from gitops.git.port import ZERO, RefUpdate
 from gitops.git.repository import GitRepository
 
@@ -194,7 +195,7 @@ class ProgramRemote:
         if not output.ok:
             return None
         match = _HEAD.match(output.stdout.decode("utf-8", "replace"))
-        named = {} if match is None or not is_ref(match[1]) or not is_id(match[2]) else {match[1]: match[2]}
+        named = {} if match is None or not is_ref(match[1]) or not is_object_id(match[2]) else {match[1]: match[2]}
         return named, _listed(output, [folder])
 
     def unshallow(self) -> None:
@@ -216,7 +217,7 @@ class ProgramRemote:
             match = _FETCH_SPEC.fullmatch(refspec)
             if (
                 match is None
-                or not (is_id(match[1]) or _is_pattern(match[1]))
+                or not (is_object_id(match[1]) or _is_pattern(match[1]))
                 or not (not match[2] or _is_pattern(match[2]))
             ):
                 raise UsageError(Code.GIT_FAILED, f"{refspec!r} is not a refspec of full names")
@@ -327,7 +328,9 @@ class SelfRemote:
 def _listed(output: Output, folders: Sequence[str]) -> dict[str, str]:
     """The refs in the output of `git ls-remote` that have one of these names or are in such a folder, sorted."""
     rows = (line.partition("\t") for line in output.stdout.decode("utf-8", "replace").splitlines())
-    listed = ((name, found) for found, _, name in rows if is_id(found) and any(is_below(name, f) for f in folders))
+    listed = (
+        (name, found) for found, _, name in rows if is_object_id(found) and any(is_below(name, f) for f in folders)
+    )
     return dict(sorted(listed))
 
 

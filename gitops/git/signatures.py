@@ -18,7 +18,7 @@ from pathlib import Path
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.command import child_environment, run_program
-from gitops.git.objects import read_commit
+from gitops.git.objects import SIGNATURE_HEADERS, read_commit
 from gitops.git.port import CommitSignature
 
 NAMESPACE = "git"
@@ -42,8 +42,8 @@ def verify_commit(raw: bytes) -> CommitSignature:
         commit = read_commit(raw)
     except IntegrityError as error:
         return CommitSignature(signed=False, good=False, problem=error.detail)
-    armored = commit.first(b"gpgsig").decode("utf-8", "replace")
-    signed = bool(armored) or commit.first(b"gpgsig-sha256") != b""
+    armored = commit.first(commit.signature_header).decode("utf-8", "replace")
+    signed = any(commit.first(name) for name in SIGNATURE_HEADERS)
     if defect := commit.defect():
         return CommitSignature(signed=signed, good=False, problem=defect)
     if not signed:

@@ -13,9 +13,6 @@ from dataclasses import field
 from itertools import islice
 from typing import Generic, TypeVar
 
-import pygit2
-from pygit2.enums import SortMode
-
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
@@ -199,28 +196,16 @@ def _add_edit(root: _Edit, path: str, content: bytes | None) -> None:
 #
 # Where the two sides changed different entries, their trees are merged level by level: that reads what differs, where libgit2
 # makes an index of all files and writes the trees of all folders. Where both changed the same entry, or have more than one best
-# common ancestor, libgit2 decides: it merges texts by lines, and finds files that were renamed.
+# common ancestor, the engine decides: it merges texts by lines, and finds files that were renamed.
 
 _MAX_MERGED = 100_000
 _MAX_DEPTH = 64
-_MAX_WALKED = 10_000
 
 
 def check_size(read: ReadObject, one: str, other: str) -> None:
     """Refuse a merge that would never finish: anyone can push ten small trees that contain ten billion files."""
     if next(islice(changed_paths(read, one, other), _MAX_MERGED, None), None) is not None:
         raise GitopsError(Code.SOURCE_TOO_LARGE, f"more than {_MAX_MERGED} files differ, which is too much to merge")
-
-
-def is_parted_once(repo: pygit2.Repository, base: str, one: str, other: str) -> bool:
-    """Return True if `base` is the only best common ancestor of two commits, False if the search would take too long."""
-    sides = []
-    for head in (one, other):
-        walker = repo.walk(head, SortMode.NONE)
-        walker.hide(base)
-        sides.append({commit.id for commit in islice(walker, _MAX_WALKED)})
-    # A second one is reachable from both, and not from the first.
-    return all(len(side) < _MAX_WALKED for side in sides) and sides[0].isdisjoint(sides[1])
 
 
 def merge_apart(
@@ -256,11 +241,3 @@ def merge_apart(
 
     content = merged((base, ours, theirs), 0)
     return None if content is None else MergeResult(write("tree", content))
-
-
-def merged_index(repo: pygit2.Repository, index: pygit2.Index) -> MergeResult:
-    """Return the tree of a merge by libgit2, or its conflicts."""
-    if index.conflicts is not None:
-        sides = (side for conflict in index.conflicts for side in conflict)
-        return MergeResult(None, tuple(sorted({side.path for side in sides if side is not None})))
-    return MergeResult(str(index.write_tree(repo)))

@@ -26,6 +26,7 @@ from gitops.cluster.plan.drift import DriftKind
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef, by_place
+from gitops.core.documents.forms import is_object_id
 from gitops.render.change_rows import (
     DONE,
     LISTED,
@@ -76,7 +77,6 @@ from gitops.render.plan_views import (
 from gitops.render.text import apply_counts
 from gitops.render.words import count
 
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _REQUEST_PAGE = re.compile(r"(https?://.+)/(?:pulls?|merge_requests)/[0-9]+\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DOCUMENT_VERSION = 1
@@ -396,7 +396,7 @@ def _sections(
 ) -> tuple[Section, ...]:
     """The two hidden lines, the sections of the template, and the last paragraph, which names request, commits and plan."""
     subject = comment.subject
-    if not _COMMIT.match(subject.head) or not _COMMIT.match(subject.base):
+    if not is_object_id(subject.head) or not is_object_id(subject.base):
         raise ValueError("head and base are commit ids")
     if digest is not None and not _DIGEST.match(digest):
         raise ValueError("a plan digest has 64 hex digits")

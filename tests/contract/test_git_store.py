@@ -1,4 +1,4 @@
-"""GitReader and GitStore, and their trees, against what the git program says about the same repository."""
+"""GitReader and GitStore, and their trees, against what the git program says about the same repository: on every engine."""
 
 from __future__ import annotations
 
@@ -8,21 +8,72 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.git.command import Quarantine
 from gitops.git.port import ZERO, EntryType, NewCommit, Person, RefUpdate
 from gitops.git.repository import GitRepository
-from tests.support.git_fixture import ALICE, bare, branch, commit, environment, hook, opened, public_key, run, ssh_key
+from tests.support.git_fixture import (
+    ALICE,
+    bare,
+    branch,
+    commit,
+    environment,
+    git_version,
+    hook,
+    opened,
+    public_key,
+    run,
+    ssh_key,
+)
 
 MAIN = "refs/heads/main"
+
+
+KINDS = {
+    "libgit2": {},
+    "git": {},
+    "git, SHA-256": {"GIT_DEFAULT_HASH": "sha256"},
+    "git, reftable": {"GIT_DEFAULT_REF_FORMAT": "reftable"},
+}
+_REFTABLE = (2, 45)
+
+
+@pytest.fixture(params=KINDS, autouse=True)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every repository of a test is of one kind, and is opened by the engine in its name."""
+    name: str = request.param
+    if "reftable" in name and git_version() < _REFTABLE:
+        pytest.skip("reftables need git 2.45 or later")
+    for key, value in KINDS[name].items():
+        monkeypatch.setenv(key, value)
+    if name == "git":
+        monkeypatch.setattr("gitops.git.repository.Libgit2Engine", _no_engine)
+    return name
+
+
+def _no_engine(*_: object) -> NoReturn:
+    raise UsageError(Code.NOT_A_REPOSITORY, "libgit2 is not used here")
+
+
+@pytest.fixture
+def absent(kind: str) -> str:
+    """The id of an object that is nowhere."""
+    return "1" * (64 if "SHA-256" in kind else 40)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return bare(tmp_path / "store.git")
+
+
+def test_the_repository_chooses_its_engine(kind: str, path: Path, store: GitRepository) -> None:
+    assert store.engine_name == kind.partition(",")[0]
+    assert len(tree_of(store, {})) == len(git(path, "mktree", "--missing"))
 
 
 @pytest.fixture
@@ -66,11 +117,11 @@ def test_people_cannot_write_headers(store: GitRepository, author: Person, messa
     assert caught.value.code == "git_failed"
 
 
-def test_a_commit_needs_its_tree_and_parents(store: GitRepository) -> None:
+def test_a_commit_needs_its_tree_and_parents(store: GitRepository, absent: str) -> None:
     tree = tree_of(store, {})
     for new in (
-        NewCommit("1" * 40, (), ALICE, "m"),
-        NewCommit(tree, ("1" * 40,), ALICE, "m"),
+        NewCommit(absent, (), ALICE, "m"),
+        NewCommit(tree, (absent,), ALICE, "m"),
         NewCommit(tree, (tree,), ALICE, "m"),
     ):
         with pytest.raises(GitopsError) as caught:
@@ -96,7 +147,7 @@ def test_signing_without_a_key_fails(store: GitRepository, tmp_path: Path) -> No
     assert caught.value.code == "signing_failed"
 
 
-def test_revisions(path: Path, store: GitRepository) -> None:
+def test_revisions(path: Path, store: GitRepository, absent: str) -> None:
     one = commit(store, {"a": b"1"})
     branch(store, MAIN, one)
     git(path, "tag", "-m", "t", "v1", one)
@@ -111,7 +162,7 @@ def test_revisions(path: Path, store: GitRepository) -> None:
         f"{MAIN}^{{}}",
         "refs/tags/blob",
         "refs/none",
-        "1" * 40,
+        absent,
         "",
         "--all",
         "refs/../HEAD",
@@ -211,9 +262,9 @@ def test_refs_move_by_compare_and_swap(store: GitRepository) -> None:
     assert caught.value.code == "git_failed"
 
 
-def test_a_ref_that_is_locked_is_a_conflict(path: Path, store: GitRepository) -> None:
+def test_a_ref_that_is_locked_is_a_conflict(kind: str, path: Path, store: GitRepository) -> None:
     one = commit(store, {})
-    (path / "refs/heads/main.lock").touch()
+    (path / ("reftable/tables.list.lock" if "reftable" in kind else "refs/heads/main.lock")).touch()
     with pytest.raises(ConflictError):
         store.update_refs([RefUpdate(MAIN, ZERO, one)])
 
@@ -282,20 +333,20 @@ def test_a_history_that_was_fetched_meanwhile_is_seen_after_opening_anew(tmp_pat
     assert [c.id for c in late.commits_between(None, tip)] == [tip, first]
 
 
-def test_what_is_missing_is_said(store: GitRepository) -> None:
+def test_what_is_missing_is_said(store: GitRepository, absent: str) -> None:
     tree = tree_of(store, {})
     for call in (
-        lambda: store.commit("1" * 40),
+        lambda: store.commit(absent),
         lambda: store.commit(tree),
         lambda: store.commit("main"),
-        lambda: store.entries("2" * 40),
-        lambda: store.is_ancestor("1" * 40, "1" * 40),
-        lambda: store.merge_base("1" * 40, "2" * 40),
-        lambda: store.commits_between(None, "1" * 40),
-        lambda: store.merge("1" * 40, "2" * 40),
-        lambda: store.changed_paths(None, "3" * 40),
-        lambda: store.signature("1" * 40),
-        lambda: store.update_refs([RefUpdate(MAIN, ZERO, "1" * 40)]),
+        lambda: store.entries(absent),
+        lambda: store.is_ancestor(absent, absent),
+        lambda: store.merge_base(absent, absent),
+        lambda: store.commits_between(None, absent),
+        lambda: store.merge(absent, absent),
+        lambda: store.changed_paths(None, absent),
+        lambda: store.signature(absent),
+        lambda: store.update_refs([RefUpdate(MAIN, ZERO, absent)]),
     ):
         with pytest.raises(GitopsError) as caught:
             call()
@@ -444,10 +495,10 @@ def test_trees_are_those_of_git(path: Path, store: GitRepository) -> None:
     assert {name: store.read(tree, name) for name in files} == files
 
 
-def test_a_folder_is_listed_without_a_look_at_its_files(path: Path, store: GitRepository) -> None:
-    tree = raw_tree(path, ("100644", "gone", "1" * 40))
+def test_a_folder_is_listed_without_a_look_at_its_files(path: Path, store: GitRepository, absent: str) -> None:
+    tree = raw_tree(path, ("100644", "gone", absent))
     (entry,) = store.entries(tree)
-    assert (entry.name, entry.id) == ("gone", "1" * 40)
+    assert (entry.name, entry.id) == ("gone", absent)
     with pytest.raises(GitopsError, match="1111"):
         store.size(entry.id)
 
@@ -477,12 +528,12 @@ def test_a_path_is_not_both_file_and_folder(store: GitRepository) -> None:
             store.write_files(None, files)
 
 
-def test_links_and_submodules_are_never_followed(path: Path, store: GitRepository) -> None:
+def test_links_and_submodules_are_never_followed(path: Path, store: GitRepository, absent: str) -> None:
     inner = store.write_files(None, {"f": b"secret"})
     blob = store.entries(inner)[0].id
     link = git(path, "hash-object", "-w", "--stdin", stdin=b"real")
     tree = raw_tree(
-        path, ("120000", "link", link), ("40000", "real", inner), ("160000", "sub", "1" * 40), ("100755", "x", blob)
+        path, ("120000", "link", link), ("40000", "real", inner), ("160000", "sub", absent), ("100755", "x", blob)
     )
     kinds = [EntryType.SYMLINK, EntryType.TREE, EntryType.SUBMODULE, EntryType.FILE]
     assert [e.type for e in store.entries(tree)] == kinds

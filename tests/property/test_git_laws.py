@@ -158,8 +158,7 @@ def test_sides_that_differ_elsewhere_are_merged_as_by_libgit2(
     base, one, other = (store.write_files(None, each) for each in (files, ours, theirs))
     apart = git_trees.merge_apart(store._read, store._write, base, one, other)
     event(f"apart: {apart is not None}")
-    trees = (store._repo[tree] for tree in (base, one, other))
-    whole = git_trees.merged_index(store._repo, store._repo.merge_trees(*trees))
+    whole = store._engine.merge_trees(base, one, other, favor_theirs=False)
     assert apart in (None, whole)
     if not {p for p in files.keys() | ours.keys() if files.get(p) != ours.get(p)}:
         assert apart is not None
@@ -178,13 +177,13 @@ def test_a_merge_of_any_history_is_that_of_libgit2(store: GitRepository, data: s
         new = NewCommit(tree, tuple(parents), ALICE, f"commit {len(heads)}\n")
         heads.append(store.write_commit(new, signing_key=None))
     ours, theirs = data.draw(st.sampled_from(heads)), data.draw(st.sampled_from(heads))
-    repo = store._repo
+    engine = store._engine
     base = store.merge_base(ours, theirs)
     if base in (ours, theirs):
         return
     assert base is not None
-    event(f"parted once: {git_trees.is_parted_once(repo, base, ours, theirs)}")
-    assert store.merge(ours, theirs) == git_trees.merged_index(repo, repo.merge_commits(ours, theirs))
+    event(f"parted once: {engine.is_only_base(base, ours, theirs)}")
+    assert store.merge(ours, theirs) == engine.merge_commits(ours, theirs)
 
 
 def test_two_best_common_ancestors_are_left_to_libgit2(store: GitRepository) -> None:
@@ -192,10 +191,10 @@ def test_two_best_common_ancestors_are_left_to_libgit2(store: GitRepository) -> 
     changed, other = commit(store, {"f": b"new\n"}, start), commit(store, {"g": b"2\n"}, start)
     kept = commit(store, {"f": b"old\n", "g": b"2\n"}, changed, other)
     taken = commit(store, {"f": b"new\n"}, other, changed)
-    repo = store._repo
-    assert not any(git_trees.is_parted_once(repo, base, kept, taken) for base in (changed, other))
-    assert git_trees.is_parted_once(repo, start, changed, other)
+    engine = store._engine
+    assert not any(engine.is_only_base(base, kept, taken) for base in (changed, other))
+    assert engine.is_only_base(start, changed, other)
     merged = store.merge(kept, taken)
-    assert merged == git_trees.merged_index(repo, repo.merge_commits(kept, taken))
+    assert merged == engine.merge_commits(kept, taken)
     # With either of the two as its base, one of the two ways would bring the new text back.
     assert merged.tree == store.commit(kept).tree

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,9 @@ from pathlib import Path
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import GitRepository
 from tests.support.pen import new_key
+
+FORMATS = ("GIT_DEFAULT_HASH", "GIT_DEFAULT_REF_FORMAT")
+"""Variables of a test that say what kind of repositories `git init` makes."""
 
 ALICE = Person("Alice", "alice@example.org", 1_700_000_000)
 
@@ -28,6 +32,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         "GIT_COMMITTER_NAME": ALICE.name,
         "GIT_COMMITTER_EMAIL": ALICE.email,
         "GIT_COMMITTER_DATE": f"@{ALICE.time} +0000",
+        **{name: os.environ[name] for name in FORMATS if name in os.environ},
         **more,
     }
 
@@ -48,6 +53,11 @@ def bare(path: Path) -> Path:
     with (path / "config").open("a") as config:
         config.write("[http]\n\treceivepack = true\n[receive]\n\tautogc = false\n")
     return path
+
+
+def git_version() -> tuple[int, ...]:
+    """The version of the git program."""
+    return tuple(map(int, re.findall(r"\d+", subprocess.check_output(("git", "version"), text=True))[:2]))
 
 
 def opened(path: Path) -> GitRepository:

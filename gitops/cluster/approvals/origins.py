@@ -38,7 +38,7 @@ from gitops.cluster.model.ledger import UNKNOWN_AUTHOR, WITH_ORIGINS, Authors, E
 from gitops.cluster.model.trust import TrustRoot
 from gitops.core.dataclass import dataclass
 from gitops.core.documents.forms import is_line
-from gitops.git.port import Commit, CommitSignature
+from gitops.git.port import ZERO, Commit, CommitSignature
 
 if TYPE_CHECKING:
     from gitops.cluster.approvals.counting import CountedCommits
@@ -138,7 +138,7 @@ class Origins:
         # Rule 4.
         if len(self._commits) > MOST_COMMITS:
             return authors(
-                [*earlier, Origin("0" * 40, How.UNKNOWN, f"more than {MOST_COMMITS} commits wait to be applied")]
+                [*earlier, Origin(ZERO, How.UNKNOWN, f"more than {MOST_COMMITS} commits wait to be applied")]
             )
         found, missing = list[Origin](), 0
         for commit in self._counting(address, carried=bool(earlier)):
@@ -318,7 +318,7 @@ def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
     The first release recorded none, so some authors are unknown.
     """
     if entry.version < WITH_ORIGINS:
-        source = "0" * 40 if entry.source is None else entry.source.commit
+        source = ZERO if entry.source is None else entry.source.commit
         why = "an entry of the first release, which recorded no origins, left the change unapplied"
         people = tuple(name for name in entry.authors if name != UNKNOWN_AUTHOR)
         return (Origin(source, How.UNKNOWN, why, people),)

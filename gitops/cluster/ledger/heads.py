@@ -48,9 +48,9 @@ from gitops.cluster.model.address import is_name
 from gitops.cluster.model.ledger import FormerLedger, UnreadableDocument
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import is_object_id
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, around
-from gitops.git.objects import is_id
 from gitops.git.port import ZERO, GitRemote, GitStore, Person, RefUpdate
 
 # -- the pin -----------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class HeadPin:
             text = self._path.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError):
             return None
-        return text if is_id(text) else None
+        return text if is_object_id(text) else None
 
     def write(self, head: str) -> None:
         """Write a head atomically. If the repository is not writable, the old head stays; the ref was written first."""

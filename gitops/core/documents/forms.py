@@ -25,9 +25,15 @@ MAX_LINE = 4096
 # Line breaks, control characters, direction overrides and lone surrogates: nothing that may change how a line reads.
 _NOT_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _HEX64 = re.compile(r"[0-9a-f]{64}\Z")
+# Of SHA-1 and of SHA-256: the object formats of git.
 _OBJECT_ID = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 _NAMES = {bool: "a boolean", int: "an integer", float: "a number", str: "a text", list: "a list", dict: "an object"}
 _REQUIRED: Any = object()
+
+
+def is_object_id(text: str) -> bool:
+    """Return True if `text` is the full id of a git object: lower-case hex digits, as many as an object format of git has."""
+    return _OBJECT_ID.match(text) is not None
 
 
 def is_line(text: str) -> bool:
@@ -126,7 +132,7 @@ TEXT = Form(_text)
 LINE = text_form(is_line, "one line without control characters")
 LINE_OR_EMPTY = text_form(lambda text: not text or is_line(text), "one line without control characters, or no text")
 DIGEST = text_form(is_digest, "64 lower-case hex digits")
-OBJECT_ID = text_form(lambda text: _OBJECT_ID.match(text) is not None, "the full id of a git object")
+OBJECT_ID = text_form(is_object_id, "the full id of a git object")
 ULID = text_form(is_ulid, "a ULID")
 TIME = text_form(lambda text: text.endswith("Z") and parse_timestamp(text) is not None, "an RFC 3339 time in UTC")
 BOOLEAN = Form(_exactly(bool, "true or false"))

@@ -17,11 +17,12 @@ from collections.abc import Mapping
 
 from gitops.core.clock import parse_timestamp, timestamp
 from gitops.core.codes import Code
+from gitops.core.documents.forms import is_object_id
 from gitops.core.errors import GitopsError
 from gitops.forge import events
 from gitops.forge.port import Account
 from gitops.forge.web import JsonObject, event_object
-from gitops.git.port import ZERO
+from gitops.git.port import ZERO, or_zero
 
 INPUT_PREFIX = "GITOPS_INPUT_"
 """Variables of a pipeline started by hand that are inputs of the bot: `GITOPS_INPUT_CLUSTER=library` is `cluster=library`."""
@@ -33,7 +34,6 @@ _SIGNING_PREFIX = b"whsec_"
 _ID_HEADERS = ("idempotency-key", "webhook-id", "x-gitlab-event-uuid")
 _LONGEST_ID = 200
 _LONGEST = 4_096
-_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 _DIGITS = 18
 _LONGEST_COMMENT = 65_536
 _LONGEST_NOTE = MAX_BODY
@@ -229,9 +229,9 @@ def _text(environ: Mapping[str, str], name: str) -> str:
 
 def _commit(environ: Mapping[str, str], name: str) -> str:
     found = environ.get(name, "")
-    if not _OBJECT_ID.fullmatch(found):
+    if not is_object_id(found):
         raise _wrong(name, "a full commit id")
-    return found
+    return or_zero(found)
 
 
 def _number(environ: Mapping[str, str], name: str) -> int:

@@ -30,7 +30,7 @@ from tests.support.pen import Pen
 
 PAYLOAD = b"payload\n"
 KINDS = [("ed25519", 0), ("ecdsa", 256), ("ecdsa", 384), ("ecdsa", 521), ("rsa", 2048)]
-COMMIT = NewCommit("1" * 40, ("2" * 40,), ALICE, "subject\n\nbody\n")
+_ID_LENGTHS = {"sha1": 40, "sha256": 64}
 
 
 def string(data: bytes) -> bytes:
@@ -296,9 +296,16 @@ def test_no_bytes_raise(noise: bytes, at: int, value: int) -> None:
     assert not verify_commit(noise).good
 
 
-def signed_commit(folder: Path) -> tuple[Path, bytes]:
+@pytest.fixture(params=_ID_LENGTHS)
+def unsigned(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """A commit of a repository of each object format."""
+    monkeypatch.setenv("GIT_DEFAULT_HASH", request.param)
+    digits = _ID_LENGTHS[request.param]
+    return format_commit(NewCommit("1" * digits, ("2" * digits,), ALICE, "subject\n\nbody\n"))
+
+
+def signed_commit(folder: Path, payload: bytes) -> tuple[Path, bytes]:
     key = ssh_key(folder, "alice")
-    payload = format_commit(COMMIT)
     return key, with_signature(payload, sign(payload, str(key), environ=environment(folder)))
 
 
@@ -313,13 +320,14 @@ def verified_by_git(folder: Path, key: Path, raw: bytes) -> bool:
     return run(*git, "log", "--no-walk", "--format=%G?", name, home=folder, check=False) == "G"
 
 
-def test_a_good_commit(tmp_path: Path) -> None:
-    key, raw = signed_commit(tmp_path)
+def test_a_good_commit(tmp_path: Path, unsigned: bytes) -> None:
+    key, raw = signed_commit(tmp_path, unsigned)
     verdict = verify_commit(raw)
     assert (verdict.good, f"{verdict.key_type} {verdict.key}") == (True, public_key(key))
     assert verified_by_git(tmp_path, key, raw)
 
 
+@pytest.mark.usefixtures("unsigned")
 def test_a_commit_signed_by_git_itself(tmp_path: Path) -> None:
     key = ssh_key(tmp_path, "alice")
     store = bare(tmp_path / "r.git")
@@ -332,15 +340,13 @@ def test_a_commit_signed_by_git_itself(tmp_path: Path) -> None:
         assert verify_commit(body).good
 
 
-def test_an_unsigned_commit(tmp_path: Path) -> None:
-    verdict = verify_commit(format_commit(COMMIT))
+def test_an_unsigned_commit(unsigned: bytes) -> None:
+    verdict = verify_commit(unsigned)
     assert (verdict.signed, verdict.good, verdict.problem) == (False, False, "")
 
 
-def test_another_kind_of_signature_is_bad() -> None:
-    verdict = verify_commit(
-        with_signature(format_commit(COMMIT), "-----BEGIN PGP SIGNATURE-----\n\nx\n-----END PGP SIGNATURE-----")
-    )
+def test_another_kind_of_signature_is_bad(unsigned: bytes) -> None:
+    verdict = verify_commit(with_signature(unsigned, "-----BEGIN PGP SIGNATURE-----\n\nx\n-----END PGP SIGNATURE-----"))
     assert (verdict.signed, verdict.good) == (True, False)
 
 
@@ -351,7 +357,7 @@ TAMPERED: dict[str, tuple[bytes, bytes]] = {
     "parent removed": (b"parent " + b"2" * 40 + b"\n", b""),
     "author": (b"author Alice", b"author Mally"),
     "appended": (b"body\n", b"body\nmore"),
-    "extra header": (b"gpgsig ", b"x-evil 1\ngpgsig "),
+    "extra header": (b"\ngpgsig", b"\nx-evil 1\ngpgsig"),
 }
 # Git itself takes some of these for good or reads around them; we refuse what two readers could read differently.
 AMBIGUOUS: dict[str, tuple[bytes, bytes]] = {
@@ -370,10 +376,17 @@ AMBIGUOUS: dict[str, tuple[bytes, bytes]] = {
 }
 
 
+def of_format(raw: bytes, edit: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """The edit with ids of the length in this commit."""
+    digits = len(raw.partition(b"\n")[0]) - len(b"tree ")
+    old, new = (part.replace(b"2" * 40, b"2" * digits).replace(b"3" * 40, b"3" * digits) for part in edit)
+    return old, new
+
+
 @pytest.mark.parametrize("name", TAMPERED)
-def test_tampered_commits(tmp_path: Path, name: str) -> None:
-    key, raw = signed_commit(tmp_path)
-    changed = raw.replace(*TAMPERED[name], 1)
+def test_tampered_commits(tmp_path: Path, unsigned: bytes, name: str) -> None:
+    key, raw = signed_commit(tmp_path, unsigned)
+    changed = raw.replace(*of_format(raw, TAMPERED[name]), 1)
     assert changed != raw
     verdict = verify_commit(changed)
     assert (verdict.signed, verdict.good) == (True, False)
@@ -381,15 +394,16 @@ def test_tampered_commits(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
-def test_ambiguous_commits_are_bad_however_they_are_signed(tmp_path: Path, name: str) -> None:
-    key, raw = signed_commit(tmp_path)
-    changed = raw.replace(*AMBIGUOUS[name], 1)
+def test_ambiguous_commits_are_bad_however_they_are_signed(tmp_path: Path, unsigned: bytes, name: str) -> None:
+    key, raw = signed_commit(tmp_path, unsigned)
+    edit = of_format(raw, AMBIGUOUS[name])
+    changed = raw.replace(*edit, 1)
     assert changed != raw
     assert not verify_commit(changed).good
     # The same oddity, signed by its author: what is bad is the form, not only the mismatch.
-    payload = format_commit(COMMIT).replace(AMBIGUOUS[name][0], AMBIGUOUS[name][1], 1)
+    payload = unsigned.replace(*edit, 1)
     resigned = with_signature(payload, sign(payload, str(key), environ=environment(tmp_path)))
-    assert verify_commit(resigned).good is (payload == format_commit(COMMIT))
+    assert verify_commit(resigned).good is (payload == unsigned)
 
 
 def test_garbage_is_not_signed() -> None:

@@ -1,0 +1,327 @@
+"""The engine of repositories that libgit2 cannot read, with SHA-256 ids or reftables: the git program.
+
+1. One `git cat-file` runs as long as the engine and reads objects by full id. Every other question is a run of git with an
+   argument vector. Ids are checked first, so none is an option, and a short or foreign id is never looked for as a prefix.
+2. Content is hashed here, because cat-file does not compare what it reads with its id.
+3. Objects are written as loose files: a run of `git hash-object` for each would take a hundred times as long.
+4. Nothing is fetched: an object that a partial clone left out is missing.
+5. Merges run no driver and no filter: no attributes are read from a work tree or a commit. Those that are given as trees are
+   merged as three commits, which every git since 2.38 can do.
+6. Answers about history never change for full ids, so some are remembered.
+
+Sources: git-cat-file(1), git-merge-tree(1), git-for-each-ref(1), git-merge-base(1), git-merge-file(1), gitattributes(5).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from gitops.core.codes import Code
+from gitops.core.documents.forms import is_object_id
+from gitops.core.errors import GitopsError, IntegrityError, UsageError
+from gitops.git.command import Conversation, GitProgram, Output, Quarantine
+from gitops.git.libgit2 import common_dir
+from gitops.git.loose import object_folders, write_loose
+from gitops.git.objects import format_commit, is_below
+from gitops.git.port import MergeResult, NewCommit, Person
+from gitops.git.trees import TreeWriter
+
+_HASHES: Mapping[str, Callable[[bytes], hashlib._Hash]] = {
+    "sha1": lambda raw: hashlib.sha1(raw, usedforsecurity=False),
+    "sha256": hashlib.sha256,
+}
+_OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+_OLDEST = (2, 38)
+_VERSION = re.compile(r"git version (\d+)\.(\d+)")
+_NOT_SUPPORTED = ("repository extension", "repo version", "format")
+_STAGE = re.compile(r"([0-7]{6}) ([0-9a-f]+) ([123])\t(.*)", re.DOTALL)
+_MERGER = Person("merge", "merge@localhost", 1)
+_REGULAR = frozenset({"100644", "100755"})
+_MOST_FAVORED = 1_000
+_MAX_WORDS = 16 << 10
+_MOST_REMEMBERED = 10_000
+
+
+class PlumbingEngine:
+    """GitEngine implementation by the git program, for one thread."""
+
+    name = "git"
+
+    def __init__(self, git_dir: str, environ: Mapping[str, str] | None, quarantine: Quarantine | None = None) -> None:
+        """Open the git folder of a repository. Raises UsageError `not_a_repository`, `repository_unsupported`."""
+        self.git_dir = git_dir
+        self._git = GitProgram(git_dir, environ=environ, quarantine=quarantine)
+        output = self._git.run("rev-parse", "--show-object-format", "--is-bare-repository")
+        words = output.stdout.decode("utf-8", "replace").split()
+        if not output.ok or len(words) != 2 or words[0] not in _HASHES:  # noqa: PLR2004 - one for each question
+            raise self._refused(output.stderr.strip() or f"the object format is {' '.join(words) or 'unknown'}")
+        self._format = words[0]
+        self._id_length = len(_HASHES[self._format](b"").hexdigest())
+        self._settings = self._git.settings()
+        self.work_tree = None if words[1] == "true" else self._work_tree()
+        objects = common_dir(git_dir) / "objects"
+        given = {} if quarantine is None else quarantine.variables()
+        self._writable = {"GIT_OBJECT_DIRECTORY": given.get("GIT_OBJECT_DIRECTORY", str(objects))}
+        alternates = [given.get("GIT_ALTERNATE_OBJECT_DIRECTORIES", "")]
+        self._objects, self._folders = objects, tuple(object_folders(objects))
+        if not os.access(objects, os.W_OK, effective_ids=True):
+            # An auditor may only read: trees of merges go where they are forgotten. Refs cannot move there anyway.
+            aside = tempfile.mkdtemp(prefix="gitops-objects-")
+            weakref.finalize(self, shutil.rmtree, aside, ignore_errors=True)
+            alternates = [*self._writable.values(), *alternates]
+            self._objects, self._writable = Path(aside), {"GIT_OBJECT_DIRECTORY": aside}
+        if any(alternates):
+            self._writable["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = ":".join(filter(None, alternates))
+        self._reader: Conversation | None = None
+        self._known: dict[tuple[str, ...], Output] = {}
+
+    def _refused(self, reason: str) -> UsageError:
+        """The error for a repository that this git program does not read."""
+        unsupported = any(part in reason for part in _NOT_SUPPORTED)
+        code = Code.REPOSITORY_UNSUPPORTED if unsupported else Code.NOT_A_REPOSITORY
+        return UsageError(code, f"{self.git_dir}: {' '.join(reason.split())}")
+
+    def _work_tree(self) -> str:
+        """The checked-out folder: of a linked work tree, of one that is configured, or around the git folder."""
+        git_dir = Path(self.git_dir)
+        link = git_dir / "gitdir"
+        if (git_dir / "commondir").is_file() and link.is_file():
+            folder = Path(link.read_text(encoding="utf-8").strip()).parent
+        else:
+            folder = git_dir / self._settings.get("core.worktree", "..")
+        return f"{os.path.normpath(folder)}/"
+
+    @property
+    def is_shallow(self) -> bool:
+        """True if the history is incomplete."""
+        file = common_dir(self.git_dir) / "shallow"
+        return file.is_file() and file.stat().st_size > 0
+
+    @property
+    def is_partial(self) -> bool:
+        """True if objects may have been left out."""
+        return any(key.endswith((".promisor", ".partialclone")) for key in self._settings)
+
+    # Objects
+
+    def _asked(self, question: str, object_id: str) -> tuple[str, int, Conversation] | None:
+        """Kind and size in the answer of `git cat-file`, which goes on with the content. None if the object is missing."""
+        if len(object_id) != self._id_length or not is_object_id(object_id):
+            return None
+        if self._reader is None or not self._reader.is_ours:
+            self._reader = self._git.converse("cat-file", "--batch-command", extra={**_OFFLINE, **self._writable})
+        words = self._reader.ask(f"{question} {object_id}").split()
+        if words[1:] == [b"missing"]:
+            # So says git of a file that is not an object.
+            words = self._reader.ask(f"{question} {object_id}").split() if self._has_file(object_id) else []
+            if not words:
+                return None
+        if len(words) != 3 or words[0] != object_id.encode():  # noqa: PLR2004 - id, kind, size
+            raise GitopsError(Code.GIT_FAILED, "git cat-file cannot read it")
+        return words[1].decode("ascii"), int(words[2]), self._reader
+
+    def _has_file(self, object_id: str) -> bool:
+        return any((folder / object_id[:2] / object_id[2:]).exists() for folder in self._folders)
+
+    def read(self, object_id: str) -> tuple[str, bytes] | None:
+        """Return kind and bytes of an object, or None if it is missing."""
+        try:
+            found = self._asked("contents", object_id)
+            if found is None:
+                return None
+            kind, size, reader = found
+            data = reader.take(size + 1)[:size]
+        except GitopsError as error:
+            raise self._broken(object_id, error) from error
+        if self._hash(b"%b %d\0" % (kind.encode(), size) + data) != object_id:
+            raise IntegrityError(Code.GIT_FAILED, f"{object_id}: the content has another id")
+        return kind, data
+
+    def header(self, object_id: str) -> tuple[str, int] | None:
+        """Return kind and size of an object without reading it, or None if it is missing."""
+        try:
+            found = self._asked("info", object_id)
+        except GitopsError as error:
+            raise self._broken(object_id, error) from error
+        return None if found is None else found[:2]
+
+    def _broken(self, object_id: str, error: GitopsError) -> GitopsError:
+        """Return the error for an answer that git cat-file did not finish. The next question starts another one."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        self._check_version()
+        return IntegrityError(Code.GIT_FAILED, f"{object_id}: {error.detail}")
+
+    def _check_version(self) -> None:
+        """Refuse a git program that lacks what is used here. Raises UsageError `repository_unsupported`."""
+        match = _VERSION.match(self._git.run("version").stdout.decode("utf-8", "replace"))
+        if match is not None and (int(match[1]), int(match[2])) < _OLDEST:
+            detail = (
+                f"{self.git_dir}: ids of {self._format.upper()} that libgit2 cannot read need git 2.38, not {match[0]}"
+            )
+            raise UsageError(Code.REPOSITORY_UNSUPPORTED, detail)
+
+    def _hash(self, raw: bytes) -> str:
+        return _HASHES[self._format](raw).hexdigest()
+
+    def write(self, kind: str, data: bytes) -> str:
+        """Store an object and return its id."""
+        raw = b"%b %d\0" % (kind.encode(), len(data)) + data
+        object_id = self._hash(raw)
+        # Git finds the empty tree everywhere, even if it is not stored.
+        if not data or self.header(object_id) is None:
+            write_loose(self._objects, object_id, raw)
+        return object_id
+
+    # Refs
+
+    def target(self, name: str) -> str | None:
+        """Return the id that a ref or `HEAD` points to, after following symbolic refs."""
+        if name == "HEAD":
+            followed = self.symbolic_target(name)
+            if followed is None:
+                # A detached one: in this case no branch of that name is found instead.
+                found = self._git.run("rev-parse", "--verify", "--quiet", "--end-of-options", name)
+                return found.stdout.decode("ascii", "replace").strip() if found.ok else None
+            name = followed
+        return self._listed(name).get(name)
+
+    def symbolic_target(self, name: str) -> str | None:
+        """Return the name of the ref that a symbolic ref points to, or None for other refs."""
+        found = self._git.run("symbolic-ref", "--quiet", "--", name)
+        return found.stdout.decode("utf-8", "replace").rstrip("\n") if found.ok else None
+
+    def refs(self, prefix: str) -> Mapping[str, str]:
+        """Map the refs below `prefix` to object ids, sorted by name."""
+        return {
+            name: found for name, found in sorted(self._listed(prefix.rstrip("/")).items()) if is_below(name, prefix)
+        }
+
+    def _listed(self, prefix: str) -> dict[str, str]:
+        """The ref `prefix`, or those below it. A pattern of several characters is not one of a ref."""
+        output = self._git.run("for-each-ref", "--format=%(objectname) %(refname)", "--", prefix)
+        self._check(output, prefix)
+        rows = (line.partition(" ") for line in output.stdout.decode("utf-8", "replace").splitlines())
+        return {name: found for found, _, name in rows if is_object_id(found)}
+
+    # History
+
+    def is_ancestor(self, ancestor: str, descendant: str) -> bool:
+        """Return True if `ancestor` is `descendant` or reachable from it."""
+        return ancestor == descendant or self._history("merge-base", "--is-ancestor", ancestor, descendant).status == 0
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        """Return one best common ancestor, or None."""
+        return next(iter(self._bases(one, other)), None)
+
+    def is_only_base(self, base: str, one: str, other: str) -> bool:
+        """Return True if `base` is the only best common ancestor of two commits."""
+        return self._bases(one, other) == [base]
+
+    def _bases(self, one: str, other: str) -> list[str]:
+        return self._history("merge-base", "--all", one, other).stdout.decode("ascii", "replace").split()
+
+    def commits(self, base: str | None, head: str, most: int | None) -> Sequence[str]:
+        """Return up to `most` commits that are reachable from `head` but not from `base`, each before its parents."""
+        limit = () if most is None else (f"--max-count={most}",)
+        output = self._history("rev-list", "--date-order", *limit, head, *(() if base is None else (f"^{base}",)))
+        return output.stdout.decode("ascii", "replace").split()
+
+    def _history(self, *arguments: str) -> Output:
+        """What git says about full ids. Status 1 is an answer."""
+        known = self._known.get(arguments)
+        if known is None:
+            known = self._git.run(*arguments, extra=_OFFLINE)
+            self._check(known, " ".join(arguments), no=1)
+            if len(self._known) < _MOST_REMEMBERED and len(known.stdout) < _MAX_WORDS:
+                self._known[arguments] = known
+        return known
+
+    def _check(self, output: Output, subject: str, *, no: int = 0) -> None:
+        """Refuse a run that gave no answer. `no` is a status that is an answer."""
+        if output.timed_out or output.status not in (0, no):
+            self._check_version()
+            raise IntegrityError(Code.GIT_FAILED, f"{subject}: {output.stderr.strip() or 'no answer in time'}")
+
+    # Merges
+
+    @cached_property
+    def _calm(self) -> Mapping[str, str]:
+        """The environment of merges: where they write, and the empty tree as the only place of attributes."""
+        return {**_OFFLINE, **self._writable, "GIT_ATTR_SOURCE": self.write("tree", b""), "GIT_ATTR_NOSYSTEM": "1"}
+
+    def _merge(self, ours: str, theirs: str) -> tuple[str, Sequence[tuple[str, str, int, str]]]:
+        """The tree of a merge, and mode, id, stage and path of every conflicting version of a file."""
+        options = ("-c", "merge.renormalize=false", "-c", f"core.attributesFile={os.devnull}")
+        command = ("merge-tree", "--write-tree", "-z", "--no-messages", "--allow-unrelated-histories")
+        # The folder of a run is where git looks for attributes of a work tree.
+        output = self._git.run(*options, *command, ours, theirs, extra=self._calm, folder=self.git_dir)
+        self._check(output, f"{ours} and {theirs}", no=1)
+        tree, *rows = output.stdout.decode("utf-8", "surrogateescape").split("\0")
+        stages = [(m[1], m[2], int(m[3]), m[4]) for m in map(_STAGE.fullmatch, rows) if m is not None]
+        if not is_object_id(tree) or (output.status and not stages):
+            raise GitopsError(Code.GIT_FAILED, f"{ours} and {theirs}: the answer of git merge-tree is not one")
+        return tree, stages
+
+    def merge_commits(self, ours: str, theirs: str) -> MergeResult:
+        """Merge two commits by lines, with renamed files found."""
+        tree, stages = self._merge(ours, theirs)
+        return _conflicts(path for *_, path in stages) if stages else MergeResult(tree)
+
+    def merge_trees(self, base: str, ours: str, theirs: str, *, favor_theirs: bool) -> MergeResult:
+        """Merge two trees by lines, with renamed files found."""
+        start = self._commit(base)
+        tree, stages = self._merge(self._commit(ours, start), self._commit(theirs, start))
+        if not stages:
+            return MergeResult(tree)
+        if not favor_theirs:
+            return _conflicts(path for *_, path in stages)
+        return self._favored(tree, stages)
+
+    def _commit(self, tree: str, *parents: str) -> str:
+        """A commit for a merge. The same trees give the same commit, so repeated merges leave one behind."""
+        return self.write("commit", format_commit(NewCommit(tree, parents, _MERGER, "merge\n")))
+
+    def _favored(self, tree: str, stages: Sequence[tuple[str, str, int, str]]) -> MergeResult:
+        """Return the tree of a merge with the conflicts that are within files decided for `theirs`."""
+        found: dict[str, dict[int, str]] = {}
+        for mode, object_id, stage, path in stages:
+            found.setdefault(path, {})[stage] = object_id if mode in _REGULAR else ""
+        # A file that one side removed or moved, or that is a link, is not a conflict of lines.
+        if len(found) > _MOST_FAVORED or any(not (v.get(2) and v.get(3) and v.get(1) != "") for v in found.values()):
+            return _conflicts(found)
+        files = {
+            path: self._favored_file(*(versions.get(stage) for stage in (1, 2, 3))) for path, versions in found.items()
+        }
+        return MergeResult(TreeWriter(self._content, self.write).write(tree, files))
+
+    def _favored_file(self, *versions: str | None) -> bytes:
+        """Merge the base, our and their version of a file."""
+        contents = [b"" if version is None else self._content(version, "blob") for version in versions]
+        with tempfile.TemporaryDirectory(prefix="gitops-merge-") as folder:
+            base, ours, theirs = (Path(folder) / name for name in ("base", "ours", "theirs"))
+            for path, content in zip((base, ours, theirs), contents, strict=True):
+                path.write_bytes(content)
+            output = self._git.run("merge-file", "-p", "-q", "--theirs", "--", str(ours), str(base), str(theirs))
+        # Git merges no binary files.
+        return output.stdout if output.ok else contents[-1]
+
+    def _content(self, object_id: str, kind: str) -> bytes:
+        """Bytes of an object that a merge has just named."""
+        found = self.read(object_id)
+        if found is None or found[0] != kind:
+            raise GitopsError(Code.GIT_OBJECT_MISSING, f"there is no {kind} {object_id}")
+        return found[1]
+
+
+def _conflicts(paths: Iterable[str]) -> MergeResult:
+    return MergeResult(None, tuple(sorted(set(paths))))
