@@ -88,7 +88,9 @@ class Demo:
         self.folder, self.verbose = folder, verbose
         self.server = folder / "server.git"
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") and k != "CI"}
+        kept = {
+            k: v for k, v in os.environ.items() if (not k.startswith("GIT_") and k != "CI") or k == "GIT_DEFAULT_HASH"
+        }
         # Each person has a separate home folder, so that settings of this machine's user have no effect.
         self.env = {**kept, "PATH": path, "GIT_CONFIG_NOSYSTEM": "1", "NO_COLOR": "1"}
 

@@ -232,13 +232,16 @@ class KeyFacts:
 class MachineFacts:
     """What was read on this machine and in its repository.
 
-    `git` is the output of `git version`, empty if git fails; `keygen` says whether ssh-keygen is installed. `replaced` counts the
-    refs below `refs/replace/`. `remotes_with_password` are names of remotes with a password in their address, each with the
-    command that sets it without. `hooks` are the installed hooks of this program, `stale` those of another release or
-    installation, `wanted` those that should be installed. `git_dir` is the folder of the repository.
+    `git` is the output of `git version`, empty if git fails; `engine` is what reads the repository; `keygen` says whether
+    ssh-keygen is installed. `replaced` counts the refs below `refs/replace/`. `remotes_with_password` are names of remotes with
+    a password in their address, each with the command that sets it without. `hooks` are the installed hooks of this program,
+    `stale` those of another release or installation, `wanted` those that should be installed. `git_dir` is the folder of the
+    repository.
     """
 
     git: str
+    engine: str
+    object_format: str
     keygen: bool
     bare: bool
     shallow: bool
@@ -284,6 +287,8 @@ def read_machine(local: LocalRepository, *, probe: bool) -> MachineFacts:
                 with_password.append((name, shlex.join(("git", "remote", "set-url", *push, name, plain))))
     return MachineFacts(
         git=git.run("version").stdout.decode("utf-8", "replace").strip(),
+        engine=repository.engine_name,
+        object_format=repository.object_format,
         keygen=shutil.which("ssh-keygen") is not None,
         bare=bare,
         shallow=repository.is_shallow,
@@ -329,6 +334,9 @@ def _read_key(named: str | None, *, probe: bool) -> KeyFacts | None:
 def machine_findings(facts: MachineFacts) -> Iterator[DoctorFinding]:
     """Make all of these checks."""
     yield _git(facts)
+    reason = "" if facts.engine == "libgit2" else "; libgit2, which is faster, cannot read it"
+    ids = facts.object_format.upper().replace("SHA", "SHA-")
+    yield good("git.engine", f"{facts.engine} reads this repository with {ids} ids{reason}")
     if facts.shallow:
         fix = "git fetch --unshallow; in a job: fetch-depth: 0 (GitLab: GIT_DEPTH: 0)"
         yield error("git.shallow", "the clone is shallow: its history cannot be checked", fix)

@@ -161,12 +161,13 @@ class TrackingRemote:
 
     def newest_fetched(self, ref: str, head: str) -> bool:
         """Return True if, according to git's records, `head` is the newest commit of a branch that this clone ever fetched."""
-        repository = self._repository
-        log = repository.common_dir / "logs" / f"{self._tracking}{ref.removeprefix(_HEADS)}"
+        repository, name = self._repository, f"{self._tracking}{ref.removeprefix(_HEADS)}"
         try:
-            lines = log.read_text("utf-8", "replace").splitlines()
+            lines = (repository.common_dir / "logs" / name).read_text("utf-8", "replace").splitlines()
         except OSError:
-            return True
+            # In a reftable the records are not files, and git leaves out commits that are gone.
+            words = ("log", "--walk-reflogs", "--format=%H", "--end-of-options", name, "--")
+            lines = GitProgram(repository.git_dir).run(*words).stdout.decode("utf-8", "replace").splitlines()
         # Each line begins with the commit before and the one after; the one before a new branch has only zeros.
         were = {commit for line in lines for commit in line.split()[:2] if commit.strip("0")}
         return all(repository.resolve(each) is not None and repository.is_ancestor(each, head) for each in were)

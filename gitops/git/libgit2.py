@@ -24,7 +24,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.git.command import Quarantine
 from gitops.git.loose import is_whole, object_folders
-from gitops.git.objects import is_below
+from gitops.git.objects import is_below, is_ref
 from gitops.git.port import MergeResult
 
 _KINDS = {"commit": ObjectType.COMMIT, "tree": ObjectType.TREE, "blob": ObjectType.BLOB, "tag": ObjectType.TAG}
@@ -49,6 +49,7 @@ class Libgit2Engine:
     """GitEngine implementation by libgit2, for one thread."""
 
     name = "libgit2"
+    object_format = "sha1"
 
     def __init__(self, path: str, quarantine: Quarantine | None = None) -> None:
         """Open the repository at `path` itself. Raises UsageError `not_a_repository` also if libgit2 cannot read it."""
@@ -126,7 +127,11 @@ class Libgit2Engine:
         return target.decode("utf-8", "replace") if isinstance(target, bytes) else None
 
     def refs(self, prefix: str) -> Mapping[str, str]:
-        """Map the refs below `prefix` to object ids, sorted by name."""
+        """Map the ref `prefix` and all refs below it to object ids, sorted by name."""
+        # Where there is a ref, there is no folder of that name; to list all refs takes long where there are many.
+        alone = self.target(prefix) if is_ref(prefix) else None
+        if alone is not None:
+            return {prefix: alone}
         with _failures(prefix):
             names = [str(name) for name in self.repo.references if is_below(str(name), prefix)]
         targets = {name: self.target(name) for name in sorted(names)}

@@ -30,7 +30,7 @@ from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.git.command import Conversation, GitProgram, Output, Quarantine
 from gitops.git.libgit2 import common_dir
 from gitops.git.loose import object_folders, write_loose
-from gitops.git.objects import format_commit, is_below
+from gitops.git.objects import format_commit, is_below, parse_commit
 from gitops.git.port import MergeResult, NewCommit, Person
 from gitops.git.trees import TreeWriter
 
@@ -48,6 +48,7 @@ _REGULAR = frozenset({"100644", "100755"})
 _MOST_FAVORED = 1_000
 _MAX_WORDS = 16 << 10
 _MOST_REMEMBERED = 10_000
+_NEAR = 8
 
 
 class PlumbingEngine:
@@ -63,8 +64,8 @@ class PlumbingEngine:
         words = output.stdout.decode("utf-8", "replace").split()
         if not output.ok or len(words) != 2 or words[0] not in _HASHES:  # noqa: PLR2004 - one for each question
             raise self._refused(output.stderr.strip() or f"the object format is {' '.join(words) or 'unknown'}")
-        self._format = words[0]
-        self._id_length = len(_HASHES[self._format](b"").hexdigest())
+        self.object_format = words[0]
+        self._id_length = len(_HASHES[self.object_format](b"").hexdigest())
         self._settings = self._git.settings()
         self.work_tree = None if words[1] == "true" else self._work_tree()
         objects = common_dir(git_dir) / "objects"
@@ -82,6 +83,7 @@ class PlumbingEngine:
             self._writable["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = ":".join(filter(None, alternates))
         self._reader: Conversation | None = None
         self._known: dict[tuple[str, ...], Output] = {}
+        self._parents: dict[str, tuple[str, ...]] = {}
 
     def _refused(self, reason: str) -> UsageError:
         """The error for a repository that this git program does not read."""
@@ -165,13 +167,11 @@ class PlumbingEngine:
         """Refuse a git program that lacks what is used here. Raises UsageError `repository_unsupported`."""
         match = _VERSION.match(self._git.run("version").stdout.decode("utf-8", "replace"))
         if match is not None and (int(match[1]), int(match[2])) < _OLDEST:
-            detail = (
-                f"{self.git_dir}: ids of {self._format.upper()} that libgit2 cannot read need git 2.38, not {match[0]}"
-            )
+            detail = f"{self.git_dir}: libgit2 cannot read this format, and git needs to be 2.38 or later for it, not {match[0]}"
             raise UsageError(Code.REPOSITORY_UNSUPPORTED, detail)
 
     def _hash(self, raw: bytes) -> str:
-        return _HASHES[self._format](raw).hexdigest()
+        return _HASHES[self.object_format](raw).hexdigest()
 
     def write(self, kind: str, data: bytes) -> str:
         """Store an object and return its id."""
@@ -201,10 +201,9 @@ class PlumbingEngine:
         return found.stdout.decode("utf-8", "replace").rstrip("\n") if found.ok else None
 
     def refs(self, prefix: str) -> Mapping[str, str]:
-        """Map the refs below `prefix` to object ids, sorted by name."""
-        return {
-            name: found for name, found in sorted(self._listed(prefix.rstrip("/")).items()) if is_below(name, prefix)
-        }
+        """Map the ref `prefix` and all refs below it to object ids, sorted by name."""
+        listed = sorted(self._listed(prefix.rstrip("/")).items())
+        return {name: found for name, found in listed if is_below(name, prefix)}
 
     def _listed(self, prefix: str) -> dict[str, str]:
         """The ref `prefix`, or those below it. A pattern of several characters is not one of a ref."""
@@ -217,7 +216,9 @@ class PlumbingEngine:
 
     def is_ancestor(self, ancestor: str, descendant: str) -> bool:
         """Return True if `ancestor` is `descendant` or reachable from it."""
-        return ancestor == descendant or self._history("merge-base", "--is-ancestor", ancestor, descendant).status == 0
+        if ancestor in self._line(descendant):
+            return True
+        return self._history("merge-base", "--is-ancestor", ancestor, descendant).status == 0
 
     def merge_base(self, one: str, other: str) -> str | None:
         """Return one best common ancestor, or None."""
@@ -228,13 +229,33 @@ class PlumbingEngine:
         return self._bases(one, other) == [base]
 
     def _bases(self, one: str, other: str) -> list[str]:
+        for old, new in ((one, other), (other, one)):
+            if old in self._line(new):
+                return [old]
         return self._history("merge-base", "--all", one, other).stdout.decode("ascii", "replace").split()
 
     def commits(self, base: str | None, head: str, most: int | None) -> Sequence[str]:
         """Return up to `most` commits that are reachable from `head` but not from `base`, each before its parents."""
+        line = self._line(head)
+        if base in line and all(len(self._parents[commit]) == 1 for commit in line[: line.index(base)]):
+            return line[: line.index(base)][:most]
         limit = () if most is None else (f"--max-count={most}",)
         output = self._history("rev-list", "--date-order", *limit, head, *(() if base is None else (f"^{base}",)))
         return output.stdout.decode("ascii", "replace").split()
+
+    def _line(self, head: str) -> list[str]:
+        """The first commits on the line of first parents from `head`. Most questions are about commits that are near."""
+        if len(self._parents) > _MOST_REMEMBERED:
+            self._parents.clear()
+        line = [head]
+        while len(line) < _NEAR:
+            at = line[-1]
+            if at not in self._parents:
+                self._parents[at] = parse_commit(at, self._content(at, "commit")).parents
+            if not self._parents[at]:
+                break
+            line.append(self._parents[at][0])
+        return line
 
     def _history(self, *arguments: str) -> Output:
         """What git says about full ids. Status 1 is an answer."""

@@ -208,6 +208,7 @@ class GitEngine(Protocol):
     """
 
     name: str
+    object_format: str
     git_dir: str
     work_tree: str | None
 
@@ -242,7 +243,7 @@ class GitEngine(Protocol):
         ...
 
     def refs(self, prefix: str) -> Mapping[str, str]:
-        """Map the refs below `prefix` to object ids, sorted by name."""
+        """Map the ref `prefix` and all refs below it to object ids, sorted by name."""
         ...
 
     def is_ancestor(self, ancestor: str, descendant: str) -> bool:

@@ -117,6 +117,11 @@ class GitRepository:
         return self._engine.name
 
     @property
+    def object_format(self) -> str:
+        """What ids of objects are: `sha1` or `sha256`."""
+        return self._engine.object_format
+
+    @property
     def is_shallow(self) -> bool:
         """True if the history is incomplete."""
         return self._engine.is_shallow
@@ -240,9 +245,7 @@ class GitRepository:
 
     def refs(self, prefix: str) -> Mapping[str, str]:
         """Map the ref `prefix` and all refs below it to object ids, sorted by name."""
-        # Where there is a ref, there is no folder of that name; to list all refs takes long where there are many.
-        alone = self._ref_target(prefix)
-        return self._engine.refs(prefix) if alone is None else {prefix: alone}
+        return self._engine.refs(prefix)
 
     def commit(self, commit_id: str) -> Commit:
         """Read a commit strictly from its raw bytes."""

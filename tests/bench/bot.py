@@ -33,6 +33,7 @@ _KIB = 1024
 _US = 1000.0
 _TEXTS = count(1_000_000)
 _OTHERS = 5
+_ENGINES_GOAL = 1.5
 
 
 def figures(effort: Effort) -> Iterator[Figure]:
@@ -42,8 +43,9 @@ def figures(effort: Effort) -> Iterator[Figure]:
             raise LeftOutError(f"{program} is not installed")
     with ExitStack() as stack:
         lives = [_Life(effort, graphs, stack) for graphs in ((1, 5) if effort.quick else (1, 100, 1000))]
+        long_ids = _Life(effort, 1, stack, "sha256")
         for _ in range(1 if effort.quick else 5):
-            for life in lives:
+            for life in (*lives, long_ids):
                 life.play()
         for life in lives:
             life.clone_again()
@@ -51,6 +53,9 @@ def figures(effort: Effort) -> Iterator[Figure]:
         yield from life.figures()
     one, many = lives[0], lives[-1]
     for verb in ("plan", "verify", "apply"):
+        ids = zip(one.warm[verb], long_ids.warm[verb], strict=True)
+        slower = tuple(b.usage.wall_ms / a.usage.wall_ms for a, b in ids)
+        yield Figure(f"{verb} event, {one.label}, SHA-256 by git : SHA-1 by libgit2", "x", slower, _ENGINES_GOAL)
         pairs = list(zip(one.warm[verb], many.warm[verb], strict=True))
         ratio = tuple(b.usage.wall_ms / a.usage.wall_ms for a, b in pairs)
         # Two sizes that are near say nothing about growth.
@@ -72,6 +77,7 @@ class _Life:
     effort: Effort
     graphs: int
     stack: ExitStack
+    object_format: str = "sha1"
     warm: dict[str, list[Measured]] = field(default_factory=_events)
     cold: list[Measured] = field(default_factory=list)
     crowded: dict[str, list[Measured]] = field(default_factory=_events)
@@ -92,9 +98,11 @@ class _Life:
         return f"{self.graphs} graph{'' if self.graphs == 1 else 's'}"
 
     def _runner(self, name: str) -> MeasuredRunner:
+        name = f"{name}-{self.object_format}"
         home = self.effort.folder(f"bot-{self.graphs}-{name}")
         compiled = {"PYTHONPYCACHEPREFIX": self.effort.environment()["PYTHONPYCACHEPREFIX"]}
-        loop = seeded_loop(self.effort.folder(f"bot-{self.graphs}-{name}-team"), graphs=self.graphs, queries=_QUERIES)
+        place = self.effort.folder(f"bot-{self.graphs}-{name}-team")
+        loop = seeded_loop(place, graphs=self.graphs, queries=_QUERIES, object_format=self.object_format)
         runner = MeasuredRunner(self.stack.enter_context(MeteredHub.of(loop)), home / "jobs", environ=compiled)
         self._clone(runner, home / "first")
         return runner

@@ -170,9 +170,9 @@ class MeteredHub(Hub):
         return hub
 
 
-def seeded_loop(folder: Path, *, graphs: int, queries: int) -> Loop:
+def seeded_loop(folder: Path, *, graphs: int, queries: int, object_format: str = "sha1") -> Loop:
     """A repository with such a cluster, and a ledger that says that all of it is applied."""
-    loop = Loop(folder)
+    loop = Loop(folder, object_format)
     for who in EVERYBODY:
         loop.home(who).mkdir(parents=True)
         argv = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", who, "-f", str(loop.key(who)))
@@ -187,7 +187,7 @@ def seeded_loop(folder: Path, *, graphs: int, queries: int) -> Loop:
     loop.program("bot", "git", "update-ref", MAIN, first, at=loop.server)
     _seed_ledger(loop, first)
     loop.program("bot", "git", "repack", "-adq", at=loop.server)
-    return Loop(folder)
+    return Loop(folder, object_format)
 
 
 def _data(loop: Loop) -> Path:

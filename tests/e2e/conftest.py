@@ -13,7 +13,7 @@ from tests.support.bot_stage import WRITERS, Stage
 from tests.support.hosts import HostKind, Hosts
 from tests.support.loop import CONFIG, DELETE_LEGACY, PEOPLE, UNMAPPED, Loop, LoopServer, email
 
-Built = Callable[[str], Loop]
+Built = Callable[..., Loop]
 # The number of alice's account, which those of bob and carol follow.
 _NUMBERS = (("github", 11), ("gitlab", 1002), ("gitea", 1002))
 _ACCOUNTS = [f"    {kind}:{first + n}: {email(who)}\n" for kind, first in _NUMBERS for n, who in enumerate(PEOPLE)]
@@ -46,7 +46,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Loops of a configuration whose cluster is applied, each built once and never changed."""
-    return cache(lambda config: Loop.build(tmp_path_factory.mktemp("built") / "loop", config))
+    return cache(lambda *how: Loop.build(tmp_path_factory.mktemp("built") / "loop", *how))
 
 
 @pytest.fixture(scope="session")
@@ -65,9 +65,10 @@ def merged(applied: Loop, tmp_path_factory: pytest.TempPathFactory) -> Loop:
 
 
 @pytest.fixture
-def loop(applied: Loop, tmp_path: Path) -> Loop:
-    """The cluster is applied, and nothing else has happened."""
-    return applied.copied(tmp_path / "loop")
+def loop(request: pytest.FixtureRequest, built: Built, tmp_path: Path) -> Loop:
+    """The cluster is applied, and nothing else has happened. A test may name the object format of all repositories."""
+    how = (CONFIG, request.param) if hasattr(request, "param") else (CONFIG,)
+    return built(*how).copied(tmp_path / "loop")
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from tests.support.demo_page import acts, excerpt, played, readme_excerpt
 _SCREEN = (80, 25)
 
 
-@pytest.fixture(scope="module")
-def story(tmp_path_factory):
-    return played(tmp_path_factory.mktemp("demo") / "sandbox")
+@pytest.fixture(scope="module", params=["sha1", pytest.param("sha256", marks=pytest.mark.slow)])
+def story(request, tmp_path_factory):
+    return played(tmp_path_factory.mktemp("demo") / "sandbox", object_format=request.param)
 
 
 @pytest.mark.e2e

@@ -33,9 +33,10 @@ GROWTH = "  data_growth: {percent: 10, rows: 0}\n"
 
 
 @pytest.fixture
-def loop(built: Built, tmp_path: Path) -> Loop:
-    """The cluster is applied, with the rules of a new repository."""
-    return built(CONFIG + GROWTH).copied(tmp_path / "loop")
+def loop(request: pytest.FixtureRequest, built: Built, tmp_path: Path) -> Loop:
+    """The cluster is applied, with the rules of a new repository. A test may name the object format."""
+    how = (request.param,) if hasattr(request, "param") else ()
+    return built(CONFIG + GROWTH, *how).copied(tmp_path / "loop")
 
 
 @pytest.fixture
@@ -82,6 +83,14 @@ def test_a_sound_server_has_no_gap_and_is_left_as_it_was(served: Loop) -> None:
     assert done.text.splitlines()[-1].startswith("doctor: 0 errors, 0 warnings, 0 unknown")
     assert _things(served) == before
     assert sorted(p for p in (served.folder / "data").rglob("*")) == files
+
+
+@pytest.mark.parametrize(("loop", "engine"), [("sha1", "libgit2"), ("sha256", "git")], indirect=["loop"])
+def test_what_reads_the_repository_is_named(look: Callable[..., Done], engine: str) -> None:
+    done = look("--json")
+    assert _gaps(done) == {}
+    (detail,) = [each["detail"] for each in json.loads(done.text)["findings"] if each["check"] == "git.engine"]
+    assert detail.startswith(f"{engine} reads this repository")
 
 
 def test_a_fresh_clone_is_told_what_it_lacks(loop: Loop) -> None:

@@ -90,11 +90,11 @@ def test_the_command_says_how_far_it_is(
     assert progress == [f"doctor: {done} of {total} attacks are done" for done in range(10, total + 1, 10)]
 
 
-@pytest.mark.parametrize("step", [1, 6])
+@pytest.mark.parametrize(("loop", "step"), [("sha1", 1), ("sha256", 6)], indirect=["loop"])
 def test_defences_of_a_sound_set_up_hold_and_nothing_is_touched(
     loop: Loop, command: Callable[..., Any], step: int
 ) -> None:
-    """With all attacks, and with each sixth of them."""
+    """With all attacks; and in a repository of other ids, with each sixth of them."""
     before = dict(loop.store.refs("refs")), _files(loop.server), _files(loop.folder / "data")
     names = [each.name for each in ATTACKS][::step]
     code, form = command(*(part for name in names for part in ("--only", name)))

@@ -515,13 +515,15 @@ def test_a_ledger_that_is_gone_is_not_taken_for_one_that_is_not_fetched(loop: Lo
 
 
 @pytest.mark.parametrize("command", [("status",), ("hook", "install", "--server"), ("bot", "sweep")])
-def test_a_repository_of_sha256_ids_is_refused_with_the_reason(loop: Loop, command: tuple[str, ...]) -> None:
+def test_a_repository_of_another_format_is_refused_with_the_reason(loop: Loop, command: tuple[str, ...]) -> None:
     place = loop.folder / "new.git"
-    loop.program("bot", "git", "init", "-q", "--bare", "--object-format=sha256", str(place), at=loop.folder)
+    loop.program("bot", "git", "init", "-q", "--bare", str(place), at=loop.folder)
+    for key, value in (("core.repositoryFormatVersion", "1"), ("extensions.ofTomorrow", "true")):
+        loop.program("bot", "git", "config", "--file", str(place / "config"), key, value, at=loop.folder)
     refused = loop.gitops("bot", *command, "--repo", str(place), at=loop.folder, check=False)
     assert refused.code in (1, 2)
     assert "repository_unsupported" in refused.text
-    assert "SHA-256" in refused.text
+    assert "oftomorrow" in refused.text
 
 
 def test_a_pointer_of_lfs_is_not_a_schema(loop: Loop) -> None:

@@ -32,7 +32,7 @@ class Machine:
     environ: Mapping[str, str]
 
     @classmethod
-    def of(cls, folder: Path) -> Machine:
+    def of(cls, folder: Path, **more: str) -> Machine:
         home, programs, work = folder / "home", folder / "bin", folder / "work"
         for place in (home, programs, work):
             place.mkdir()
@@ -46,6 +46,7 @@ class Machine:
             "PYTHONPATH": str(ROOT),
             "GIT_CONFIG_NOSYSTEM": "1",
             "LC_ALL": "C.UTF-8",
+            **more,
         }
         machine = cls(work, environ)
         machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / "key"))
@@ -95,9 +96,10 @@ def machine(tmp_path: Path) -> Machine:
 
 @pytest.mark.e2e
 @pytest.mark.journey
-def test_from_an_empty_folder_to_a_first_approved_delete(tmp_path: Path) -> None:
+@pytest.mark.parametrize("object_format", ["sha1", pytest.param("sha256", marks=pytest.mark.slow)])
+def test_from_an_empty_folder_to_a_first_approved_delete(tmp_path: Path, object_format: str) -> None:
     """Only what the page says is done."""
-    machine = Machine.of(tmp_path)
+    machine = Machine.of(tmp_path, GIT_DEFAULT_HASH=object_format)
     blocks = shell_blocks("README.md", _STARTED)
     page = (ROOT / "README.md").read_text(encoding="utf-8").partition(f"## {_STARTED}\n")[2].partition("\n## ")[0]
     steps = re.findall(r"^\*\*(\d)\. ", page, re.MULTILINE)

@@ -58,20 +58,28 @@ def _life(loop: Loop, method: str) -> None:
     document = json.loads(loop.store.read(entry.tree, f"__cluster/approvals/{use.approval_id}.json") or b"")
     assert document["consumed_by_operation"] == "apply"
     loop.program("bob", "git", "fetch", "-q", "origin")
+    assert len(tip) == (64 if loop.object_format == "sha256" else 40)
     assert loop.gitops("bob", "audit").text.startswith("audit good")
     assert f"approved by {email('bob')} ({use.approval_id}) good" in loop.gitops("bob", "log").text
 
 
 @pytest.mark.journey
 @pytest.mark.parametrize(
-    "method",
-    ["merge", pytest.param("squash", marks=pytest.mark.slow), pytest.param("rebase", marks=pytest.mark.slow)],
+    ("loop", "method"),
+    [
+        ("sha1", "merge"),
+        pytest.param("sha1", "squash", marks=pytest.mark.slow),
+        pytest.param("sha1", "rebase", marks=pytest.mark.slow),
+        pytest.param("sha256", "squash", marks=pytest.mark.slow),
+    ],
+    indirect=["loop"],
 )
 def test_whole_life_over_a_path(loop: Loop, method: str) -> None:
     _life(loop, method)
 
 
 @pytest.mark.journey
+@pytest.mark.parametrize("loop", ["sha1", "sha256"], indirect=True)
 def test_whole_life_over_smart_http(web: Loop) -> None:
     _life(web, "merge")
     assert web.request(1).pushers == (email("alice"),)

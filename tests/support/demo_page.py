@@ -5,6 +5,7 @@ Ids and times differ from run to run, so the excerpt has `…` in their place.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -20,10 +21,11 @@ _IDS = re.compile(r"\b(?:[0-9a-f]{8,}|01[0-9A-Z]{6,}|chs-\w+)…?|\b\d{4}-\d\d-\
 _SHOWN = "Alice tries to merge"
 
 
-def played(folder: Path, *options: str) -> str:
+def played(folder: Path, *options: str, object_format: str = "sha1") -> str:
     """Everything that the demo prints. Raises CalledProcessError if it fails."""
     command = [sys.executable, str(ROOT / "examples/demo.py"), *options, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=280).stdout
+    env = {**os.environ, "GIT_DEFAULT_HASH": object_format}
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=280, env=env).stdout
 
 
 def acts(text: str) -> list[str]:

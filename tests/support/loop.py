@@ -139,6 +139,7 @@ class Loop:
     """See the module. `http`, or a real `host`, serves the same repository to those who are given it."""
 
     folder: Path
+    object_format: str = "sha1"
     http: GitServer | None = None
     host: Host | None = None
     _known: dict[str, GitRepository] = field(default_factory=dict)
@@ -150,10 +151,10 @@ class Loop:
     # -- making ----------------------------------------------------------------------------------------------------
 
     @classmethod
-    def empty(cls, folder: Path) -> Loop:
+    def empty(cls, folder: Path, object_format: str = "sha1") -> Loop:
         """People with keys, and a bare repository that the operator has configured, without hooks."""
         start()
-        loop = cls(folder)
+        loop = cls(folder, object_format)
         for who in EVERYBODY:
             loop.home(who).mkdir(parents=True)
             new_key(loop.key(who), who)
@@ -164,9 +165,9 @@ class Loop:
         return loop
 
     @classmethod
-    def build(cls, folder: Path, config: str = CONFIG) -> Loop:
+    def build(cls, folder: Path, config: str = CONFIG, object_format: str = "sha1") -> Loop:
         """A server with the cluster applied, its hooks installed."""
-        loop = cls.empty(folder)
+        loop = cls.empty(folder, object_format)
         files = {**FILES, "gitops.yaml": config.encode(), SIGNERS: loop.signers(*TRUSTED)}
         first = loop.commit("alice", files, message="Start\n")
         loop.move(MAIN, first)
@@ -180,7 +181,7 @@ class Loop:
         shutil.copytree(self.folder, folder, symlinks=True, ignore=shutil.ignore_patterns("clone"))
         config = folder / "server.git" / "config"
         config.write_text(config.read_text().replace(str(self.folder), str(folder)))
-        copy = Loop(folder)
+        copy = Loop(folder, self.object_format)
         copy.configure()
         return copy
 
@@ -243,6 +244,7 @@ class Loop:
             "PYTHONPATH": str(ROOT),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_TEMPLATE_DIR": "",  # no sample hooks
+            "GIT_DEFAULT_HASH": self.object_format,
             "GIT_CONFIG_GLOBAL": str(self.home(who) / ".gitconfig"),
             **({} if self.host is None else self.host.environment(who)),
         }

@@ -465,14 +465,14 @@ def require(condition: bool, problem: str) -> None:
 
 
 def build_states(
-    folder: Path, rules: CopiedRules, *, with_hook: bool, command: Sequence[str]
+    folder: Path, rules: CopiedRules, *, with_hook: bool, command: Sequence[str], object_format: str = "sha1"
 ) -> tuple[ClusterCopy, ClusterCopy]:
     """Build the states `applied` and `pending` below `folder`. Raises GitopsError or AttackInconclusive if that fails."""
     copy = ClusterCopy(folder / "applied", rules)
     copy.server.mkdir(parents=True)
     copy.configure()
     branch = rules.default_ref.removeprefix("refs/heads/")
-    copy.git("init", "-q", "--bare", "--template=", "-b", branch)
+    copy.git("init", "-q", "--bare", "--template=", f"--object-format={object_format}", "-b", branch)
     with (copy.server / "config").open("a", encoding="utf-8") as settings:
         settings.write(f'[user]\n\tname = bot\n\temail = bot@attack.invalid\n\tsigningKey = "{rules.key(rules.bot)}"\n')
     if with_hook:

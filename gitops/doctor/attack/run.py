@@ -73,7 +73,9 @@ def attack(
         tree, served = store.commit(head).tree, is_local and not hosted
         rules = copy.copy_rules(store, tree, cluster, local.default_ref, keys, served=served)
         try:
-            applied, pending = copy.build_states(folder, rules, with_hook=with_hook, command=own_command())
+            applied, pending = copy.build_states(
+                folder, rules, with_hook=with_hook, command=own_command(), object_format=store.object_format
+            )
         except copy.AttackInconclusive as error:
             raise GitopsError(Code.ATTACK_IMPOSSIBLE, str(error), path=cluster.name) from error
         states = {"applied": applied, "pending": pending}

@@ -123,6 +123,8 @@ def test_a_remote_that_does_not_answer_says_nothing_about_rights(
 
 CLONE = MachineFacts(
     git="git version 2.39.5",
+    engine="libgit2",
+    object_format="sha1",
     keygen=True,
     bare=False,
     shallow=False,
