@@ -170,6 +170,45 @@ def test_revisions(path: Path, store: GitRepository, absent: str) -> None:
         assert store.resolve(revision) is None
 
 
+def test_an_id_of_another_format_is_a_missing_object(store: GitRepository, kind: str) -> None:
+    one = commit(store, {"a": b"1"})
+    other = one[:40] if "SHA-256" in kind else one + "0" * 24
+    assert store.resolve(other) is None
+    with pytest.raises(GitopsError) as caught:
+        store.commit(other)
+    assert caught.value.code == "git_object_missing"
+
+
+def test_no_other_ref_is_found_in_place_of_a_missing_one(store: GitRepository) -> None:
+    """Git looks in several folders for a short name, and takes the end of `x-g0123` for an id."""
+    one = commit(store, {"a": b"1"})
+    for name in ("refs/heads/HEAD", "refs/heads/refs/gitops/lock", "refs/tags/refs/gitops/lock"):
+        branch(store, name, one)
+    for name in ("HEAD", "refs/gitops/lock", f"refs/heads/x-g{one[:12]}"):
+        assert store.resolve(name) is None
+
+
+def test_a_merge_runs_no_driver_and_no_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither attributes of the commits, nor of a work tree that a person has checked out and is in."""
+    (tmp_path / "home").mkdir()
+    work = tmp_path / "work"
+    run("git", "init", "-q", "-b", "main", str(work), home=tmp_path / "home")
+    for name in ("merge.evil.driver", "filter.evil.clean", "filter.evil.smudge"):
+        run("git", "config", name, f"touch {tmp_path}/ran", home=tmp_path / "home", cwd=work)
+    attributes = b"* merge=evil filter=evil\n"
+    (work / ".gitattributes").write_bytes(attributes)
+    monkeypatch.chdir(work)
+    store = GitRepository(work, environ=environment(tmp_path / "home"))
+    text = b"".join(b"%d\n" % n for n in range(20))
+    base = commit(store, {"f": text, ".gitattributes": attributes})
+    ours = commit(store, {"f": text.replace(b"2\n", b"two\n", 1)}, base)
+    theirs = commit(store, {"f": text.replace(b"18\n", b"eighteen\n")}, base)
+    merged = store.merge(ours, theirs).tree
+    assert merged is not None
+    assert store.read(merged, "f") == text.replace(b"2\n", b"two\n", 1).replace(b"18\n", b"eighteen\n")
+    assert not (tmp_path / "ran").exists()
+
+
 def test_history(store: GitRepository) -> None:
     root = commit(store, {"r": b""})
     left = commit(store, {"l": b""}, root)

@@ -103,6 +103,7 @@ def test_a_push_while_another_run_applies_keeps_its_pusher(loop: Loop) -> None:
     assert loop.graph("legacy").exists()
 
 
+@pytest.mark.parametrize("loop", ["sha1", "sha256"], indirect=True)
 def test_a_hook_that_never_ran_is_not_needed(loop: Loop) -> None:
     """The client died before post-receive: the next sweep applies the commit with its pusher."""
     (loop.server / "hooks" / "post-receive").unlink()
