@@ -6,6 +6,7 @@
 # make engine-faults  kill writers of a graph at every fault point and at any moment, look at everything, print a table
 # make fuzz   compare the parsers with a second grammar on 100,000 inputs
 # make fuzz-crash  ten minutes of inputs that must raise nothing; guided by coverage where atheris is installed
+# make trust-night  hold the rules of authors to the law over 100,000 random histories; SEED=N goes on from a number, COUNT=N looks at as many
 # make mutants  plant changes in every room of the program, and list what no test notices
 # make lint   format, lint, types, import contracts, workflows
 # make figures  count lines, functions, callers and the files that a run enters, and print them
@@ -30,7 +31,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The tests start thousands of interpreters: without bytecode each of them would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-crash mutants lint figures bench docs docs-site docs-serve docs-publish pictures lock clean
+.PHONY: demo wheel test quick test-slow faults engine-faults fuzz fuzz-crash trust-night mutants lint figures bench docs docs-site docs-serve docs-publish pictures lock clean
 .DEFAULT_GOAL := test
 
 # pip is the fallback for uv, which does not read the package index from pip's configuration. Python compiles what it imports.
@@ -94,6 +95,9 @@ fuzz: $(READY)
 
 fuzz-crash: $(READY)
 	$(PY) -m tests.fuzz.crash --seconds 600
+
+trust-night: $(READY)
+	$(PY) -m tests.fuzz.histories --seed $(or $(SEED),0) --count $(or $(COUNT),100000)
 
 mutants: $(READY)
 	$(PY) -m tests.mutants

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from gitops.core.codes import Code
@@ -94,6 +95,10 @@ class GitRepository:
         self.git_dir = self._engine.git_dir
         self._git = GitProgram(self.git_dir, environ=environ, quarantine=quarantine)
         self._settings: dict[str, str] | None = None
+        self._refuse_grafts()
+
+    def _refuse_grafts(self) -> None:
+        """Raise GitopsError `git_failed` if the repository has grafts."""
         grafts = self.common_dir / "info" / "grafts"
         if grafts.is_file() and grafts.stat().st_size:
             raise GitopsError(Code.GIT_FAILED, f"the repository has grafts, which rewrite history; remove {grafts}")
@@ -199,6 +204,17 @@ class GitRepository:
         if self._engine.is_partial:
             return GitopsError(Code.PARTIAL_CLONE, f"object {object_id[:12]} was left out (--filter)")
         return GitopsError(Code.GIT_OBJECT_MISSING, f"there is no object {object_id}")
+
+    @contextmanager
+    def _merging(self, subject: str) -> Iterator[None]:
+        """Report a partial clone: the engine does not say which object of a merge was left out."""
+        try:
+            yield
+        except GitopsError as error:
+            if error.code in (Code.GIT_FAILED, Code.GIT_OBJECT_MISSING) and self._engine.is_partial:
+                detail = f"{subject}: an object that the merge needs was left out (--filter)"
+                raise GitopsError(Code.PARTIAL_CLONE, detail) from error
+            raise
 
     def _write(self, kind: str, data: bytes) -> str:
         """Store an object."""
@@ -324,16 +340,17 @@ class GitRepository:
         engine = self._history_of(ours, theirs)
         trees = {commit_id: self.commit(commit_id).tree for commit_id in (ours, theirs)}
         check_size(self._read, trees[ours], trees[theirs])
-        base = self.merge_base(ours, theirs)
-        if base is None:
-            return engine.merge_commits(ours, theirs)
-        if base in trees:
-            # One continues the other, and is what merging gives: a merge would write the trees of all files again.
-            return MergeResult(trees[theirs if base == ours else ours])
-        apart = None
-        if engine.is_only_base(base, ours, theirs):
-            apart = merge_apart(self._read, self._write, self.commit(base).tree, trees[ours], trees[theirs])
-        return apart or engine.merge_commits(ours, theirs)
+        with self._merging(f"{ours} and {theirs}"):
+            base = self.merge_base(ours, theirs)
+            if base is None:
+                return engine.merge_commits(ours, theirs)
+            if base in trees:
+                # One continues the other, and is what merging gives: a merge would write the trees of all files again.
+                return MergeResult(trees[theirs if base == ours else ours])
+            apart = None
+            if engine.is_only_base(base, ours, theirs):
+                apart = merge_apart(self._read, self._write, self.commit(base).tree, trees[ours], trees[theirs])
+            return apart or engine.merge_commits(ours, theirs)
 
     def merge_trees(self, base: str | None, ours: str, theirs: str, *, favor_theirs: bool = False) -> MergeResult:
         """Apply the differences between the trees `base` (None for an empty one) and `theirs` to `ours`, in memory.
@@ -342,8 +359,9 @@ class GitRepository:
         """
         base = base or self._write("tree", b"")
         check_size(self._read, base, theirs)
-        apart = merge_apart(self._read, self._write, base, ours, theirs)
-        return apart or self._engine.merge_trees(base, ours, theirs, favor_theirs=favor_theirs)
+        with self._merging(f"the trees {ours} and {theirs}"):
+            apart = merge_apart(self._read, self._write, base, ours, theirs)
+            return apart or self._engine.merge_trees(base, ours, theirs, favor_theirs=favor_theirs)
 
     def replay(self, commit_id: str, onto: str) -> MergeResult:
         """Apply the changes of a commit, relative to its first parent, on top of the commit `onto`, in memory."""

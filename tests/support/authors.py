@@ -13,9 +13,11 @@ from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model.address import Address, graph_address
 from gitops.cluster.model.ledger import Authors, Origin
+from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import GitRepository
 from gitops.repository.wiring.git import open_commit_tree
+from tests.support.pen import Pen
 
 FOLDER = "cluster"
 NOW = datetime(2026, 7, 2, tzinfo=UTC)
@@ -43,25 +45,32 @@ def schema(*properties: str) -> bytes:
 
 @dataclass
 class History:
-    """Commits by their author's name; each is dated later than the one before, and signed if `keys` has one of that name."""
+    """Commits by their author's name; each is dated later than the one before, and signed if `keys` has one of that name.
+
+    `folders` are where the cluster is and where it is declared.
+    """
 
     repository: GitRepository
-    keys: dict[str, Path] = field(default_factory=dict)
+    keys: dict[str, Path | Pen] = field(default_factory=dict)
     pushed: dict[str, tuple[Pushed, ...]] = field(default_factory=dict)
     merged: dict[str, str] = field(default_factory=dict)
     time: int = 1_700_000_000
     at: datetime = NOW
+    folders: tuple[str, ...] = (FOLDER,)
 
     def by(self, name: str, files: Mapping[str, bytes | None], *parents: str, message: str = "change\n") -> str:
         """What `name` made of the first parent."""
         base = self.repository.commit(parents[0]).tree if parents else None
         return self.of(name, self.repository.write_files(base, files), *parents, message=message)
 
-    def of(self, name: str, tree: str, *parents: str, message: str = "change\n") -> str:
-        """A commit of a whole tree."""
+    def of(self, name: str, tree: str, *parents: str, message: str = "change\n", line: str = "") -> str:
+        """A commit of a whole tree; `line` is whose name its author line has, if it is not that of the key."""
         self.time += 1
-        key = self.keys.get(name)
-        new = NewCommit(tree, parents, Person(name, f"{name}@example.org", self.time), message)
+        key, line = self.keys.get(name), line or name
+        new = NewCommit(tree, parents, Person(line, f"{line}@example.org", self.time), message)
+        if isinstance(key, Pen):
+            raw = format_commit(new)
+            return self.repository._write("commit", with_signature(raw, key.sign(raw)))
         return self.repository.write_commit(new, signing_key=None if key is None else str(key))
 
     def merge(self, name: str, ours: str, theirs: str, **files: bytes | None) -> str:
@@ -71,13 +80,13 @@ class History:
         slipped = {f"{FOLDER}/{path.replace('_', '.')}": content for path, content in files.items()}
         return self.of(name, self.repository.write_files(tree, slipped), ours, theirs)
 
-    def origins(self, base: str, *heads: str, carried: tuple[Origin, ...] = ()) -> Origins:
-        """The rules over the commits since `base`, under the trust rules at `base`."""
+    def origins(self, base: str, *heads: str, carried: tuple[Origin, ...] = (), tree: str | None = None) -> Origins:
+        """The rules over the commits since `base`, under the trust rules at `base`; `tree` is what is applied next."""
         reader = self.repository
         files = trust_at(reader, reader.commit(base).tree)
-        counted = CountedCommits(reader, [FOLDER], files, open_commit_tree)
+        counted = CountedCommits(reader, self.folders, files, open_commit_tree)
         known = KnownOrigins(lambda commit: self.pushed.get(commit, ()), self.merged)
-        unapplied = Unapplied(base, heads, trust_root(files), self.at, reader.commit(heads[-1]).tree)
+        unapplied = Unapplied(base, heads, trust_root(files), self.at, tree or reader.commit(heads[-1]).tree)
         return Origins(counted, unapplied, lambda: known, carried)
 
     def authors(self, base: str, *heads: str, of: Address = A) -> Authors:

@@ -55,9 +55,12 @@ def _strings(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
-def new_key(path: Path, comment: str) -> Path:
-    """A new Ed25519 key without passphrase in a file that its owner alone reads; the public half lies beside it as `.pub`."""
-    key = Ed25519PrivateKey.generate()
+def new_key(path: Path, comment: str, seed: bytes | None = None) -> Path:
+    """A new Ed25519 key without passphrase in a file that its owner alone reads; the public half lies beside it as `.pub`.
+
+    The same `seed` of 32 bytes makes the same key.
+    """
+    key = Ed25519PrivateKey.generate() if seed is None else Ed25519PrivateKey.from_private_bytes(seed)
     path.touch(mode=0o600)
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()

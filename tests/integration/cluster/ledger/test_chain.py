@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gitops.cluster.approving.approve import sign_approval
 from gitops.cluster.ledger import evidence
 from gitops.cluster.ledger.chain import (
     ANCHOR_KEY,
@@ -30,11 +31,14 @@ from gitops.cluster.model.approval import ClusterTarget
 from gitops.cluster.model.ledger import ApprovalUse, EntryKind, LedgerEntry
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.database.storage.port import ObjectStore
+from gitops.git.port import ZERO, RefUpdate
 from gitops.git.repository import GitRepository
 from gitops.repository.wiring.stores import open_store
-from tests.support.audited import CLUSTER, Life, declared
+from tests.support.audited import CLUSTER, LEDGER, Life, declared
+from tests.support.audited import CONFIG as AUDITED_CONFIG
 from tests.support.branch_ledger import CONFIG, Keys, forge, make_keys, trusting, under_trust
 from tests.support.git_fixture import bare, commit, environment, opened, public_key, run
+from tests.support.governed import errors, means
 from tests.support.junk import push_junk
 from tests.support.s3 import S3Place
 
@@ -255,6 +259,68 @@ def test_a_rewound_and_a_forked_chain(chain: Chain) -> None:
     )
     assert refusal(chain, fork, second)[0] == "ledger_diverged"
     assert refusal(chain, chain.after(fork), second)[0] == "ledger_diverged"
+
+
+# Attacks that passed the verifiers of other programs. The numbers are those under which gittuf published them.
+
+
+def test_cve_2026_44544_no_earlier_rules_come_back(tmp_path: Path) -> None:
+    """Under earlier rules, ada was an approver. The ledger is rolled back to them, or the branch declares them again."""
+    life = Life(tmp_path)
+    life.begin()
+    earlier = life.git.resolve(LEDGER) or ""
+    without_ada = AUDITED_CONFIG.replace("[ada, ben@example.org]", "[ben@example.org]")
+    life.change("dora", {"gitops.yaml": without_ada.encode()})
+    life.approve("ben", f"trust.{CLUSTER}")
+    assert [c.address for c in life.apply().changes if c.disposition == "applied"] == [f"trust.{CLUSTER}"]
+    # The branch declares the earlier rules, but the rules in force decide who can approve that.
+    life.change("dora", {"gitops.yaml": AUDITED_CONFIG.encode(), "cluster/cluster.yaml": declared("notes")})
+    for address in (f"trust.{CLUSTER}", "graph.legacy"):
+        outcome = sign_approval(life.workspace(), Address(address), means(life, "ada"))
+        assert "approval_signer_not_allowed" in errors(outcome)
+    outcome = life.apply()
+    assert (errors(outcome), [c for c in outcome.changes if c.disposition == "applied"]) == ([], [])
+    assert life.engine.exists("memory/legacy")
+    # Someone with write access moves the ledger back. A clone that saw more refuses it, and so does one with a later approval.
+    life.approve("ben", "graph.legacy")
+    life.git.update_refs([RefUpdate(LEDGER, life.git.resolve(LEDGER) or ZERO, earlier)])
+    fresh = Life(tmp_path, clock=life.clock, ids=life.ids, name="fresh", url=str(life.git.git_dir))
+    fresh.engine = life.engine
+    assert [errors(each.apply()) for each in (life, fresh)] == [["ledger_diverged"]] * 2
+    assert life.engine.exists("memory/legacy")
+
+
+@pytest.mark.parametrize("seen", [None, 0, 1, 2, 3])
+def test_cve_2026_128035_rules_of_every_later_entry_are_loaded(chain: Chain, seen: int | None) -> None:
+    """Keys change twice. Wherever the verification starts, only the keys of the newest entry count."""
+    bot, ada, stranger = chain.keys.bot, chain.keys.ada, chain.keys.stranger
+    first = chain.first(trusting(chain.keys))
+    second = chain.after(first, trust=trusting(replace(chain.keys, bot=stranger)))
+    third = chain.after(second, key=stranger, trust=trusting(replace(chain.keys, bot=ada, ada=bot)))
+    fourth = chain.after(third, key=ada)
+    begins = None if seen is None else (first, second, third, fourth)[seen]
+    found = verify_chain(chain.repository, fourth, begins)
+    assert found.before == found.after == entry_trust(chain.repository, third)
+    for key in (bot, stranger):
+        assert refusal(chain, chain.after(fourth, key=key), begins)[0] == "ledger_signature_invalid"
+        assert (
+            refusal(chain, chain.after(chain.after(fourth, key=key), key=ada), begins)[0] == "ledger_signature_invalid"
+        )
+
+
+@pytest.mark.parametrize("forged", [1, 2, 3])
+@pytest.mark.parametrize("who", ["unsigned", "stranger", "ada"])
+def test_cve_2026_128036_the_signature_of_every_document_is_checked(chain: Chain, forged: int, who: str) -> None:
+    """The newest entry is signed by the bot, but an earlier one, perhaps with new rules, is not."""
+    key = None if who == "unsigned" else getattr(chain.keys, who)
+    for trust in ({}, trusting(chain.keys, config=CONFIG.replace("[ada]", "[eve, ada]"))):
+        head = chain.first(trusting(chain.keys))
+        for number in (1, 2, 3, 4):
+            bad = {"key": key, "unsigned": key is None, "trust": trust} if number == forged else {}
+            head = chain.after(head, **bad)
+        assert chain.repository.signature(head).good
+        assert read_verified_entry(chain.repository, head).entry.number == 5
+        assert refusal(chain, head)[0] == "ledger_signature_invalid"
 
 
 # Form
