@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -101,7 +102,8 @@ class GitRepository:
         """Raise GitopsError `git_failed` if the repository has grafts."""
         grafts = self.common_dir / "info" / "grafts"
         if grafts.is_file() and grafts.stat().st_size:
-            raise GitopsError(Code.GIT_FAILED, f"the repository has grafts, which rewrite history; remove {grafts}")
+            detail = f"the repository has grafts, which change what its history is: {grafts}"
+            raise GitopsError(Code.GIT_FAILED, detail, fix=f"remove the file: rm {shlex.quote(str(grafts))}")
 
     @classmethod
     def discover(cls, start: str | Path, *, environ: Mapping[str, str] | None = None) -> GitRepository:
@@ -200,9 +202,12 @@ class GitRepository:
         return found[1]
 
     def _missing(self, object_id: str) -> GitopsError:
-        """The error for an object that is not here, which a partial clone may have left out."""
+        """The error for an object that is not here, which a partial or shallow clone may have left out."""
         if self._engine.is_partial:
             return GitopsError(Code.PARTIAL_CLONE, f"object {object_id[:12]} was left out (--filter)")
+        if self.is_shallow:
+            detail = f"the repository is shallow, and object {object_id[:12]} is not in it"
+            return GitopsError(Code.SHALLOW_REPOSITORY, detail)
         return GitopsError(Code.GIT_OBJECT_MISSING, f"there is no object {object_id}")
 
     @contextmanager

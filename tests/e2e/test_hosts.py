@@ -482,15 +482,59 @@ def _carry_out_the_fix(loop: Loop, text: str, place: Path) -> None:
         loop.program("carol", *shlex.split(command), at=place)
 
 
-def test_a_partial_clone_is_refused_until_it_is_whole(loop: Loop) -> None:
-    place = _clone(loop, "--filter=blob:none")
-    refused = loop.gitops("carol", "status", at=place, check=False)
-    assert refused.code == 1
-    assert "ERROR partial_clone" in refused.text
-    assert "partial_clone" in loop.gitops("carol", "audit", at=place, check=False).text
-    _carry_out_the_fix(loop, refused.text, place)
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--filter=blob:none",), "partial_clone"),
+        (("--filter=tree:0",), "partial_clone"),
+        (("--depth=1", "--no-single-branch"), "shallow_repository"),
+    ],
+)
+def test_a_clone_without_all_objects_is_refused_until_it_is_whole(
+    loop: Loop, options: tuple[str, ...], code: str
+) -> None:
+    loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
+    loop.gitops("bot", "bot", "apply", at=loop.server, check=False)
+    place, before = _clone(loop, *options), loop.store.refs("refs/heads")
+    commands = (("status",), ("plan",), ("approve", "graph.legacy", "--rows", "5"), ("audit",))
+    for command in commands:
+        refused = loop.gitops("carol", *command, at=place, check=False)
+        assert (refused.code, f"ERROR {code}" in refused.text) == (1, True), refused.text
+    _carry_out_the_fix(loop, loop.gitops("carol", "status", at=place, check=False).text, place)
+    assert loop.store.refs("refs/heads") == before
     loop.gitops("carol", "status", at=place)
     assert loop.gitops("carol", "audit", at=place).text.startswith("audit good")
+
+
+def test_grafts_and_replaced_objects_neither_show_nor_hide_a_commit(loop: Loop) -> None:
+    """With both of them, git itself would show a history in which alice did not remove the graph."""
+    head = loop.commit("alice", DELETE_LEGACY)
+    loop.move(MAIN, head)
+    loop.gitops("bot", "bot", "apply", at=loop.server, check=False)
+    place = _clone(loop)
+    grafts = {at: at / "info" / "grafts" for at in (loop.server, place / ".git")}
+    for at, file in grafts.items():
+        loop.program("carol", "git", "replace", head, f"{head}~1", at=at)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"{head}\n")
+    told = {}
+    for who, at, command in (
+        ("carol", place, ("plan",)),
+        ("carol", place, ("approve", "graph.legacy", "--rows", "5")),
+        ("carol", place, ("audit",)),
+        ("bot", loop.server, ("bot", "sweep")),
+        ("bot", loop.server, ("bot", "apply")),
+    ):
+        refused = loop.gitops(who, *command, at=at, check=False)
+        told[command] = refused.text
+        assert (refused.code, "git_failed" in refused.text, "grafts" in refused.text) == (1, True, True), refused.text
+    for file in grafts.values():
+        assert all(f"fix: remove the file: rm {file}" in text for text in told.values() if str(file) in text)
+        file.unlink()
+    assert "delete graph.legacy" in loop.gitops("carol", "plan", at=place).text.lower()
+    assert loop.gitops("carol", "audit", at=place).text.startswith("audit good")
+    swept = loop.gitops("bot", "bot", "apply", at=loop.server, check=False)
+    assert "graph.legacy: approval_required" in swept.text
 
 
 @pytest.mark.parametrize("looked", [False, True])
