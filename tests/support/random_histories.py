@@ -796,8 +796,8 @@ def _make_partial(drawn: Drawn, clone: Path, chance: random.Random) -> None:
     kept = {drawn.trees[each] for each in (drawn.steps[0], *drawn.heads)}
     for path in sorted((clone / "objects").glob("??/*")):
         name = path.parent.name + path.name
-        kind, _ = drawn.history.repository._header(name)
-        if kind != pygit2.enums.ObjectType.COMMIT and name not in kept and chance.random() < 0.1:
+        found = drawn.history.repository._engine.header(name)
+        if found is not None and found[0] != "commit" and name not in kept and chance.random() < 0.1:
             path.unlink()
 
 
