@@ -87,7 +87,7 @@ def complete(options: argparse.Namespace, text: str) -> str:
 
 
 def _command(words: Sequence[str]) -> tuple[Sequence[str], frozenset[str]]:
-    """The words that name a command of the table, none if it is no command, and its options that select a cluster."""
+    """The words that name a command of the table, empty if it is not a command, and its options that select a cluster."""
     from gitops.cli.commands import COMMANDS
     from gitops.cli.commands.arguments import CLUSTER, FOLDER, REPOSITORY
 

@@ -200,7 +200,7 @@ def test_a_text_is_near_to_itself(run: Run) -> None:
         (("by_name", "--param", "name"), ["usage_error", "NAME=VALUE"]),
         (
             ("--text", "query q() { match { $s: Statio } return { $s } }"),
-            ["query_typecheck_error --text:1:25: type error: unknown node type `Statio`"],
+            ["query_typecheck_error[T1] --text:1:25: type error: unknown node type `Statio`"],
         ),
         (("--text", "query q( {"), ["query_parse_error --text:1:10: "]),
         (
@@ -550,7 +550,7 @@ def test_an_unknown_query_names_the_command_that_lists_them(folder, capsys):
     shown(folder, "graph", "query", "people", "fnd", code=1)
     printed = capsys.readouterr().err
     assert "did you mean `find`?" in printed
-    assert "fix: list the queries with their parameters: gitops graph queries people;" in printed
+    assert f"fix: list the queries with their parameters: gitops graph queries --config {folder} people;" in printed
 
 
 def test_a_clone_lists_its_branch_a_request_and_the_applied_revision(loop: Loop) -> None:
