@@ -52,7 +52,7 @@ class Service:
     `code` is the error code for its failures. `refused` and `limit`, if given, are the codes for a refusal and for a
     response of more than `max_bytes`. `timeout_s` limits each silence, `longest_s` a whole response, and `budget_s` all
     pauses of one request after failures. `writes_a_minute` is the number of writes that the service accepts, None if
-    unlimited. `plain` permits plain HTTP to any host.
+    unlimited. `plain` permits plain HTTP to any host. `moved` says what to check if the service redirects.
     """
 
     base: str
@@ -67,6 +67,7 @@ class Service:
     attempts: int = 4
     writes_a_minute: int | None = None
     plain: bool = False
+    moved: str = ""
 
 
 def forge_service(base: str, headers: Mapping[str, str | Secret], writes_a_minute: int | None = None) -> Service:
@@ -78,7 +79,13 @@ def forge_service(base: str, headers: Mapping[str, str | Secret], writes_a_minut
     if address.endswith("/api/v3"):
         address = address.removesuffix("/v3")
     return Service(
-        address, Code.FORGE_UNAVAILABLE, headers, Code.FORGE_REFUSED, Code.FORGE_LIMIT, writes_a_minute=writes_a_minute
+        address,
+        Code.FORGE_UNAVAILABLE,
+        headers,
+        Code.FORGE_REFUSED,
+        Code.FORGE_LIMIT,
+        writes_a_minute=writes_a_minute,
+        moved="check git config gitops.forgeUrl and the project",
     )
 
 
@@ -253,7 +260,8 @@ class WebClient:
         said = f"answers {endpoint} with status {status}: " + "".join(c if c.isprintable() else " " for c in text)
         if status in _MOVED:
             where = self._redact(_address(headers.get("location", "")))
-            said += f"it has moved to {where}, and redirects are not followed: check git config gitops.forgeUrl and the project"
+            check = f": {self._service.moved}" if self._service.moved else ""
+            said += f"it has moved to {where}, and redirects are not followed{check}"
         after, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
         asked = float(after) if after.isdecimal() else None
         # https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api#exceeding-the-rate-limit

@@ -41,6 +41,7 @@ from gitops.cluster.model.approval import (
     Via,
 )
 from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason, Seen
+from gitops.cluster.model.identity import ClaimRule, TokenIssuer, describe
 from gitops.cluster.model.plan import Plan, PlanInputs, TrustChange
 from gitops.cluster.model.trust import DataGrowth, Signer, TrustRoot
 from gitops.cluster.plan.planner import make_plan
@@ -624,6 +625,7 @@ def said(before: TrustRoot, after: TrustRoot) -> list[tuple[str, str | None, str
     return [(each.rule, each.before, each.after, each.widens) for each in found]
 
 
+LOGIN = TokenIssuer("https://login.example", ("brain",), (ClaimRule("{sub}"),))
 CASES = {
     "an approver more": ({"approvers": {"ada", "mallory"}}, [("approver", None, "mallory", True)]),
     "an approver less": ({"approvers": {"ben"}}, [("approver", None, "ben", True), ("approver", "ada", None, False)]),
@@ -694,6 +696,10 @@ CASES = {
     "merges while drift is open": (
         {"on_drift": "block"},
         [("while drift is open, a merge has to", "warn", "block", False)],
+    ),
+    "an identity provider more": (
+        {"issuers": {LOGIN}},
+        [("tokens of https://login.example", None, describe(LOGIN), True)],
     ),
     "the project": ({"forge_project": "a/b"}, [("project on the forge", None, "a/b", True)]),
 }
