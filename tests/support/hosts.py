@@ -6,8 +6,9 @@
 
 A repository is published where it is; people are known by name and by key, over HTTP by name and password (their name). Each
 server is the program of the Debian package, with its own configuration in `folder`; a test whose package is missing is skipped.
-OpenSSH needs no port and no daemon: `ssh -o ProxyCommand='sshd -i'` starts it for one connection, as its own tests do. lighttpd
-inherits a socket that listens already, so nothing waits for it to start.
+OpenSSH needs no daemon: this process listens on a free port of loopback and starts `sshd -i` for each connection, as inetd does.
+The server has the rights of this process, whoever connects. lighttpd inherits a socket that listens already, so nothing waits for
+it to start.
 
 Source: sshd(8) `-i`, sshd_config(5), git-http-backend(1), https://gitolite.com/gitolite/
 """
@@ -22,7 +23,9 @@ import os
 import shlex
 import shutil
 import socket
+import socketserver
 import subprocess
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -128,6 +131,31 @@ class Host:
         return self._environments.get(person, {})
 
 
+class SshListener:
+    """Starts a program for each connection to a free port of loopback, with the connection as its input and output."""
+
+    def __init__(self, *program: str) -> None:
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                subprocess.run(program, stdin=self.request, stdout=self.request, check=False)
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_address[1])
+
+    def stop(self) -> None:
+        """Take no connection any more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
 @dataclass
 class Hosts:
     """The servers of one test process; each is configured when first asked for. Use as a context manager.
@@ -139,6 +167,7 @@ class Hosts:
     environ: Mapping[str, str] = field(default_factory=dict)
     _numbers: count[int] = field(default_factory=count)
     _web: WebServer | None = None
+    _listeners: dict[HostKind, SshListener] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         (self.folder / "home").mkdir(parents=True)
@@ -147,6 +176,8 @@ class Hosts:
     def __exit__(self, *exc: object) -> None:
         if self._web is not None:
             self._web.stop()
+        for listener in self._listeners.values():
+            listener.stop()
 
     def publish(self, kind: HostKind, repo: Path, keys: Mapping[str, Path], *, deletes: bool = True) -> Host:
         """Serve a bare repository to the people with these private keys.
@@ -203,10 +234,11 @@ class Hosts:
                 f"PermitRootLogin prohibit-password\nAcceptEnv LANG LC_*\nSetEnv {environment}\n"
                 f"ExposeAuthInfo {'yes' if kind is HostKind.SSH_AUTH else 'no'}\n"
             )
-        proxy = shlex.join((str(_SSHD), "-i", "-f", str(config), "-E", f"{self.folder}/sshd.log"))
-        options = (f"ProxyCommand={proxy}", f"UserKnownHostsFile={self.folder}/known_hosts", "IdentitiesOnly=yes")
-        others = ("GlobalKnownHostsFile=none", "IdentityAgent=none", "SendEnv=LANG LC_*")
-        return ("ssh", "-F", "none", *(part for option in (*options, *others) for part in ("-o", option)))
+            self._listeners[kind] = SshListener(str(_SSHD), "-i", "-f", str(config), "-E", f"{self.folder}/sshd.log")
+        where = ("HostName=127.0.0.1", f"Port={self._listeners[kind].port}", "HostKeyAlias=host.example")
+        known = (f"UserKnownHostsFile={self.folder}/known_hosts", "GlobalKnownHostsFile=none", "CheckHostIP=no")
+        others = ("IdentitiesOnly=yes", "IdentityAgent=none", "SendEnv=LANG LC_*")
+        return ("ssh", "-F", "none", *(part for option in (*where, *known, *others) for part in ("-o", option)))
 
     def _gitolite(self) -> Path:
         """The home of gitolite: whoever has a key may do everything below `full`, and not delete below `kept`."""
