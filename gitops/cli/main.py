@@ -30,6 +30,7 @@ _INTERRUPTED = 130  # as a shell says it: 128 and the number of the signal
 
 def entry() -> None:
     """Console entry point. Output that cannot be written is a failure too."""
+    _have_streams()
     if sys.getfilesystemencoding() != "utf-8":
         # Names in git are UTF-8, and a person who pushes may hand their own locale on to the hooks of a server. The interpreter
         # starts again in UTF-8 mode, before anything is read.
@@ -69,6 +70,21 @@ def _encode_everything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
             stream.reconfigure(errors="gitops.escape")
+
+
+def _have_streams() -> None:
+    """Open what the caller closed of standard input, output and error, as the null device.
+
+    Otherwise the next file that is opened would get its number, and children of this process would take it for their stream.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - for as long as the process runs
 
 
 def clusterctl() -> None:

@@ -72,6 +72,22 @@ def test_bash_completes(words, found):
     assert completed(*words) == found
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_streams_may_be_closed(closed: str, tmp_path: Path) -> None:
+    command = f'"$@" {closed}; echo exit $?'
+    words = (sys.executable, "-m", "gitops", "init", "--cluster", "brain")
+    done = subprocess.run(
+        ["sh", "-c", command, "sh", *words],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "exit 2", done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.fixture(scope="module")
 def zsh(tmp_path_factory) -> Iterator[Callable[[str, str], bool]]:
     """A zsh on a terminal that has the script: says whether a line, with the key of completion, becomes another."""
