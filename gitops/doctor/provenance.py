@@ -91,7 +91,7 @@ def _signed_by(
         from sigstore.verify.policy import Identity
     except ImportError as missing:
         detail = f"checking a release needs the extra provenance: {missing}"
-        fix = "pipx inject cluster-gitops sigstore"
+        fix = 'install it: pipx install --force "WHEEL[provenance]"'
         raise GitopsError(Code.PROVENANCE_UNREADABLE, detail, fix=fix) from missing
     try:
         trusted = None if root is None else TrustedRoot.from_file(str(root))

@@ -85,18 +85,8 @@ def envelope(
 
 def _form(outcome: VerbOutcome, classes: Mapping[Address, Classified] | None) -> Form:
     if isinstance(outcome, DecisionOutcome):
-        form: Form = {"operation": outcome.operation, "approval_id": outcome.approval_id}
-        if outcome.about is not None:
-            about = outcome.about
-            form |= {"resource": about.resource, "approval_commit": about.commit}
-            form |= {"approved_by": about.principal, "approval_reason": about.reason}
-        if outcome.commit is not None:
-            form.update(resource=outcome.resource, decided_by=outcome.decided_by, commit=outcome.commit)
-        if outcome.recorded is not None:
-            form |= {"recorded": outcome.recorded, "deleted": list(outcome.deleted)}
-            form |= present(kept=outcome.kept or None)
-        return form
-    form = {"config_dir": outcome.config_dir}
+        return _decision(outcome)
+    form: Form = {"config_dir": outcome.config_dir}
     match outcome:
         case ValidateOutcome():
             resources = sorted(outcome.resources, key=lambda r: r.address)
@@ -145,6 +135,20 @@ def _form(outcome: VerbOutcome, classes: Mapping[Address, Classified] | None) ->
             form["lock_removed"] = outcome.lock_removed
         case _:
             raise KeyError(type(outcome).__name__)
+    return form
+
+
+def _decision(outcome: DecisionOutcome) -> Form:
+    form: Form = {"operation": outcome.operation, "approval_id": outcome.approval_id}
+    if outcome.about is not None:
+        about = outcome.about
+        form |= {"resource": about.resource, "approval_commit": about.commit}
+        form |= {"approved_by": about.principal, "approval_reason": about.reason}
+    if outcome.commit is not None:
+        form.update(resource=outcome.resource, decided_by=outcome.decided_by, commit=outcome.commit)
+    if outcome.recorded is not None:
+        form |= {"recorded": outcome.recorded, "deleted": list(outcome.deleted)}
+        form |= present(kept=outcome.kept or None)
     return form
 
 

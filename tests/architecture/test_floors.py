@@ -21,6 +21,7 @@ _IMPORTED_AS = {
     "pylance": "lance",
     "pydantic-core": "pydantic_core",
     "prometheus-client": "prometheus_client",
+    "pyjwt": "jwt",
 }
 _COMES_WITH = {"markupsafe": "jinja2"}
 # A part of the web server that is chosen by naming its protocol class.
