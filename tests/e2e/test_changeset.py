@@ -17,7 +17,7 @@ from gitops.git.port import NewCommit, RefUpdate
 from tests.support.bot_stage import QUERY as OTHER
 from tests.support.changeset_stories import MERGES, created, failed, landed, record
 from tests.support.cluster import QUERY, SCHEMA, WIDER, lance_engine
-from tests.support.loop import CONFIG, FILES, LEDGER, MAIN, Loop, email
+from tests.support.loop import CONFIG, DELETE_LEGACY, FILES, LEDGER, MAIN, Loop, email
 from tests.support.paused import PausedRun
 from tests.support.prefork import PROGRAM, PYTHON
 
@@ -294,6 +294,22 @@ def test_a_cluster_that_waits_says_for_what_and_for_whom(merged: Loop) -> None:
     assert "  debts: none" in lines
     (last,) = (line for line in lines if line.startswith("  last entry: "))
     assert last.endswith(f"by {email('bot')}, commit {merged.tip()[:12]}")
+
+
+def test_a_merge_that_waits_for_approvals_has_not_ended_and_names_them(merged: Loop) -> None:
+    tip = merged.tip()
+    shown = merged.gitops("carol", "changeset", "show", "--commit", tip, "--exit-code", check=False)
+    assert shown.code == 3
+    assert f"ERROR changeset_not_ended {tip}: commit {tip} is not applied completely" in shown.text
+    assert f"gitops approve graph.legacy; then watch again: gitops changeset watch --commit {tip}" in shown.text
+
+
+def test_who_may_not_act_alone_is_refused_before_rows_are_asked_for(loop: Loop) -> None:
+    loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
+    done = loop.gitops("bob", "approve", "graph.legacy", "--break-glass", "--reason", "x", check=False)
+    assert (done.code, "approval_signer_not_allowed" in done.text, "--rows" in done.text) == (1, True, False)
+    asked = loop.gitops("bob", "approve", "graph.legacy", check=False)
+    assert "approval_data_unknown" in asked.text
 
 
 def test_several_clusters_have_a_line_each_and_details_by_name(loop: Loop) -> None:
