@@ -127,7 +127,7 @@ def schema_from_ir(form: bytes) -> Schema:
 def _compile(source: bytes, limit: int) -> Schema:
     found = ProblemCollector()
     document = check_document(parse_schema(source, found, limit=limit), found)
-    _check_catalog(document, found, SourceText(source))
+    _check_catalog(document, found, source)
     problems = found.problems()
     if problems:
         raise LanguageError(*problems)
@@ -139,7 +139,7 @@ def _refused(reason: str) -> LanguageError:
     return LanguageError(LanguageProblem(Stage.CATALOG, "IR", f"stored schema {reason}", Span(0, 1)))
 
 
-def _check_catalog(document: ast.SchemaDocument, problems: ProblemCollector, text: SourceText) -> None:
+def _check_catalog(document: ast.SchemaDocument, problems: ProblemCollector, source: bytes) -> None:
     """Check the document, interfaces expanded, as a whole; problems go to `problems`."""
     add = partial(problems.add, stage=Stage.CATALOG)
     groups: list[tuple[TypeKind, Sequence[ast.InterfaceDeclaration | ast.NodeDeclaration | ast.EdgeDeclaration]]] = [
@@ -155,7 +155,7 @@ def _check_catalog(document: ast.SchemaDocument, problems: ProblemCollector, tex
             add("S-49", f"id collision between `{holder}` and `{name}`", span, "rename one of the two")
 
     def elsewhere(first: Span) -> str:
-        return f"; it is in line {text.position(first.start)[0]} already"
+        return f"; it is in line {SourceText(source).position(first.start)[0]} already"
 
     for kind, declarations in groups:
         names: dict[str, Span] = {}
