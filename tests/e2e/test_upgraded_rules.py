@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gitops.database.graph.load import LoadMode
 from gitops.forge.port import RequestState
 from tests.e2e.conftest import Built
-from tests.support.loop import CONFIG, DELETE_LEGACY, MAIN, Loop
-from tests.support.loop_data import applied_again, audited, load
+from tests.support.loop import CONFIG, Loop
+from tests.support.loop_data import audited
 
 pytestmark = pytest.mark.e2e
 
@@ -65,32 +64,3 @@ def test_rows_that_were_chosen_are_left_and_doctor_names_their_line(built: Built
     assert json.loads(loop.gitops("alice", "init", "--upgrade", "--json").text)["rules"] is None
     line = text.splitlines().index("    rows: 500") + 1
     assert f"laxer than rows: 0 by gitops.yaml:{line}" in loop.gitops("bob", "doctor", check=False).text
-
-
-def test_an_approval_for_a_few_rows_covers_no_others(built: Built, tmp_path: Path) -> None:
-    """And both versions are in the log and the audit: the one that was seen, and the one that was applied."""
-    loop = built(CONFIG + "  data_growth: {rows: 0}\n").copied(tmp_path / "strict")
-    load(loop, 5)
-    loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
-    outcome = loop.sign_approval("bob", "graph.legacy")
-    assert outcome.ok
-    load(loop, 1000, mode=LoadMode.OVERWRITE)
-    loop.arrived(loop.approvals()[-1])
-    assert loop.graph("legacy").exists()
-    assert applied_again(loop) & {"approval_data_grew", "approval_data_replaced"}
-
-
-def test_the_log_and_the_audit_show_the_version_seen_and_the_version_applied(built: Built, tmp_path: Path) -> None:
-    loop = built(CONFIG + "  data_growth: {rows: 0}\n").copied(tmp_path / "versions")
-    load(loop, 20)
-    loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
-    outcome = loop.sign_approval("bob", "graph.legacy")
-    assert outcome.approval is not None
-    load(loop, 22)
-    loop.arrived(loop.approvals()[-1])
-    assert not loop.graph("legacy").exists()
-    (note,) = [each for each in audited(loop).notes if "bob@people.example saw 20 rows in version" in each]
-    assert "applied to 22 rows in version" in note
-    log = loop.gitops("carol", "log", "--limit", "3", "--verbose", check=False).text
-    assert "20 rows in version" in log
-    assert "22 rows in version" in log
