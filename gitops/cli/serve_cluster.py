@@ -240,7 +240,7 @@ def _work(
 
 
 def _checked(booted: Booted, token: Secret | None) -> ReadyOutcome:
-    """The outcome of a boot, with what can be said of identity providers and of a token.
+    """The outcome of a boot, with the state of identity providers, and the holder of a token.
 
     A server starts without the keys of an issuer, so that one that does not answer is only warned of.
     """

@@ -6,7 +6,7 @@
    five minutes old, and for a key that is not among them: at most five times a minute, so that made-up tokens do not reach the
    issuer.
 3. If the issuer does not answer, keys are used for an hour after they were read. After that, and before they were ever read,
-   nobody is let in with its tokens, and the next attempt that succeeds ends that.
+   its tokens are not accepted until an attempt to read the keys succeeds.
 4. Signature first, then times and audience, then the rules about claims. No text of a failure has a part of the token but claims.
 
 Sources: RFC 7515, RFC 7517, RFC 7519, RFC 8725; OpenID Connect Discovery 1.0.
@@ -327,7 +327,7 @@ def _moment(claims: Mapping[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    # A number of a thousand digits is no float.
+    # A number of a thousand digits cannot become a float.
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _LAST or not isfinite(value):
         raise TokenRefusedError(Refusal.MALFORMED, f"the claim {name} is not a time")
     return float(value)

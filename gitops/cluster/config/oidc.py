@@ -190,7 +190,7 @@ _ISSUER = mapping(
         "jwks": Row(
             optional(text(is_address, "is not an address: https://HOST/PATH, or http:// on this machine")),
             "The address of the issuer's keys.",
-            unset="as its discovery document says",
+            unset="`jwks_uri` of its discovery document",
         ),
         "clock_tolerance": Row(
             derived(_tolerance), "How far the clock of the issuer may be away, such as `30s`.", more="At most `5m`."

@@ -1,7 +1,7 @@
 """Who asks: the actor of a static token, or of one of an identity provider.
 
 Static tokens go first. Most tokens of identity providers are verified at once; where the keys of an issuer have to be read, the
-request waits, in a thread for this issuer alone, so that one that does not answer keeps nobody else waiting.
+request waits, in a thread for this issuer alone, so that an issuer that does not answer delays no other request.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class Authenticator:
             raise ProblemError(self._refusal(error, request_id)) from None
         except GitopsError as error:
             context.log({"event": error.code.value, "request_id": request_id, "detail": error.detail})
-            message = "the identity provider of this token does not answer, so nobody knows who asks; try again later"
+            message = (
+                "the identity provider of this token does not answer, so the token cannot be verified; try again later"
+            )
             problem = ApiProblem(503, None, message, _UNAVAILABLE, {"Retry-After": _RETRY_AFTER_S})
             raise ProblemError(problem) from error
 
