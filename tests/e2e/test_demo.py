@@ -9,7 +9,7 @@ from tests.support.demo_page import acts, excerpt, played, readme_excerpt
 _SCREEN = (80, 25)
 
 
-@pytest.fixture(scope="module", params=["sha1", pytest.param("sha256", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["sha1", "sha256"])
 def story(request, tmp_path_factory):
     return played(tmp_path_factory.mktemp("demo") / "sandbox", object_format=request.param)
 

@@ -96,7 +96,7 @@ def machine(tmp_path: Path) -> Machine:
 
 @pytest.mark.e2e
 @pytest.mark.journey
-@pytest.mark.parametrize("object_format", ["sha1", pytest.param("sha256", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("object_format", ["sha1", "sha256"])
 def test_from_an_empty_folder_to_a_first_approved_delete(tmp_path: Path, object_format: str) -> None:
     """Only what the page says is done."""
     machine = Machine.of(tmp_path, GIT_DEFAULT_HASH=object_format)

@@ -70,7 +70,7 @@ def _life(loop: Loop, method: str) -> None:
         ("sha1", "merge"),
         pytest.param("sha1", "squash", marks=pytest.mark.slow),
         pytest.param("sha1", "rebase", marks=pytest.mark.slow),
-        pytest.param("sha256", "squash", marks=pytest.mark.slow),
+        ("sha256", "squash"),
     ],
     indirect=["loop"],
 )
