@@ -148,6 +148,7 @@ def _conflicts_are_clean(real: Replaced) -> Replaced:
 FAULTS: Mapping[str, Hole] = {
     "one best common ancestor is enough": _instead(GitRepository, "only_merge_base", GitRepository.merge_base),
     "commits need not explain a change": _instead(CountedCommits, "explain", lambda *_: True),
+    "the later of two conflicting commits decides": _instead(CountedCommits, "_reads", lambda *_: False),
     "the line of first parents is like any other": _instead(CountedCommits, "changes", lambda *_: False),
     "merges do not count": _instead(CountedCommits, "_merge", lambda *_: Touched()),
     "merges are compared with one parent": _wrapped(CountedCommits, "_compared", _first_parent),

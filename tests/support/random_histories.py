@@ -21,6 +21,7 @@ import pygit2
 
 from gitops.cluster.approvals import counting
 from gitops.cluster.approvals.origins import Origins, Pushed
+from gitops.cluster.config.sound import require_plain
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.ledger import Authors, How, Origin
 from gitops.core.errors import GitopsError
@@ -213,9 +214,9 @@ class Drawn:
         which = (lines[0], f"  {graph}: {content[0]}") if content else None
         return frozenset({there, which, *((content[0], line) for line in content)}) if which else None
 
-    def landed(self, base: str, address: Address) -> frozenset[Fact]:
+    def landed(self, base: str, head: str, address: Address) -> frozenset[Fact]:
         """The facts that the change of an address brings or takes away; what else was in a graph that goes does not matter."""
-        before, after = (self.declared(tree, address) for tree in (self.trees[base], self.tree))
+        before, after = (self.declared(self.trees[each], address) for each in (base, head))
         if after is None:
             return frozenset(fact for fact in before or () if fact[1] == f"  {address.name}:")
         before = before or frozenset()
@@ -231,6 +232,22 @@ class Drawn:
             for each in (*ADDRESSES, RULES_OF, PLACE)
             if self.declared(tree, each) != self.declared(self.tree, each)
         ]
+
+    def is_usable(self) -> bool:
+        """Whether a run takes what comes next: a folder without links, whose declaration can be read and names files."""
+        reader = self.history.repository
+        for name in (FOLDER, MOVED):
+            folder = reader.subtree(self.tree, name)
+            lines = () if folder is None else (reader.read(folder, "cluster.yaml") or b"").decode().splitlines()
+            files = [declared[2] for declared in map(_DECLARED.fullmatch, lines) if declared]
+            if folder is not None and any(reader.read(folder, file) is None for file in files):
+                return False
+            try:
+                if folder is not None:
+                    require_plain(reader, folder, name)
+            except GitopsError:
+                return False
+        return True
 
     def settled(self, address: Address) -> str:
         """The last of the steps at which an address was as it had been applied."""
@@ -263,9 +280,14 @@ class Drawn:
         return OPEN if OPEN in self.parents else self.heads[0]
 
     def responsible(self, address: Address) -> frozenset[str]:
-        """The people who put what lands at an address there; a question mark stands for somebody whom nothing names."""
-        base = self.settled(address)
-        commits = self.signers.responsible(base, self.head, self.landed(base, address))
+        """The people who wrote what lands at an address; a question mark stands for someone whom nothing names.
+
+        Each step is looked at alone: a line that one of them applied elsewhere, as in an unused file, is not new in the next.
+        """
+        steps = [*self.steps[self.steps.index(self.settled(address)) :], self.head]
+        landed, commits = self.landed(steps[0], self.head, address), set[str]()
+        for base, head in itertools.pairwise(steps):
+            commits |= self.signers.responsible(base, head, landed & self.landed(base, head, address))
         return frozenset[str]().union(*(self.by[each] for each in commits))
 
     def has_unnamed(self, address: Address) -> bool:
@@ -309,9 +331,9 @@ def _facts(reader: GitRepository, tree: str, known: dict[tuple[str, str], frozen
 class Scribe:
     """Writes one history."""
 
-    def __init__(self, desk: Desk, seed: int) -> None:
-        """What people do depends on the seed alone."""
-        self.chance = random.Random(f"history {seed}")  # noqa: S311 - the same history for the same seed
+    def __init__(self, desk: Desk, shape: str, number: int) -> None:
+        """People do the same in every run for the same number, and other shapes change nothing about that."""
+        self.chance = random.Random(f"{shape} {number}")  # noqa: S311 - the same history for the same number
         self.memory = Memory()
         self.history = desk.start(self.memory)
         self.reader = self.history.repository
@@ -319,7 +341,7 @@ class Scribe:
         self.trees: dict[str, str] = {}
         self.by: dict[str, frozenset[str]] = {}
         self.merged: dict[str, str] = {}
-        self.careful = self.chance.random() < 0.75
+        self.careful = self.chance.random() < 0.7
         self.tokens = 0
         self.main = self._kept(self.history.by("founder", desk.files), "founder", ())
         self.sides: list[str] = []
@@ -329,9 +351,9 @@ class Scribe:
 
     def someone(self) -> str:
         """Mostly a person who signs."""
-        if self.careful or self.chance.random() < 0.85:
+        if self.careful or self.chance.random() < 0.75:
             return self.chance.choice(PEOPLE)
-        return self.chance.choice((MASK, MASK, BOT))
+        return self.chance.choice((MASK, MASK, MASK, BOT))
 
     def commit(self, tree: str, *parents: str, who: str = "", line: str = "", message: str = "change\n") -> str:
         """A commit of somebody; its author line may be that of somebody else."""
@@ -640,9 +662,11 @@ def _neither(scribe: Scribe) -> None:
 
 
 def _one_side(scribe: Scribe) -> None:
-    """A merge that drops what one side changed."""
-    side = scribe.side()
-    scribe.main = scribe.edit(scribe.main)
+    """A merge that drops what one side changed, such as the return of a graph."""
+    how = scribe.chance.choice(("", "declaration"))
+    scribe.main = scribe.edit(scribe.main, how)
+    side = scribe.edit(scribe.main, how) if how else scribe.side()
+    scribe.main = scribe.edit(scribe.main, "other" if how else "")
     dropped = scribe.commit(scribe.trees[scribe.chance.choice((scribe.main, side))], scribe.main, side)
     scribe.main = scribe.merge(scribe.main, dropped) if scribe.chance.random() < 0.3 else dropped
 
@@ -758,6 +782,22 @@ def _special_on_one_side(mode: bytes) -> Callable[[Scribe], None]:
     return put
 
 
+def _line_beside(scribe: Scribe) -> None:
+    """A line in a file that nothing uses, and a commit that writes next to it and declares the file."""
+    path = "cluster/spare.pg"
+    scribe.main = scribe.edit(scribe.main, "other")
+    for declares in (False, True):
+        tree = scribe.trees[scribe.main]
+        text, cluster = scribe.read(tree, path), scribe.read(tree, "cluster/cluster.yaml")
+        if text is None or cluster is None:
+            return
+        head, end, rest = text.partition("}")
+        files: dict[str, bytes | None] = {path: f"{head}{scribe.token()}\n{end}{rest}".encode()}
+        if declares:
+            files["cluster/cluster.yaml"] = cluster.replace("{schema: a.pg}", "{schema: spare.pg}", 1).encode()
+        scribe.main = scribe.commit(scribe.reader.write_files(tree, files), scribe.main)
+
+
 def _unrelated(scribe: Scribe) -> None:
     """A history of its own is merged."""
     other = scribe.commit(scribe.edited(scribe.trees[scribe.main]))
@@ -824,6 +864,15 @@ def _waiting(scribe: Scribe) -> None:
         scribe.wander(2)
         if scribe.main != scribe.steps[-1]:
             scribe.steps.append(scribe.main)
+    if scribe.chance.random() < 0.5:
+        _anything(scribe)
+
+
+def _mixed(scribe: Scribe) -> None:
+    """Two or three shapes, one after the other; deletions are applied nowhere in between."""
+    shapes = [each for name, each in SHAPES.items() if name not in (*SEEN, "mixed", "waiting", "unmerged deletion")]
+    for each in scribe.chance.sample(shapes, scribe.chance.randint(2, 3)):
+        each(scribe)
 
 
 SHAPES: Mapping[str, Callable[[Scribe], None]] = {
@@ -845,11 +894,13 @@ SHAPES: Mapping[str, Callable[[Scribe], None]] = {
     "renamed folder": _moved_on_one_side("moved"),
     "link": _special_on_one_side(_LINK),
     "submodule": _special_on_one_side(_SUBMODULE),
+    "line beside": _line_beside,
     "unrelated": _unrelated,
     "unreadable": _unreadable,
     "conflict": _conflict,
     OPEN: _line,
     "waiting": _waiting,
+    "mixed": _mixed,
     **dict.fromkeys(("shallow clone", "partial clone", "replaced objects", "grafts"), _anything),
 }
 SEEN: Mapping[str, Callable[[Drawn, Path, random.Random], None]] = {
@@ -863,8 +914,9 @@ SEEN: Mapping[str, Callable[[Drawn, Path, random.Random], None]] = {
 
 def draw(desk: Desk, seed: int) -> Drawn:
     """The history of a number."""
-    shape = tuple(SHAPES)[seed % len(SHAPES)]
-    scribe = Scribe(desk, seed)
+    number, at = divmod(seed, len(SHAPES))
+    shape = tuple(SHAPES)[at]
+    scribe = Scribe(desk, shape, number)
     scribe.wander(3)
     scribe.steps = [scribe.main]
     if scribe.chance.random() < 0.4:

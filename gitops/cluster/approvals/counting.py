@@ -6,12 +6,13 @@ clean merge: its parents are compared with their merge base, and if both sides c
 merge is compared with the merged tree. If the parents have several merge bases, the clean merge depends on the base
 that is used, so the merge counts for everything. Work is bounded: commits beyond the limit count for everything.
 
-Commits explain a change if applying them one after the other to the last applied state gives the next applied state.
+Commits explain a change if applying them one after the other to the last applied state gives the next applied state, without
+conflicts in the files that the change reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from gitops.cluster.config.difference import Differences
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, parse_bot_config
@@ -93,14 +94,17 @@ class CountedCommits:
         open_tree: Callable[[GitReader, str, str], SourceTree],
         *,
         any_base: bool = False,
+        later_decides: bool = False,
     ) -> None:
         """`paths` are the folders where the cluster is and where it is declared, mostly the same one.
 
         `rule_files` are the files of keys and rules at the head. `open_tree` reads a folder, given the id of its tree and
         its path. With `any_base` a merge is compared with one of several best common ancestors, as for entries before
-        version 4.
+        version 4. With `later_decides` the later of two commits that change the same lines decides, as for entries before
+        version 5.
         """
         self.reader = reader
+        self._later_decides = later_decides
         self._any_base = any_base
         self._paths = tuple(sorted(set(paths)))
         self._rule_files = frozenset(rule_files)
@@ -109,7 +113,7 @@ class CountedCommits:
         self._folders: dict[tuple[str, str], Touched] = {}
         self._rules: dict[str, Mapping[str, bytes | None] | None] = {}
         self._configs: dict[bytes, frozenset[str] | None] = {}
-        self._replayed: dict[tuple[str, tuple[str, ...]], str | None] = {}
+        self._replayed: dict[tuple[str, tuple[str, ...]], tuple[str | None, frozenset[str]]] = {}
         self._known: dict[str, Touched | _MergeTouched] = {}
         self._merges = 0
         self._merged = 0
@@ -127,29 +131,57 @@ class CountedCommits:
         """Return True if commits, oldest first, lead from the root tree `before` to the address's state in `after`.
 
         For a merge, only its changes beyond a clean merge are used. If two commits change the same lines, the later one
-        decides; other conflicts explain nothing.
+        decides. In a file that only these declarations name, that explains nothing: lines beside them, which no commit here
+        wrote, may come along.
         """
         key = before, tuple(commit.id for commit in commits)
         if key not in self._replayed:
             self._replayed[key] = self._replay(commits, before)
-        given = self._replayed[key]
-        return given is not None and not self._between(given, after).counts(address)
+        given, decided = self._replayed[key]
+        if given is None or self._between(given, after).counts(address):
+            return False
+        return self._later_decides or not self._reads(after, decided, address)
 
-    def _replay(self, commits: Sequence[Commit], tree: str) -> str | None:
-        """The root tree after what each commit changed; None if that cannot be computed, or would take long."""
+    def _reads(self, tree: str, paths: Collection[str], address: Address) -> bool:
+        """Return True if an address may be read from one of these paths of a root tree.
+
+        Not from files that declare it: each commit that changes it there counts.
+        """
+        if not rules_of(address).in_folder:
+            return not (self._rule_files - {CONFIG_FILE}).isdisjoint(paths)
+        for folder in self._paths:
+            prefix = "" if folder == "." else f"{folder}/"
+            inner = {path.removeprefix(prefix) for path in paths if path.startswith(prefix)} - {_CLUSTER_FILE}
+            found = self.reader.subtree(tree, folder) if inner else None
+            if found is not None:
+                users = self._differences.users(self._open_tree(self.reader, found, folder), inner)
+                if users is None or not users.isdisjoint((address.graph, address.name)):
+                    return True
+        return False
+
+    def _replay(self, commits: Sequence[Commit], tree: str) -> tuple[str | None, frozenset[str]]:
+        """The root tree after what each commit changed, and the paths where a later one decided.
+
+        The tree is None if it cannot be computed, or would take long.
+        """
+        decided = set[str]()
         if sum(len(commit.parents) > 1 for commit in commits) > _MOST_MERGED:
-            return None
+            return None, frozenset()
         given: str | None = tree
         try:
             for commit in commits:
                 parents = [self.reader.commit(parent).tree for parent in commit.parents]
                 base = parents[0] if len(parents) == 1 else self._merging(commit) if parents else None
                 if given is None or (base is None and parents):
-                    return None
-                given = self.reader.merge_trees(base, given, commit.tree, favor_theirs=True).tree
+                    return None, frozenset()
+                merged = self.reader.merge_trees(base, given, commit.tree)
+                if merged.tree is None:
+                    decided.update(merged.conflicts)
+                    merged = self.reader.merge_trees(base, given, commit.tree, favor_theirs=True)
+                given = merged.tree
         except GitopsError:
-            return None
-        return given
+            return None, frozenset()
+        return given, frozenset(decided)
 
     def _merging(self, merge: Commit) -> str | None:
         """The root tree that merging the two parents of a commit gives, with one side of each conflict; None for other merges."""

@@ -3,7 +3,8 @@
 1. The commits that count for a change are reachable from the next applied commit but not from the last one, and declare its
    address differently from a parent (`approvals.counting`). A merge counts if it differs from a clean merge,
    and on the line of first parents wherever it changes the address. The commits that count have to explain the change:
-   applying them one after the other to the last applied state gives the next one. Otherwise, all commits count.
+   applying them one after the other to the last applied state gives the next one, without conflicts in the files that it
+   reads. Otherwise, all commits count.
 2. Each of them needs an origin, the first that exists of: (a) a valid signature by a key that is trusted now and is not the
    bot's; (b) a push certificate by such a key; (c) a push that the server recorded, or (d) one that the forge lists or
    announced, by an account that the rules map to a person. The oldest push that brought a commit counts. (e) A commit on the

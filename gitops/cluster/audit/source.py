@@ -24,6 +24,7 @@ from gitops.cluster.ledger.records import Recording
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Disposition
 from gitops.cluster.model.ledger import (
+    CONFLICTS_EXPLAIN_NOTHING,
     RULES_OF_0_2_1,
     WITH_ORIGINS,
     EntryKind,
@@ -138,7 +139,8 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
         raise _mismatch("its authors are not the people of its origins")
     carried = () if walk.settled else waiting_origins(previous.entry)
     base, explained = previous.entry.source.commit, entry.version >= RULES_OF_0_2_1
-    origins = _recomputed(walk, found, base, source, carried, explained=explained)
+    lenient = entry.version < CONFLICTS_EXPLAIN_NOTHING
+    origins = _recomputed(walk, found, base, source, carried, explained=explained, later_decides=lenient)
     # The changes whose origins the entry must have: those that an approval permitted, and those that wait.
     used = {use.resource for use in entry.approvals}
     for listed in entry.changes:
@@ -155,14 +157,24 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
             if not key.good or origin.by not in found.before.names(key.key):
                 raise _mismatch(f"commit {origin.commit[:12]} is not signed by {origin.by}")
     _check_merges(walk, entry.origins, source)
-    if not explained and entry.kind is not EntryKind.INTENT:
+    if lenient and entry.kind is not EntryKind.INTENT:
         _note_self_approvals(walk, found, source)
 
 
 def _recomputed(
-    walk: Walk, found: VerifiedEntry, base: str, source: SourceRevision, carried: Sequence[Origin], *, explained: bool
+    walk: Walk,
+    found: VerifiedEntry,
+    base: str,
+    source: SourceRevision,
+    carried: Sequence[Origin],
+    *,
+    explained: bool,
+    later_decides: bool,
 ) -> Origins:
-    """The origins by git, with the pushes and requests that the entry records; with `explained` by the rules since version 4."""
+    """The origins by git, with the pushes and requests that the entry records.
+
+    With `explained` they are those by the rules since version 4, and with `later_decides` by those before version 5.
+    """
     entry, reader = found.entry, walk.reader
     claims = {each.commit: Pushed(each.how, each.by, each.by) for each in entry.origins if each.how in _RECORDED}
     known = KnownOrigins(
@@ -171,7 +183,12 @@ def _recomputed(
     )
     files = walk.rules.files(source.commit)
     counted = CountedCommits(
-        reader, [entry.target.path], files, lambda at, tree, _: walk.open_tree(at, tree), any_base=not explained
+        reader,
+        [entry.target.path],
+        files,
+        lambda at, tree, _: walk.open_tree(at, tree),
+        any_base=not explained,
+        later_decides=later_decides,
     )
     heads = [source.commit]
     if any(change.resource.kind is Kind.CLUSTER for change in entry.changes):
@@ -221,14 +238,14 @@ def _check_merges(walk: Walk, origins: Sequence[Origin], source: SourceRevision)
 
 
 def _note_self_approvals(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
-    """By the rules since version 4, an earlier entry may have taken the approval of an author.
+    """By the rules since version 5, an earlier entry may have taken the approval of an author.
 
     What it applied may have waited through several entries, so all commits count since the last one that left nothing.
     """
     base = walk.settled_at
     if base is None or walk.reader.resolve(base) is None or not walk.reader.is_ancestor(base, source.commit):
         return
-    origins = _recomputed(walk, found, base, source, (), explained=True)
+    origins = _recomputed(walk, found, base, source, (), explained=True, later_decides=False)
     for use in found.entry.approvals:
         listed = next((each for each in found.entry.changes if each.resource == use.resource), None)
         if listed is None or made_by_no_commit(change_of(listed), walk.state.vanished):

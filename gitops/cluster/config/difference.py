@@ -6,11 +6,18 @@ have to be read. Strategies have no files: if the section differs, all of them a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from gitops.cluster.config.cluster_yaml import parse_cluster
-from gitops.cluster.config.declaration import DeclaredCluster, QueryRegistry, Text, config_form, read_config
+from gitops.cluster.config.declaration import (
+    DeclaredCluster,
+    DeclaredGraph,
+    QueryRegistry,
+    Text,
+    config_form,
+    read_config,
+)
 from gitops.cluster.config.loader import ResourceLoader
 from gitops.cluster.config.reader import SourceReader
 from gitops.cluster.config.source import SourceError, SourceTree, normalize, parents
@@ -60,6 +67,16 @@ class Differences:
         found, _, _ = self._compare(old, new, paths, problems)
         readable = self._cluster(old) is not None and self._cluster(new) is not None
         return found if readable and not problems.has_errors else None
+
+    def users(self, tree: SourceTree, paths: Collection[str]) -> frozenset[str] | None:
+        """Return the names of the graphs and texts that name one of these files; None if `cluster.yaml` cannot be read."""
+        cluster = self._cluster(tree)
+        if cluster is None:
+            return None
+        touched = frozenset(paths) | {folder for path in paths for folder in parents(path)}
+        graphs = {graph.id.value for graph in cluster.graphs if _are_touched(_files(graph), touched)}
+        texts = (text for section in cluster.texts.values() for text in section)
+        return frozenset(graphs | {text.name.value for text in texts if _are_touched([text.file], touched)})
 
     def _compare(
         self, old: SourceTree, new: SourceTree, paths: Collection[str], problems: Diagnostics
@@ -119,9 +136,7 @@ def _contents(
     """Return the resources with a different declaration or a touched file, by address."""
     loader = ResourceLoader(SourceReader(tree, problems))
     for graph in cluster.graphs:
-        queries = graph.queries
-        files = [query.file for query in queries.entries] if isinstance(queries, QueryRegistry) else queries.items
-        if ("graph", graph.id.value) in differing or _are_touched([graph.schema, *files], touched):
+        if ("graph", graph.id.value) in differing or _are_touched(_files(graph), touched):
             loader.graph(graph)
     declared = {graph.id.value for graph in cluster.graphs}
     for section, texts in cluster.texts.items():
@@ -136,6 +151,13 @@ def _contents(
     restores = config_form(cluster).get("restores", {})
     changed = {graph: form for graph, form in restores.items() if ("restore", graph) in differing}
     return {**loader.resources, **restore_resources(changed), **strategies}
+
+
+def _files(graph: DeclaredGraph) -> Sequence[Text]:
+    """Return the paths that a graph names."""
+    queries = graph.queries
+    files = [query.file for query in queries.entries] if isinstance(queries, QueryRegistry) else queries.items
+    return [graph.schema, *files]
 
 
 def _form(resources: Mapping[Address, Resource], address: Address) -> tuple[str, Collection[str]] | None:

@@ -148,6 +148,9 @@ an approval to let actors copy a protected branch to where others read it."""
 WITH_GATES = 5
 """The first version of entries that record the gates of each change, so that an audit need not infer them from its tier."""
 
+CONFLICTS_EXPLAIN_NOTHING = 5
+"""The first version of entries whose commits do not explain a change where one of them conflicts with the others."""
+
 UNKNOWN_AUTHOR = "<unknown>"
 """The author where authors could not be determined. No commit and no account can have this name."""
 

@@ -223,6 +223,22 @@ def test_bytes_that_a_rename_brings_along_hide_nobody(history: History, root: st
     assert history.people(unused, merged, of=Address("schema.a")) == {"ada", "dora"}
 
 
+def test_lines_next_to_an_edit_hide_nobody(history: History, root: str) -> None:
+    """Ada writes into a file that nothing uses; dora edits next to her lines, and declares the file in the same commit.
+
+    Only dora's commit changes the graph. Where it is applied, ada's lines are missing: that is a conflict, and decided by
+    dora's side it would bring them along.
+    """
+    written = history.by("ada", {"cluster/new.pg": schema("spy")}, root)
+    taken = declaring("a", "b").replace(b"a.pg", b"new.pg")
+    unused = history.by("dora", {"cluster/new.pg": schema()}, root)
+    edited = history.by("ada", {"cluster/new.pg": schema("spy")}, unused)
+    head = history.by("dora", {"cluster/new.pg": schema("spy", "own"), "cluster/cluster.yaml": taken}, edited)
+    assert history.people(unused, head, of=Address("schema.a")) == {"ada", "dora"}
+    head = history.by("dora", {"cluster/new.pg": schema("spy", "own"), "cluster/cluster.yaml": taken}, written)
+    assert history.people(root, head, of=Address("schema.a")) == {"ada", "dora"}
+
+
 @pytest.mark.parametrize("kind", sorted(set(Kind) - {Kind.TRUST, Kind.CLUSTER}))
 def test_resources_of_every_kind_are_counted_by_address(kind: Kind) -> None:
     """A kind that is to come, too: no list of kinds decides whose change it is."""
