@@ -479,6 +479,9 @@ def _carry_out_the_fix(loop: Loop, text: str, place: Path) -> None:
     """Run the commands of the remedy exactly as they are printed."""
     (fix,) = re.findall(r"fix: (git .*)", text)
     for command in fix.split("; "):
+        if not command.startswith("git "):
+            # What a job does instead.
+            continue
         loop.program("carol", *shlex.split(command), at=place)
 
 

@@ -131,8 +131,8 @@ class CountedCommits:
         """Return True if commits, oldest first, lead from the root tree `before` to the address's state in `after`.
 
         For a merge, only its changes beyond a clean merge are used. If two commits change the same lines, the later one
-        decides. In a file that only these declarations name, that explains nothing: lines beside them, which no commit here
-        wrote, may come along.
+        decides. In a file that the address reads, such as a schema, a conflict explains nothing, because adjacent lines that
+        none of these commits wrote may come along.
         """
         key = before, tuple(commit.id for commit in commits)
         if key not in self._replayed:
@@ -143,9 +143,9 @@ class CountedCommits:
         return self._later_decides or not self._reads(after, decided, address)
 
     def _reads(self, tree: str, paths: Collection[str], address: Address) -> bool:
-        """Return True if an address may be read from one of these paths of a root tree.
+        """Return True if an address may read a file at one of these paths of a root tree.
 
-        Not from files that declare it: each commit that changes it there counts.
+        Files that declare it do not matter, because each commit that changes it there counts.
         """
         if not rules_of(address).in_folder:
             return not (self._rule_files - {CONFIG_FILE}).isdisjoint(paths)
