@@ -224,19 +224,22 @@ def test_bytes_that_a_rename_brings_along_hide_nobody(history: History, root: st
 
 
 def test_lines_next_to_an_edit_hide_nobody(history: History, root: str) -> None:
-    """Ada writes into a file that nothing uses; dora edits next to her lines, and declares the file in the same commit.
+    """Ada writes into an unused file. Dora edits the next lines and declares the file in the same commit.
 
-    Only dora's commit changes the graph. Where it is applied, ada's lines are missing: that is a conflict, and decided by
-    dora's side it would bring them along.
+    Only dora's commit counts. Without ada's lines it conflicts, and taking dora's side would bring them along.
     """
-    written = history.by("ada", {"cluster/new.pg": schema("spy")}, root)
     taken = declaring("a", "b").replace(b"a.pg", b"new.pg")
     unused = history.by("dora", {"cluster/new.pg": schema()}, root)
     edited = history.by("ada", {"cluster/new.pg": schema("spy")}, unused)
     head = history.by("dora", {"cluster/new.pg": schema("spy", "own"), "cluster/cluster.yaml": taken}, edited)
     assert history.people(unused, head, of=Address("schema.a")) == {"ada", "dora"}
-    head = history.by("dora", {"cluster/new.pg": schema("spy", "own"), "cluster/cluster.yaml": taken}, written)
-    assert history.people(root, head, of=Address("schema.a")) == {"ada", "dora"}
+    # An audit holds entries of earlier versions to the rule of their time.
+    reader, commit = history.repository, history.repository.commit(head)
+    trees, explained = (reader.commit(unused).tree, commit.tree), []
+    for lenient in (False, True):
+        counted = CountedCommits(reader, [FOLDER], {}, open_commit_tree, later_decides=lenient)
+        explained.append(counted.explain([commit], Address("schema.a"), *trees))
+    assert explained == [False, True]
 
 
 @pytest.mark.parametrize("kind", sorted(set(Kind) - {Kind.TRUST, Kind.CLUSTER}))
