@@ -152,7 +152,8 @@ def _data_growth(trust: TrustRoot, source: bytes) -> DoctorFinding:
         detail = f"an approval covers at most {growth.allowed(1000) - 1000:,} rows more than 1,000"
         return good("trust.data-growth", f"{detail}; laxer than rows: 0 by {where}" if growth.rows else detail)
     detail = f"an approval for a graph of 5 rows covers up to {growth.allowed(5):,} rows, because {where} sets no rows"
-    fix = f"{CONFIG_FILE}, approvals: data_growth: {{rows: 0}}; to propose that: gitops init --upgrade"
+    rule = f"data_growth: {{percent: {growth.percent}, rows: 0}}"
+    fix = f"{CONFIG_FILE}, approvals: {rule}; to propose that as a change request: gitops init --upgrade"
     return warning("trust.data-growth", detail, fix)
 
 

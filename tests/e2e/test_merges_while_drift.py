@@ -169,9 +169,9 @@ def test_the_audit_finds_an_entry_that_left_recorded_drift_open(
     life = Life(tmp_path, config=f"{LIFE_RULES}apply: {{on_drift: block}}\n")
     life.begin()
     life.engine = life.engine.moved("memory/legacy", "memory/elsewhere")
-    assert refresh(life.workspace()).ok
+    assert "graph_vanished" in {each.code for each in refresh(life.workspace()).diagnostics}
     life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy", "extra")})
-    assert life.apply().diagnostics[-1].code == "drift_open"
+    assert "drift_open" in {each.code for each in life.apply().diagnostics}
     assert life.audit(life.chain()[-1]).ok
     # A bot of somebody's own, which does not look.
     monkeypatch.setattr("gitops.cluster.apply.apply.open_drift", lambda *_args, **_named: ())
