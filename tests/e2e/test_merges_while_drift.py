@@ -174,7 +174,7 @@ def test_the_audit_finds_an_entry_that_left_recorded_drift_open(
     assert "drift_open" in {each.code for each in life.apply().diagnostics}
     assert life.audit(life.chain()[-1]).ok
     # A bot of somebody's own, which does not look.
-    monkeypatch.setattr("gitops.cluster.apply.apply.open_drift", lambda *_args, **_named: ())
+    monkeypatch.setattr("gitops.cluster.plan.drift.open_drift", lambda *_args, **_named: ())
     life.apply()
     finding = life.audit(life.chain()[-1]).finding
     assert finding is not None

@@ -30,7 +30,6 @@ from gitops.cluster.model.changeset import ChangesetState, EventDraft, Member
 from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.cluster.model.plan import ExecutionGraph, NodeResult, Plan
 from gitops.cluster.plan.classes import atomic_graph, graphs_of_parts, part_of
-from gitops.cluster.plan.drift import open_drift
 from gitops.cluster.plan.landing import warn_of_lost_graphs
 from gitops.cluster.plan.leftovers import Interrupted, with_used
 from gitops.cluster.plan.plan import plan_session
@@ -205,7 +204,10 @@ def may_begin(current: Session, planned: Planned, moving: Collection[str] | None
             detail = "a gated change has no matching approval"
             current.problems.add(Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address, detail)
     check_debts(current, whole, planned.accepted)
-    if moving is not None:
+    if moving is not None and current.blocks_on_drift:
+        # Imported late: few rules ask for it.
+        from gitops.cluster.plan.drift import open_drift
+
         current.problems.extend(open_drift(current, whole, swept.state, moving, live=True))
     return all(problem.severity is not Severity.ERROR for problem in list(current.problems)[planned.before :])
 

@@ -111,12 +111,12 @@ def _schema_drift(
 def open_drift(
     current: Session, plan: Plan, state: LedgerState, moving: Collection[str], *, live: bool
 ) -> tuple[Diagnostic, ...]:
-    """Return the drift that keeps the plan from being applied, by the rules in force; nothing if they only warn.
+    """Return the drift that keeps the plan from being applied, under rules that do not only warn.
 
     `moving` are the ids of graphs that an interrupted run is changing. Graphs are read if they are at hand, or `live`;
     otherwise only recorded drift is known, and a warning of the session says so.
     """
-    if not current.blocks_on_drift or not any(c.disposition is Disposition.APPLIED for c in plan.changes):
+    if not any(change.disposition is Disposition.APPLIED for change in plan.changes):
         return ()
     found, after, chosen = Diagnostics(), current.desired.digests(), current.workspace.selected
     remedy = (

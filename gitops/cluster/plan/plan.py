@@ -25,7 +25,6 @@ from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.model.trust import DataGrowth, Quorum
 from gitops.cluster.plan.access import access_of_plan
 from gitops.cluster.plan.draft import recorded_data
-from gitops.cluster.plan.drift import open_drift
 from gitops.cluster.plan.landing import (
     check_move,
     debts_stop,
@@ -165,8 +164,12 @@ def _obstacles(
             )
     if debts_stop(plan, accepted):
         report_debts(accepted.earlier.open, governance, found)
-    drift = open_drift(current, plan, current.state, moving.union(each.graph_id for each in intents), live=False)
-    refused.extend(replace(each, severity=Severity.WARNING) for each in drift)
+    if current.blocks_on_drift:
+        # Imported late: few rules ask for it.
+        from gitops.cluster.plan.drift import open_drift
+
+        drift = open_drift(current, plan, current.state, moving.union(each.graph_id for each in intents), live=False)
+        refused.extend(replace(each, severity=Severity.WARNING) for each in drift)
     for refusal in (*graph_refusals(current, plan, moving), *_move_refusals(current)):
         refused.add(refusal.code, refusal.path, refusal.detail, severity=Severity.WARNING, fix=refusal.fix)
     current.problems.extend(refused)
