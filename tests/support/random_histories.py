@@ -195,6 +195,15 @@ class Drawn:
 
     def declared(self, tree: str, address: Address) -> frozenset[Fact] | None:
         """The facts that an address stands for in a tree; None if it is not declared, or cannot be read."""
+        if (tree, address) not in self._declarations:
+            self._declarations[tree, address] = self._declared(tree, address)
+        return self._declarations[tree, address]
+
+    @cached_property
+    def _declarations(self) -> dict[tuple[str, Address], frozenset[Fact] | None]:
+        return {}
+
+    def _declared(self, tree: str, address: Address) -> frozenset[Fact] | None:
         reader = self.history.repository
         if address == RULES_OF:
             return frozenset(fact for fact in self.facts_of(tree) if fact[0] in ("# rules", "# signers"))
