@@ -11,7 +11,7 @@ from gitops.cluster.ledger.port import LedgerView
 from gitops.cluster.model.access import AccessDiff, AccessRow, widening_words
 from gitops.cluster.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.cluster.model.approval import Approval
-from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason
+from gitops.cluster.model.change import Action, Change, Disposition, Reason
 from gitops.cluster.model.kinds import Gate, Situation, gate_of, is_counted_delete, rules_of
 from gitops.cluster.model.ledger import AppliedResource, FormerLedger, LedgerEntry, LedgerState
 from gitops.cluster.model.plan import (
@@ -334,9 +334,15 @@ def classify(changes: Sequence[Change], situation: Situation) -> tuple[Change, .
 def _ruled(
     changes: Sequence[Change], situation: Situation, required: Sequence[ApprovalRequirement]
 ) -> tuple[Change, ...]:
-    """Classify the changes with their approvals. Of more deletes than the rules permit, none is applied before all can be."""
+    """Classify the changes with their approvals.
+
+    Of the changes beyond a limit of the rules, none is applied before all can be: otherwise those that are applied first
+    would bring the others below the limit.
+    """
     approved = frozenset(need.resource for need in required if need.satisfied)
-    together = frozenset(need.resource for need in required if GateName.DELETES in need.gates)
+    limited = (need for need in required if any(gate.limit for gate in need.gates))
+    # Keys, rules and the place of a cluster meet every gate, and are not counted.
+    together = frozenset(need.resource for need in limited if rules_of(need.resource).in_folder)
     held = frozenset[Address]() if together <= approved else together & approved
     ruled = classify(changes, replace(situation, approved=approved - held))
     if not held:
