@@ -129,6 +129,7 @@ docs: $(READY)
 	$(PY) -m tests.support.rules_page
 	$(PY) -m tests.support.keys_page
 	$(PY) -m tests.support.openapi_page
+	$(PY) -m tests.support.verbs_page
 	$(PY) -m tests.support.demo_page
 
 $(SITE)/.ready: requirements-docs.lock

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field
 from enum import Enum, StrEnum, auto
 from types import MappingProxyType
@@ -58,6 +59,15 @@ class ProblemError(Exception):
         """The exception's text is that of the problem."""
         super().__init__(problem.message)
         self.problem = problem
+
+
+class RowsProblemError(ProblemError):
+    """A problem that says something of the rows of a branch; who may not know them gets `withheld`, if that is not None."""
+
+    def __init__(self, problem: ApiProblem, withheld: ApiProblem | None = None) -> None:
+        """The exception's text is that of the problem."""
+        super().__init__(problem)
+        self.withheld = withheld
 
 
 def bad_request(message: str) -> ProblemError:
@@ -215,6 +225,50 @@ def problem_of(error: GitopsError, detail: str | None = None) -> ApiProblem:
         shown = f"{error.code}: {REGISTRY[error.code].summary}"
     more: Mapping[str, Any] = {} if outcome.member is None else {outcome.member: {"reason": error.code.value}}
     return ApiProblem(outcome.status, outcome.code, shown, more, {"Retry-After": _RETRY_AFTER_S} if away else {})
+
+
+# What a change says only to who may know what is on the branch: why it does not fit the rows there.
+#
+# Whatever is not listed here counts as such a reason. A failure of the server is none.
+
+_OF_THE_REQUEST = frozenset(
+    {
+        Code.QUERY_PARSE_ERROR,
+        Code.QUERY_TYPECHECK_ERROR,
+        Code.QUERY_TOO_LARGE,
+        Code.QUERY_UNKNOWN,
+        Code.QUERY_PARAMS_INVALID,
+        Code.QUERY_LITERAL_INVALID,
+        Code.MUTATION_MIXED,
+        Code.GRAPH_BRANCH_NAME,
+        Code.GRAPH_BRANCH_MISSING,
+        Code.GRAPH_BRANCH_EXISTS,
+        Code.GRAPH_CONFLICT,
+        Code.USAGE_ERROR,
+    }
+)
+_SERVER_FAILED = 500
+
+
+@contextmanager
+def withhold(branch: str, *, unless: Callable[[], bool]) -> Iterator[None]:
+    """Refuse without a reason, with 409, where a change does not fit the rows of a branch, unless the actor may know them."""
+    try:
+        yield
+    except RowsProblemError as error:
+        if unless():
+            raise
+        raise ProblemError(error.withheld or _unexplained(branch)) from None
+    except GitopsError as error:
+        told = error.code in _OF_THE_REQUEST or ANSWERS.get(error.code, _FAILED).status >= _SERVER_FAILED
+        if told or unless():
+            raise
+        raise ProblemError(_unexplained(branch)) from None
+
+
+def _unexplained(branch: str) -> ApiProblem:
+    message = f"the change does not fit what is on branch '{branch}', and nothing was changed; only actors with the "
+    return ApiProblem(409, ApiCode.CONFLICT, f"{message}permission read or export on that branch are told why")
 
 
 # One cell of a Blob property, whole or in part: of what an answer has, and of what a command writes.

@@ -23,7 +23,7 @@ from gitops.database.language.query.codes import QUERY_CODES
 from gitops.database.language.schema import PropType, Scalar
 from gitops.database.language.suggest import choices
 from gitops.database.language.text import LanguageError, SourceText
-from gitops.serving.answers import ApiProblem, ProblemError, bad_request
+from gitops.serving.answers import ApiProblem, RowsProblemError, bad_request
 
 if TYPE_CHECKING:
     from gitops.database.graph import QueryOptions, Snapshot, WriteContext
@@ -129,10 +129,12 @@ def run_change(served: ServedGraph, change: MutationRequest, context: WriteConte
         if error.code is not Code.HEAD_MOVED:
             raise
         precondition = {"expected": change.expected}
-        with contextlib.suppress(GitopsError):
-            precondition["actual"] = served.open(graph.ReadTarget(branch)).manifest.txn_id
         message = f"branch '{branch}' is at another commit"
-        raise ProblemError(ApiProblem(412, None, message, {"precondition_failure": precondition})) from None
+        withheld = ApiProblem(412, None, message, {"precondition_failure": precondition})
+        with contextlib.suppress(GitopsError):
+            precondition = {**precondition, "actual": served.open(graph.ReadTarget(branch)).manifest.txn_id}
+        problem = ApiProblem(412, None, message, {"precondition_failure": precondition})
+        raise RowsProblemError(problem, withheld) from None
     return {
         "branch": branch,
         "query_name": query.name,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gitops.database.graph.history.branches import list_branches as list_branches
     from gitops.database.graph.history.branches import read_log as read_log
     from gitops.database.graph.history.diff import FeedLimits as FeedLimits
+    from gitops.database.graph.history.diff import branches_since as branches_since
     from gitops.database.graph.history.diff import diff_versions as diff_versions
     from gitops.database.graph.history.diff import feed_position as feed_position
     from gitops.database.graph.history.diff import parse_position as parse_position
@@ -81,6 +82,7 @@ _HOMES = {
     ),
     "history.diff": (
         "FeedLimits",
+        "branches_since",
         "diff_versions",
         "feed_position",
         "parse_position",

@@ -107,6 +107,9 @@ class JointChecks:
                 if isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None):
                     self._check_cardinality(key, table.declared, table)
             self.intake.problems.settle()
+        except LoadError as error:
+            error.joint = True
+            raise
         finally:
             for spill in self._made:
                 spill.close()

@@ -170,6 +170,7 @@ class HttpApp:
             if call.body is None and not route.body_optional:
                 raise answers.bad_request("the body is empty; a JSON object is expected")
         answer = await route.handler(call)
+        call.require_asked()
         if route.successor is not None:
             deprecated = {"Deprecation": "true", "Link": f'<{route.successor}>; rel="successor-version"'}
             answer = replace(answer, headers={**answer.headers, **deprecated})

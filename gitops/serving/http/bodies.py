@@ -197,12 +197,15 @@ class CommitForm(Model):
 
 
 class ChangeAnswer(Model):
-    """What a mutation affected, and the commit that it published, null if nothing changed."""
+    """What a mutation affected, and the commit that it published, null if nothing changed.
+
+    All three are null for an actor with neither `read` nor `export` on the branch.
+    """
 
     branch: str
     query_name: str
-    affected_nodes: int
-    affected_edges: int
+    affected_nodes: int | None
+    affected_edges: int | None
     actor_id: str | None
     commit: CommitForm | None
 
@@ -455,11 +458,14 @@ class BranchMergeBody(Model):
 
 
 class BranchMergedAnswer(Model):
-    """What became of a merge. The last two are there where the source was to be deleted."""
+    """What became of a merge. The last two are there where the source was to be deleted.
+
+    `outcome` and `commit` are null for an actor with neither `read` nor `export` on the target.
+    """
 
     source: str
     target: str
-    outcome: Literal["already_up_to_date", "fast_forward", "merged"]
+    outcome: Literal["already_up_to_date", "fast_forward", "merged"] | None
     actor_id: str | None
     commit: CommitForm | None
     branch_deleted: bool | None = None
@@ -483,7 +489,7 @@ class LoadedForm(Model):
 
 
 class LoadAnswer(Model):
-    """What a load did. `commit` is what it published, null if there was no record."""
+    """What a load did. `commit` is what it published, null if there was no record, and for an actor who may not know it."""
 
     uri: str
     branch: str

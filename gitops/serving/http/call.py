@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -12,9 +13,10 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from gitops.cluster.policy.bundle import PolicyAction
 from gitops.cluster.policy.decide import MAIN, AccessRequest
+from gitops.cluster.policy.verbs import TELLS, VERBS
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import GitopsError
+from gitops.core.errors import BugError, GitopsError
 from gitops.database.graph import WriteContext
 from gitops.serving.access import authorize, decide_access
 from gitops.serving.answers import (
@@ -25,6 +27,7 @@ from gitops.serving.answers import (
     StreamAnswer,
     bad_request,
     problem_of,
+    withhold,
 )
 from gitops.serving.generation import Generation, ServedGraph
 from gitops.serving.http.bodies import Model, read_json
@@ -86,6 +89,7 @@ class Call:
         self._graph: ServedGraph | None = None
         self._changing: str | None = None
         self._received = False
+        self._asked = Counter[PolicyAction]()
 
     # Where it leads
 
@@ -237,7 +241,13 @@ class Call:
         target_branch: str | None = None,
         query: str | None = None,
     ) -> None:
-        """Nothing, if the actor may do this on the graph, or on the server. Raises ProblemError 401, 403, 500."""
+        """Nothing, if the actor may do this on the graph, or on the server. Raises ProblemError 401, 403, 500.
+
+        Raises BugError for what the table of verbs does not have.
+        """
+        if all(each.action is not action for each in VERBS[self.route.operation]):
+            raise BugError(f"{self.route.operation} asks for {action}, and the table of verbs does not say so")
+        self._asked[action] += 1
         wanted = AccessRequest(self.actor or "", action, branch, target_branch, query, self.groups)
         observer = self.context.observer
         count = None if observer is None else observer.decided
@@ -247,6 +257,20 @@ class Call:
         """Whether the actor may do this, as `require`; it decides only what an answer says, and is not logged."""
         wanted = AccessRequest(self.actor or "", action, branch, query=query, groups=self.groups)
         return decide_access(self.generation, self._graph, wanted).decision.allowed
+
+    def require_asked(self) -> None:
+        """Raises BugError where the operation has not asked for all that the table of verbs says."""
+        needed = Counter(each.action for each in VERBS[self.route.operation] if not each.when)
+        if not needed <= self._asked:
+            raise BugError(f"{self.route.operation} answers without asking for {', '.join(needed - self._asked)}")
+
+    def knows(self, branch: str) -> bool:
+        """Whether the actor may know what is on a branch."""
+        return any(self.may(action, branch=branch) for action in TELLS)
+
+    def receipt(self, branch: str, form: dict[str, Any], *rows: str) -> dict[str, Any]:
+        """What is answered of a change. The members `rows` tell of what the branch had: null for who may not know that."""
+        return form if self.knows(branch) else {**form, **dict.fromkeys(rows)}
 
     def problem(self, error: GitopsError) -> ApiProblem:
         """What an answer reports of a failure: graphs by their ids, and names of branches only to who may list them."""
@@ -296,11 +320,13 @@ class Call:
     async def change(self, branch: str, nbytes: int, work: Callable[[], T]) -> T:
         """The result of a change of a branch, alone on it, which counts as `nbytes` of the actor's share.
 
-        It is finished also where the client goes away. Raises ProblemError 429.
+        It is finished also where the client goes away. Raises ProblemError 429; of what depends on the rows of the branch, 409
+        without a reason for an actor who may not know them.
         """
         workers, uri, self._changing = self.shared.workers, self.graph.uri, branch
         admitted = self.shared.admission.run(self.actor, nbytes, lambda: workers.run_alone(uri, branch, work))
-        return await workers.finish(admitted)
+        with withhold(branch, unless=lambda: self.knows(branch)):
+            return await workers.finish(admitted)
 
     async def change_of(
         self, branch: str, nbytes: int, body: AbstractAsyncContextManager[B], work: Callable[[B], T]
@@ -312,7 +338,8 @@ class Call:
             async with body as received:
                 return await workers.run_alone(uri, branch, lambda: work(received))
 
-        return await workers.finish(self.shared.admission.run(self.actor, nbytes, receive))
+        with withhold(branch, unless=lambda: self.knows(branch)):
+            return await workers.finish(self.shared.admission.run(self.actor, nbytes, receive))
 
 
 def canonical_branch(given: str | None) -> str:

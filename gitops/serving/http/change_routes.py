@@ -41,6 +41,7 @@ _OCTETS = "application/octet-stream"
 # A part up to this size goes out at once.
 _SMALL = 2**20
 _MOST_CHANGES = 1000
+_FORBIDDEN = 403
 _GAPS = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
 
 
@@ -69,6 +70,8 @@ async def read_changes(call: Call) -> BodyAnswer:
         served = call.graph
         try:
             begin = position or graph.feed_position(served.uri, branch, query["start"], served.cache)
+            for origin in graph.branches_since(served.uri, begin, served.cache) - {branch}:
+                _permit_origin(call, branch, origin)
             page = graph.read_feed(served.uri, begin, types, graph.FeedLimits(changes=limit), memory=served.cache)
         except GitopsError as error:
             if error.code not in _GAPS:
@@ -78,6 +81,18 @@ async def read_changes(call: Call) -> BodyAnswer:
         return {"graph_branch": begin.branch, "head_commit_id": page.head.commit, **_page_form(page)}
 
     return json_answer(await call.work(read))
+
+
+def _permit_origin(call: Call, branch: str, origin: str) -> None:
+    """Raise ProblemError 403 where a feed shows commits from before the branch was made, of one that the actor may not read."""
+    try:
+        call.require(PolicyAction.READ, branch=origin)
+    except ProblemError as error:
+        problem = error.problem
+        message = f"before branch '{branch}' was made, its changes are those of '{origin}': {problem.message}"
+        if problem.status == _FORBIDDEN:
+            message += "; begin with POST changes/baseline, or with start=now"
+        raise ProblemError(replace(problem, message=message)) from None
 
 
 async def read_commit_changes(call: Call) -> BodyAnswer:

@@ -25,6 +25,7 @@ from gitops.serving.answers import (
     ApiProblem,
     BodyAnswer,
     ProblemError,
+    RowsProblemError,
     StreamAnswer,
     bad_request,
     json_answer,
@@ -165,13 +166,14 @@ async def merge_branches(call: Call) -> BodyAnswer:
         result = graph.merge_branch(call.graph.uri, source, target, context)
         if result.conflicts:
             raise _conflict(result)
-        answer = {
+        form = {
             "source": source,
             "target": target,
             "outcome": _OUTCOMES[result.status],
             "actor_id": context.actor,
             "commit": None if result.published is None else commit_form(result.published),
         }
+        answer = call.receipt(target, form, "outcome", "commit")
         if not body.delete_branch:
             return answer
         problem = refused
@@ -195,7 +197,7 @@ def _refuse_main(name: str, verb: str) -> None:
         raise bad_request(f"branch {MAIN} is the graph itself: it cannot be {verb}")
 
 
-def _conflict(result: BranchMergeResult) -> ProblemError:
+def _conflict(result: BranchMergeResult) -> RowsProblemError:
     conflicts = []
     for problem in result.conflicts:
         form = problem.to_json()
@@ -212,7 +214,7 @@ def _conflict(result: BranchMergeResult) -> ProblemError:
     named = [f"{each['type_name']} {each['entity_id']}: {each['message']}" for each in conflicts[:_CONFLICTS_SHOWN]]
     rest = f" and {len(conflicts) - _CONFLICTS_SHOWN} more" if len(conflicts) > _CONFLICTS_SHOWN else ""
     message = f"{result.source} and {result.into} conflict, and nothing was merged: {'; '.join(named)}{rest}"
-    return ProblemError(ApiProblem(409, ApiCode.CONFLICT, message, {"merge_conflicts": conflicts}))
+    return RowsProblemError(ApiProblem(409, ApiCode.CONFLICT, message, {"merge_conflicts": conflicts}))
 
 
 # Commits
@@ -223,9 +225,19 @@ async def list_commits(call: Call) -> BodyAnswer:
     query = call.query()
     branch, limit = canonical_branch(query.get("branch")), read_limit(query, _MOST_COMMITS)
     call.require(PolicyAction.READ, branch=branch)
+    read = {branch: True}
+
+    def seen(each: graph.Manifest) -> bool:
+        # A copy has the commits of the branch that it was made from, and that branch may be closed to the actor.
+        if each.branch not in read:
+            read[each.branch] = call.may(PolicyAction.READ, branch=each.branch)
+        return read[each.branch]
+
     return json_answer(
         await call.work(
-            lambda: {"commits": [commit_form(each) for each in graph.read_log(call.graph.uri, branch, limit)]}
+            lambda: {
+                "commits": [commit_form(each) for each in graph.read_log(call.graph.uri, branch, limit) if seen(each)]
+            }
         )
     )
 
@@ -355,14 +367,16 @@ def _load(call: Call, load: _PermittedLoad, records: BinaryIO) -> dict[str, Any]
         if error.clash is not None and all(each["code"] == Code.KEY_CONFLICT for each in problems):
             (kind, _, name), entity = error.clash[0].partition(":"), error.clash[1]
             more = {"key_conflict": {"entity_kind": kind, "type_name": name, "entity_id": entity}, **more}
-            raise ProblemError(ApiProblem(409, ApiCode.CONFLICT, error.detail, more)) from None
-        raise ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, error.detail, more)) from None
+            raise RowsProblemError(ApiProblem(409, ApiCode.CONFLICT, error.detail, more)) from None
+        problem = ApiProblem(400, ApiCode.BAD_REQUEST, error.detail, more)
+        # Before the records are held against the branch, their problems are their own.
+        raise RowsProblemError(problem, None if error.joint else problem) from None
     except GitopsError as error:
         if error.code == Code.GRAPH_BRANCH_MISSING and load.base is None:
             missing = call.problem(error).message
             raise not_found(f"{missing}; to make it, name the branch to make it from as `from`") from None
         raise
-    return {
+    form = {
         "uri": call.graph.address,
         "branch": load.branch,
         "base_branch": load.origin,
@@ -374,6 +388,7 @@ def _load(call: Call, load: _PermittedLoad, records: BinaryIO) -> dict[str, Any]
         "commit": None if result.published is None else commit_form(result.published),
         "actor_id": call.actor,
     }
+    return call.receipt(load.branch, form, "commit")
 
 
 def _counts(rows: Mapping[str, int], kind: str) -> list[dict[str, Any]]:

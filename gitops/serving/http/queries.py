@@ -257,7 +257,8 @@ async def _change(
         if isinstance(checked, InlineQuery):
             checked = call.shared.texts.compile(served, served.open(graph.ReadTarget(name)), checked)
         wanted = MutationRequest(name, checked, params, expected)
-        return json_answer(run_change(served, wanted, call.writing))
+        receipt = run_change(served, wanted, call.writing)
+        return json_answer(call.receipt(name, receipt, "affected_nodes", "affected_edges", "commit"))
 
     return await call.change(name, call.body_bytes, change)
 

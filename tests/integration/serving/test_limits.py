@@ -41,6 +41,7 @@ groups:
   near: [nia]
   guests: [gus]
   movers: [gus, adm]
+  writers: [wes]
 protected_branches: [main]
 rules:
   - {id: z-read, allow: {actors: {group: team}, actions: [read]}}
@@ -51,9 +52,10 @@ rules:
   - {id: read-protected, allow: {actors: {group: near}, actions: [read], branch_scope: protected}}
   - {id: drafts, allow: {actors: {group: guests}, actions: [read, export, change], branch_scope: unprotected}}
   - {id: move, allow: {actors: {group: movers}, actions: [branch_create, branch_delete, branch_merge]}}
+  - {id: write-all, allow: {actors: {group: writers}, actions: [change]}}
   - {id: read-all, allow: {actors: {group: admins}, actions: [read]}}
 """
-ACTORS = {name: f"t-{name}" for name in ("ann", "ben", "adm", "nia", "gus", "eve")}
+ACTORS = {name: f"t-{name}" for name in ("ann", "ben", "adm", "nia", "gus", "wes", "eve")}
 READ = {"query": QUERIES.decode(), "name": "towns"}
 
 
@@ -172,6 +174,60 @@ def test_what_may_be_read_is_copied_as_before(guarded):
         ("POST", f"{AT}/branches/merge", {"source": "gus-1", "target": "feature", "delete_branch": True}),
     ]
     assert statuses(guarded, bearer("gus"), *asked) == [200] * 3
+
+
+def test_a_copy_does_not_show_the_past_of_a_branch_that_may_not_be_read(guarded):
+    """The branch was made from `main` by somebody who may read that."""
+    denied, shown = (
+        guarded.ask("GET", f"{AT}/changes?branch=feature&start=beginning", headers=bearer(who))
+        for who in ("gus", "ann")
+    )
+    assert (denied.status_code, shown.status_code) == (403, 200)
+    assert "'gus' needs the permission read on branch 'main'" in denied.json()["error"]
+    assert "before branch 'feature' was made" in denied.json()["error"]
+    assert "main" in {each["graph_branch"] for each in shown.json()["commits"]}
+    # The cursor of another actor is no way around it.
+    cursor = guarded.ask("GET", f"{AT}/changes?branch=feature&start=beginning&limit=1", headers=bearer("ann")).json()
+    followed = f"{AT}/changes?page_token={cursor['page_token']}"
+    assert statuses(guarded, bearer("gus"), ("GET", followed, None)) == [403]
+    assert statuses(guarded, bearer("gus"), ("GET", f"{AT}/changes?branch=feature&start=now", None)) == [200]
+    for who, branches in (("gus", {"feature"}), ("ann", {"feature", "main"})):
+        commits = guarded.ask("GET", f"{AT}/commits?branch=feature", headers=bearer(who)).json()["commits"]
+        assert {each["graph_branch"] for each in commits} == branches
+
+
+def test_a_change_tells_of_rows_only_to_who_may_know_them(guarded):
+    """`wes` may change everything and read nothing."""
+    wes, ann = bearer("wes"), bearer("ann")
+    made = guarded.ask("POST", f"{AT}/branches", json={"name": "drop", "from": "main"}, headers=ann)
+    assert made.status_code == 200
+
+    def change(who, text):
+        return guarded.ask("POST", f"{AT}/mutate", json={"query": text, "branch": "drop"}, headers=who)
+
+    unknown = {"branch": "drop", "query_name": "q", "affected_nodes": None, "affected_edges": None, "commit": None}
+    for key in ("a", "nowhere"):
+        found = change(wes, 'query q() { update Town set { size: 7 } where key = "KEY" }'.replace("KEY", key))
+        assert (found.status_code, found.json()) == (200, {**unknown, "actor_id": "wes"})
+    assert change(ann, 'query q() { update Town set { size: 8 } where key = "a" }').json()["affected_nodes"] == 1
+    refused = change(wes, 'query q() { insert Road { from: "a", to: "nowhere" } }')
+    assert refused.status_code == 409
+    assert refused.json() == {
+        "error": "the change does not fit what is on branch 'drop', and nothing was changed; only actors with the "
+        "permission read or export on that branch are told why",
+        "code": "conflict",
+    }
+    assert "'nowhere' not found in Town" in change(ann, 'query q() { insert Road { from: "a", to: "nowhere" } }').text
+    # What is wrong with the request itself is told.
+    assert "line 1" in change(wes, 'query q() { insert Twon { key: "a" } }').json()["error"]
+    records = {"data": json.dumps({"type": "Town", "data": {"key": "a"}}), "branch": "drop", "mode": "append"}
+    assert "key_conflict" in guarded.ask("POST", f"{AT}/load", json=records, headers=ann).json()
+    refused = guarded.ask("POST", f"{AT}/load", json=records, headers=wes)
+    assert (refused.status_code, refused.json().keys()) == (409, {"error", "code"})
+    broken = guarded.ask("POST", f"{AT}/load", json={**records, "data": "{}"}, headers=wes)
+    assert (broken.status_code, broken.json()["total_problems"]) == (400, 1)
+    loaded = guarded.ask("POST", f"{AT}/load", json={**records, "mode": "merge"}, headers=wes)
+    assert (loaded.json()["total_entities"], loaded.json()["commit"]) == (1, None)
 
 
 def test_a_commit_is_shown_only_to_who_may_read_its_branch(guarded):

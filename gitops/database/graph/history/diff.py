@@ -326,6 +326,17 @@ def position_of(snapshot: Snapshot, after: tuple[str, str] | None = None) -> Fee
     return FeedPosition(snapshot.identity.graph_id, snapshot.branch, manifest.n, manifest.txn_id, after)
 
 
+def branches_since(uri: str, position: FeedPosition, memory: Memory | None = None) -> frozenset[str]:
+    """The names of the branches whose versions follow a position: a branch inherits the versions from before it was made.
+
+    `memory` is that of `open_snapshot`. Raises as `read_feed`.
+    """
+    head = open_snapshot(uri, ReadTarget(position.branch), memory)
+    later = [each.until for each in head.line.inherits if each.until > position.n]
+    inherited = (_open_version(uri, position.branch, n, head).manifest.branch for n in later)
+    return frozenset({head.branch, *inherited})
+
+
 def parse_position(token: str) -> FeedPosition:
     """The position of a token that `FeedPosition.token` gave. Raises UsageError."""
     try:

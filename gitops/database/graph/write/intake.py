@@ -62,7 +62,8 @@ _BLANK = " \t\r\n"
 class LoadError(GitopsError):
     """The records do not fit; nothing was published. `problems` has the first 100 of the `total` that were found.
 
-    `clash` is the table and the id of the first record whose key exists already, None if there is none.
+    `clash` is the table and the id of the first record whose key exists already, None if there is none. `joint` says that the
+    problems depend on what the graph has; those of an earlier stage are of the records alone.
     """
 
     def __init__(self, problems: Diagnostics, total: int, clash: tuple[str, str] | None = None) -> None:
@@ -72,6 +73,7 @@ class LoadError(GitopsError):
         self.problems = problems
         self.total = total
         self.clash = clash
+        self.joint = False
 
 
 _RECORD = 'write one record a line, with its properties in "data": {"type": "Person", "data": {"name": "Ada"}}'

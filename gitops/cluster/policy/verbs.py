@@ -1,0 +1,110 @@
+"""What each request to the query server needs: one table, which is enforced, and which the documentation shows.
+
+1. A verb may ask only for what stands here, and it must have asked for everything that is not under a condition before it
+   answers: anything else is a defect, and the request fails.
+2. What copies a branch also needs what `READS` says, on the branch that it copies. The access diff reads the same `READS`.
+3. What an answer says of the rows of a branch needs `read` or `export` there. A verb that only changes a branch answers whether
+   it did, and nothing else (`TELLS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from gitops.cluster.policy.bundle import PolicyAction
+from gitops.core.dataclass import dataclass
+
+
+class Place(StrEnum):
+    """What of a request a permission is about, as the documentation names it."""
+
+    BRANCH = "the branch"
+    COMMIT = "the branch that has the commit"
+    INHERITED = "each branch whose older commits it shows"
+    MAIN = "`main`"
+    NEW = "the new branch"
+    SOURCE = "the source"
+    TARGET = "the target"
+    QUERY = "the query"
+    SERVER = "the server"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A permission; with `when` only in that case."""
+
+    action: PolicyAction
+    on: Place
+    when: str = ""
+
+
+TELLS = frozenset({PolicyAction.READ, PolicyAction.EXPORT})
+"""Actions of which any one lets an actor know what is on a branch."""
+
+_READ = Need(PolicyAction.READ, Place.BRANCH)
+_MAIN = Need(PolicyAction.READ, Place.MAIN)
+_COMMIT = Need(PolicyAction.READ, Place.COMMIT)
+_EXPORT = Need(PolicyAction.EXPORT, Place.BRANCH)
+_CHANGE = Need(PolicyAction.CHANGE, Place.BRANCH)
+_INVOKE = Need(PolicyAction.INVOKE_QUERY, Place.QUERY)
+_LOAD = (
+    Need(PolicyAction.BRANCH_CREATE, Place.BRANCH, "if `from` makes it"),
+    _CHANGE,
+)
+_ASK = (
+    Need(PolicyAction.READ, Place.BRANCH, "without `snapshot`"),
+    Need(PolicyAction.READ, Place.COMMIT, "with `snapshot`"),
+)
+_RUN = (
+    _INVOKE,
+    Need(PolicyAction.READ, Place.BRANCH, "if the query reads"),
+    Need(PolicyAction.CHANGE, Place.BRANCH, "if it changes the graph"),
+)
+
+VERBS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
+    {
+        "health": (),
+        "openapi": (),
+        "docs": (),
+        "reload": (Need(PolicyAction.RELOAD, Place.SERVER),),
+        "listGraphs": (Need(PolicyAction.GRAPH_LIST, Place.SERVER),),
+        "query": _ASK,
+        "read": _ASK,
+        "mutate": (_CHANGE,),
+        "mutate_if_graph_commit": (_CHANGE,),
+        "change": (_CHANGE,),
+        "graph_openapi": (_MAIN,),
+        "list_queries": (_MAIN,),
+        "read_stored_query": (_INVOKE, *_ASK),
+        "invoke_query": _RUN,
+        "invoke_query_if_graph_commit": (_INVOKE, _CHANGE),
+        "getSnapshot": (_READ,),
+        "getSchema": (_MAIN,),
+        "applySchema": (Need(PolicyAction.SCHEMA_APPLY, Place.MAIN),),
+        "listBranches": (_MAIN,),
+        "createBranch": (Need(PolicyAction.BRANCH_CREATE, Place.NEW),),
+        "deleteBranch": (Need(PolicyAction.BRANCH_DELETE, Place.BRANCH),),
+        "mergeBranches": (
+            Need(PolicyAction.BRANCH_MERGE, Place.TARGET),
+            Need(PolicyAction.BRANCH_DELETE, Place.SOURCE, "with `delete_branch`"),
+        ),
+        "listCommits": (_READ,),
+        "getCommit": (_MAIN, _COMMIT),
+        "load": _LOAD,
+        "ingest": _LOAD,
+        "loadNdjson": _LOAD,
+        "export": (_EXPORT,),
+        "listChanges": (_READ, Need(PolicyAction.READ, Place.INHERITED, "if it begins before the branch was made")),
+        "getBaseline": (_EXPORT,),
+        "getCommitChanges": (_COMMIT,),
+        "getBlob": _ASK,
+        "mcp": (
+            Need(PolicyAction.INVOKE_QUERY, Place.QUERY, "to call a tool"),
+            Need(PolicyAction.READ, Place.MAIN, "if its query reads"),
+            Need(PolicyAction.CHANGE, Place.MAIN, "if it changes the graph"),
+        ),
+    }
+)
+"""What each operation of the server needs, by its name, in the order in which it asks."""
