@@ -130,6 +130,7 @@ docs: $(READY)
 	$(PY) -m tests.support.keys_page
 	$(PY) -m tests.support.openapi_page
 	$(PY) -m tests.support.verbs_page
+	$(PY) -m tests.support.limits_page
 	$(PY) -m tests.support.demo_page
 
 $(SITE)/.ready: requirements-docs.lock

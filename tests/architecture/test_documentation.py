@@ -35,6 +35,7 @@ from gitops.git.hooks import _NAMES
 from tests.support import cli_page, codes_page
 from tests.support.docs_site import DOCS, lead, outside, pages, with_section
 from tests.support.keys_page import keys_page
+from tests.support.limits_page import limits_page
 from tests.support.pages import ROOT, read_page
 from tests.support.verbs_page import verbs_page
 
@@ -225,6 +226,10 @@ def test_every_key_of_the_configuration_is_explained():
     assert documented == _keys(BotConfig)
     assert [key for key, row in KEY_ROWS.items() if not row.said.endswith(".")] == []
     assert read_page("gitops-yaml.md") == keys_page(), "run `make docs`"
+
+
+def test_the_table_of_limits_is_that_of_the_checker() -> None:
+    assert read_page("languages/queries.md") == limits_page(), "run `make docs`"
 
 
 def test_the_table_of_permissions_is_that_of_the_server() -> None:

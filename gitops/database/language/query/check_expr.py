@@ -3,12 +3,6 @@
 Rules T3, T6 to T8, T14, T15 (nearest), T19 to T21 (arguments), T23, T24.
 
 `Scope` has the names of one query while it is checked: parameters, bindings, and the properties used so far.
-
-The limits say how large a query may be: the work on a query grows with each of these numbers, and a server runs what strangers
-send.
-
-They are far above what people write. A query that exceeds one has the problem `Code.QUERY_TOO_LARGE`. The depth of nesting is
-bounded by the parser (`MAX_DEPTH`).
 """
 
 from __future__ import annotations
@@ -16,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.database.language.query import ast, typed
+from gitops.database.language.query.limits import bound, bound_list
 from gitops.database.language.query.typed import Access, PropertyValue
 from gitops.database.language.record import Record, make
 from gitops.database.language.schema.types import INTEGERS, NUMERIC, PropType, Scalar, TypeKind
@@ -87,7 +82,7 @@ def constant(literal: ast.Literal) -> typed.Constant:
         return typed.Constant(literal.value, _LITERALS[literal.kind])
     if not literal.value:
         return typed.Constant((), _EMPTY_LIST)
-    refuse_list(literal.value)
+    bound_list(literal.value)
     values: list[typed.ConstantValue] = []
     first: PropType | None = None
     for item in literal.value:
@@ -453,25 +448,11 @@ class Scope:
         return make(PropertyValue, (variable, kind, owner, name, found))
 
 
-MAX_PARAMETERS = 1000
-MAX_STATEMENTS = 1000
-MAX_BINDINGS = 64
-MAX_HOPS = 64
-MAX_CONDITIONS = 256
-MAX_NEGATIONS = 64
-MAX_RETURNED = 1000
-MAX_ORDERED = 64
-MAX_LIST = 10_000
-
-_SPLIT = "split it into several queries"
-_LOAD = "split it, or load the rows from a file: gitops graph load GRAPH FILE"
-
-
 def check_limits(query: ast.Query) -> None:
     """Refuse a query that is too large, at the first item too many. Raises `LanguageError` (T25)."""
-    _bound("parameters", MAX_PARAMETERS, [each.span for each in query.params], _LOAD)
+    bound("parameters", [each.span for each in query.params])
     if not isinstance(query.body, ast.Read):
-        _bound("statements", MAX_STATEMENTS, [each.span for each in query.body], _LOAD)
+        bound("statements", [each.span for each in query.body])
         return
     bindings: list[Span] = []
     hops: list[Span] = []
@@ -487,28 +468,12 @@ def check_limits(query: ast.Query) -> None:
             negations.append(clause.span)
         else:
             conditions.append(clause.span)
-    _bound("bindings of node types", MAX_BINDINGS, bindings, _SPLIT)
-    _bound("hops", MAX_HOPS, hops, _SPLIT)
-    _bound("conditions", MAX_CONDITIONS, conditions, _SPLIT)
-    _bound("`not` blocks", MAX_NEGATIONS, negations, _SPLIT)
-    _bound("return items", MAX_RETURNED, [each.span for each in query.body.items], _SPLIT)
-    _bound("order items", MAX_ORDERED, [each.span for each in query.body.order], "order by fewer items")
-
-
-def refuse_list(items: Sequence[ast.Literal]) -> None:
-    """Refuse a list literal that is too long. Raises `LanguageError` (T25)."""
-    if len(items) > MAX_LIST:
-        span = items[MAX_LIST].span
-        _refuse(f"a list literal has {len(items)} items; at most {MAX_LIST} are allowed", span, "use a parameter")
-
-
-def _bound(what: str, most: int, found: Sequence[Span], fix: str) -> None:
-    if len(found) > most:
-        _refuse(f"the query has {len(found)} {what}; at most {most} are allowed", found[most], fix)
-
-
-def _refuse(message: str, span: Span, fix: str) -> NoReturn:
-    raise LanguageError(LanguageProblem(Stage.LIMIT, "T25", message, span, fix))
+    bound("bindings of node types", bindings)
+    bound("hops", hops)
+    bound("conditions", conditions)
+    bound("`not` blocks", negations)
+    bound("return items", [each.span for each in query.body.items])
+    bound("order items", [each.span for each in query.body.order])
 
 
 def _clauses(clauses: Sequence[ast.Clause]) -> Iterator[ast.Clause]:

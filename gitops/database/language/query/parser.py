@@ -44,6 +44,7 @@ from gitops.database.language.query.ast import (
     Variable,
     WhereCondition,
 )
+from gitops.database.language.query.limits import LIMITS
 from gitops.database.language.record import make
 from gitops.database.language.schema.types import PropType, Scalar
 from gitops.database.language.text import LanguageError, LanguageProblem, Name, Span
@@ -51,14 +52,14 @@ from gitops.database.language.text import LanguageError, LanguageProblem, Name, 
 if TYPE_CHECKING:
     from typing import NoReturn
 
-MAX_DEPTH = 64
+MAX_DEPTH = LIMITS["levels"].most
 """Deepest nesting of blocks, calls and lists together; deeper text is refused, so recursion is bounded."""
 
-MAX_NAME = 255
+MAX_NAME = LIMITS["characters"].most
 """Longest name, in characters; messages repeat names, so they must not be of any size."""
 
 MAX_INT = 2**63 - 1
-MAX_BOUND = 2**32 - 1
+MAX_BOUND = LIMITS["steps"].most
 
 _TEXT = {function.value: function for function in TextFunction}
 _AGGREGATES = {function.value: function for function in AggregateFunction}
@@ -438,7 +439,7 @@ def query_texts(content: bytes) -> Mapping[str, bytes]:
     return {query.name.text: content[query.span.start : query.span.end] for query in reversed(parsed)}
 
 
-MAX_LIMIT = 2**64 - 1
+MAX_LIMIT = LIMITS["rows"].most
 
 MAX_PROBLEMS = 100
 """Most problems that one file reports."""

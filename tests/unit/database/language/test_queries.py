@@ -14,6 +14,7 @@ from gitops.database.language.lexer import MAX_SOURCE_BYTES, Lexer, TokenKind
 from gitops.database.language.query import CheckedQuery, check_query, parse_queries
 from gitops.database.language.query.ast import Comparison, ComparisonOperator, Hop, Query
 from gitops.database.language.query.check_expr import STRING, compatible
+from gitops.database.language.query.limits import LIMITS
 from gitops.database.language.query.params import ParameterCode, ParameterError, coerce_params
 from gitops.database.language.query.typed import (
     Absent,
@@ -460,38 +461,36 @@ def reading(match: str = "", items: str = "$s", tail: str = "") -> str:
     return f"query q() {{ match {{ $s: Station {match} }} return {{ {items} }} {tail} }}"
 
 
-SIZES: dict[str, tuple[int, Callable[[int], str], str]] = {
-    "parameters": (1000, lambda n: reading().replace("()", f"({many(n, '$p#: I32', ', ')})"), "$p1000: I32"),
+SIZES: dict[str, tuple[Callable[[int], str], str]] = {
+    "parameters": (lambda n: reading().replace("()", f"({many(n, '$p#: I32', ', ')})"), "$p1000: I32"),
     "statements": (
-        1000,
         lambda n: f"query q() {{ {many(n, 'delete Link where minutes = #')} }}",
         "delete Link where minutes = 1000",
     ),
-    "bindings of node types": (64, lambda n: reading(many(n - 1, "$t#: Station")), "$t63: Station"),
-    "hops": (64, lambda n: reading(many(n, "$s link $t#")), "$s link $t64"),
-    "conditions": (256, lambda n: reading(many(n, '$s.code != "#"')), '$s.code != "256"'),
+    "bindings of node types": (lambda n: reading(many(n - 1, "$t#: Station")), "$t63: Station"),
+    "hops": (lambda n: reading(many(n, "$s link $t#")), "$s link $t64"),
+    "conditions": (lambda n: reading(many(n, '$s.code != "#"')), '$s.code != "256"'),
     "conditions, as pairs": (
-        256,
         lambda n: reading("$s: Station { " + many(n, 'code: "#"', ", ") + " }"),
         'code: "256"',
     ),
-    "conditions, as searches": (256, lambda n: reading(many(n, 'search($s.name, "#")')), 'search($s.name, "256")'),
-    "conditions, in a block": (256, lambda n: reading("not { " + many(n, '$s.code != "#"') + " }"), '$s.code != "256"'),
-    "`not` blocks": (64, lambda n: reading(many(n, 'not { $s.code = "#" }')), 'not { $s.code = "64" }'),
-    "return items": (1000, lambda n: reading(items=many(n, "$s.code as c#")), "$s.code as c1000"),
-    "return items, as aggregates": (1000, lambda n: reading(items=many(n, "count($s) as c#")), "count($s) as c1000"),
+    "conditions, as searches": (lambda n: reading(many(n, 'search($s.name, "#")')), 'search($s.name, "256")'),
+    "conditions, in a block": (lambda n: reading("not { " + many(n, '$s.code != "#"') + " }"), '$s.code != "256"'),
+    "`not` blocks": (lambda n: reading(many(n, 'not { $s.code = "#" }')), 'not { $s.code = "64" }'),
+    "return items": (lambda n: reading(items=many(n, "$s.code as c#")), "$s.code as c1000"),
+    "return items, as aggregates": (lambda n: reading(items=many(n, "count($s) as c#")), "count($s) as c1000"),
     "order items": (
-        64,
         lambda n: reading(items=many(65, "$s.code as c#"), tail=f"order {{ {many(n, 'c#', ', ')} }}"),
         "c64",
     ),
-    "items": (10_000, lambda n: reading(items=f"[{many(n, '#', ', ')}] as l"), "10000"),
+    "items": (lambda n: reading(items=f"[{many(n, '#', ', ')}] as l"), "10000"),
 }
 
 
 @pytest.mark.parametrize("what", SIZES)
 def test_a_query_has_at_most_so_many_of_each_part(rail: Catalog, what: str) -> None:
-    most, text, last = SIZES[what]
+    text, last = SIZES[what]
+    most = LIMITS[what.partition(",")[0]].most
     check_all(text(most).encode(), rail)
     source = text(most + 1).encode()
     with pytest.raises(LanguageError) as refused:
@@ -501,6 +500,12 @@ def test_a_query_has_at_most_so_many_of_each_part(rail: Catalog, what: str) -> N
     assert f" {most + 1} {what.partition(',')[0]}; at most {most} are allowed" in problem.rendered()
     assert source[problem.span.start : problem.span.end].decode() == last
     assert problem.fix
+
+
+def test_every_limit_is_tried() -> None:
+    assert {what.partition(",")[0] for what in SIZES} == {
+        name for name, each in LIMITS.items() if each.stage is Stage.LIMIT
+    }
 
 
 def test_each_query_that_does_not_parse_is_reported_in_the_order_of_the_text() -> None:

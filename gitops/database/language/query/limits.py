@@ -1,0 +1,76 @@
+"""How large a query may be, in one table: the checker reads it, the documentation shows it, and tests measure each row.
+
+The work on a query grows at most linearly with each of these numbers, and a server runs what strangers send. They are far above
+what people write.
+
+The parser bounds the rows of `Stage.PARSE` before there is a query. The others have the rule T25 and the code
+`Code.QUERY_TOO_LARGE`, at the first item too many.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from gitops.database.language.lexer import MAX_NUMBER_DIGITS, MAX_SOURCE_BYTES
+from gitops.database.language.record import Record
+from gitops.database.language.text import LanguageError, LanguageProblem, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import NoReturn
+
+    from gitops.database.language.query.ast import Literal
+    from gitops.database.language.text import Span
+
+
+class Limit(Record):
+    """At most this many; `shown` is what the documentation calls them if messages say it shorter."""
+
+    most: int
+    stage: Stage = Stage.LIMIT
+    fix: str = "split it into several queries"
+    shown: str = ""
+
+
+_LOAD = "split it, or load the rows from a file: gitops graph load GRAPH FILE"
+
+LIMITS: Mapping[str, Limit] = MappingProxyType(
+    {
+        "bytes": Limit(MAX_SOURCE_BYTES, Stage.PARSE, shown="bytes of a text, all its queries together"),
+        "levels": Limit(64, Stage.PARSE, shown="levels of blocks, calls and lists in each other"),
+        "characters": Limit(255, Stage.PARSE, shown="characters of a name"),
+        "digits": Limit(MAX_NUMBER_DIGITS, Stage.PARSE, shown="characters of a number"),
+        "steps": Limit(2**32 - 1, Stage.PARSE, shown="a bound of a hop"),
+        "rows": Limit(2**64 - 1, Stage.PARSE, shown="`limit`"),
+        "parameters": Limit(1000, fix=_LOAD),
+        "statements": Limit(1000, fix=_LOAD, shown="statements of a mutation"),
+        "bindings of node types": Limit(64),
+        "hops": Limit(64),
+        "conditions": Limit(256, shown="conditions, those in braces and text searches included"),
+        "`not` blocks": Limit(64),
+        "return items": Limit(1000, shown="return items, aggregates included"),
+        "order items": Limit(64, fix="order by fewer items"),
+        "items": Limit(10_000, fix="use a parameter", shown="items of a list literal"),
+    }
+)
+"""The limits of a query by what they are about, as messages say it."""
+
+
+def bound(what: str, found: Sequence[Span]) -> None:
+    """Refuse more of something than a query may have, at the first one too many. Raises `LanguageError` (T25)."""
+    limit = LIMITS[what]
+    if len(found) > limit.most:
+        _refuse(f"the query has {len(found)} {what}; at most {limit.most} are allowed", found[limit.most], limit.fix)
+
+
+def bound_list(items: Sequence[Literal]) -> None:
+    """Refuse a list literal that is too long. Raises `LanguageError` (T25)."""
+    limit = LIMITS["items"]
+    if len(items) > limit.most:
+        message = f"a list literal has {len(items)} items; at most {limit.most} are allowed"
+        _refuse(message, items[limit.most].span, limit.fix)
+
+
+def _refuse(message: str, span: Span, fix: str) -> NoReturn:
+    raise LanguageError(LanguageProblem(Stage.LIMIT, "T25", message, span, fix))
