@@ -28,6 +28,7 @@ GROUPS = (
     "access",
     "strategies",
     "engine",
+    "limits",
     "graphs",
     "parallel",
     "scale",

@@ -47,11 +47,13 @@ from gitops.database.graph.snapshot import Snapshot, open_snapshot
 from gitops.database.graph.tables import open_table
 from gitops.database.language.query.ast import AggregateFunction, ComparisonOperator
 from gitops.database.language.query.ast import ComparisonOperator as Sign
+from gitops.database.language.query.limits import LIMITS
 from gitops.database.language.query.typed import PropertyValue
 from gitops.database.language.schema import PropType, Scalar
 from gitops.database.language.schema.types import TypeKind
 from tests.support.effort import cases
 from tests.support.ids import SequentialIds
+from tests.support.query_dimensions import DIMENSIONS, many, reading
 from tests.support.query_graphs import CLOCK, TOWNS, ask, create, put, road, town, towns, values
 from tests.support.s3 import S3Place
 
@@ -447,51 +449,23 @@ def work(snapshot: Snapshot, text: str) -> int:
     return counted[0]
 
 
-def many(count: int, item: str, separator: str = " ") -> str:
-    """An item so many times; `#` is its number."""
-    return separator.join(item.replace("#", str(number)) for number in range(count))
-
-
-def reading(match: str = "", items: str = "$t.key", tail: str = "") -> str:
-    return f"query q() {{ match {{ $t: Town {match} }} return {{ {items} }} {tail} }}"
-
-
-DIMENSIONS: dict[str, Callable[[int], str]] = {
-    "conditions": lambda n: reading(many(n, "$t.size > #")),
-    "conditions that pass": lambda n: reading(many(n, '$t.name starts_with "name"')),
-    "pairs": lambda n: f"query q() {{ match {{ $t: Town {{ {many(n, 'size: 1', ', ')} }} }} return {{ $t.key }} }}",
-    "conditions of a far node": lambda n: reading("$t road $u " + many(n, "$u.size > 0")),
-    "conditions of two nodes": lambda n: reading("$t road $u " + many(n, "$u.size != $t.size")),
-    "conditions of an ordered scan": lambda n: reading(many(n, '$t.name != "#"'), tail="order { $t.name asc } limit 3"),
-    "text searches": lambda n: reading(many(n, 'search($t.name, "name")')),
-    "words of a search": lambda n: reading(f'fuzzy($t.name, "{many(n, "word#")}")'),
-    "bindings": lambda n: reading(many(n, "$t: Town")),
-    "components": lambda n: reading(many(n, '$t#: Town { key: "t1" }')),
-    "hops": lambda n: reading(many(n, "$t road $t")),
-    "hops in a row": lambda n: reading("$t road $n0 " + " ".join(f"$n{at} road $n{at + 1}" for at in range(n))),
-    "negations": lambda n: reading(many(n, "not { $t.size > 100 }")),
-    "negated hops": lambda n: reading(many(n, "not { $t road $u# $u#.size > 100 }")),
-    "nested negations": lambda n: reading("not { $t.size > 0 " * n + "}" * n),
-    "return items": lambda n: reading(items=many(n, "$t.size as c#")),
-    "constants": lambda n: reading(items=many(n, "# as c#")),
-    "aggregates": lambda n: reading(items=many(n, "sum($t.size) as c#")),
-    "groups": lambda n: reading(items="count($t) as n " + many(n, "$t.size as c#")),
-    "order items": lambda n: reading(tail=f"order {{ {many(n, '$t.size asc', ', ')} }} limit 3"),
-    "items of a list": lambda n: reading(items=f"[{many(n, '#', ', ')}] as l"),
-    "steps of a hop": lambda n: reading(f"$t road{{1,{2 ** min(n, 31)}}} $u"),
-    "first step of a hop": lambda n: reading(f"$t road{{{2 ** min(n, 31)},{2**32 - 1}}} $u"),
-}
-
-
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_work_grows_at_most_linearly_with_each_dimension_of_a_query(ring: Snapshot, dimension: str) -> None:
+    """From small to its limit: what twice as much adds is about twice what half of it added."""
+
     def least(count: int) -> int:
         # What a first query makes once, the second one finds.
-        return min(work(ring, DIMENSIONS[dimension](count)) for _ in range(2))
+        return min(work(ring, DIMENSIONS[dimension].text(count)) for _ in range(2))
 
-    for most in (16, 48):
+    for most in (16, DIMENSIONS[dimension].most):
         first, second, third = least(most // 4), least(most // 2), least(most)
         assert third - second <= 2.5 * (second - first) + 1_000
+
+
+def test_every_limit_of_a_read_is_measured() -> None:
+    # These bound words and numbers, each of which costs nothing by being large; statements are those of mutations.
+    words = {"bytes", "characters", "digits", "steps", "rows", "statements"}
+    assert {each.limit for each in DIMENSIONS.values()} - {None} == LIMITS.keys() - words
 
 
 ALL = "query q() { match { $t: Town } return { $t.key } order { $t.key } }"
