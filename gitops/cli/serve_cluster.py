@@ -96,7 +96,7 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     log = _log(options)
     # A signal to read the tokens again waits until they are read for the first time, and does not end the process.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    if options.workers > 1 or options.admin_bind is not None:
+    if options.workers is not None or options.admin_bind is not None:
         return _supervise(options, inputs, log)
     compiled = Compiled(_processes())
     booted = boot_process(inputs, compiled=compiled, rows=_rows)
@@ -113,7 +113,7 @@ def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Log
 
     lifeline = Lifeline()
     try:
-        with admin_address(options.admin_bind, options.workers, lifeline, log) as admin:
+        with admin_address(options.admin_bind, options.workers or 1, lifeline, log) as admin:
             return _supervise_beside(options, inputs, log, lifeline, admin)
     finally:
         lifeline.close()
@@ -161,7 +161,7 @@ def _supervise_beside(
     supervisor, board = os.getpid(), board_of(options)
     return supervise(
         work,
-        options.workers,
+        options.workers or 1,
         lifeline,
         ready=lambda: _announce(bound, seen["warnings"], log),
         let_go=bound.close,
@@ -455,7 +455,7 @@ def board_of(options: argparse.Namespace) -> StatusBoard:
     from gitops.serving.report import StatusBoard, replica_name
 
     options.replica = options.replica or replica_name(os.uname().nodename, RandomIds().ulid()[-_CHANCE:])
-    return StatusBoard(options.workers)
+    return StatusBoard(options.workers or 1)
 
 
 def reporting(

@@ -72,7 +72,9 @@ class ServingMetrics:
         try:
             # Both files are opened here, so that the variable is needed no longer.
             self._restarts = _counter("worker_restarts_total", "Workers that took the place of one that ended.")
-            self._stuck = _counter("stuck_queries_total", "Queries that held a thread past their time limit.")
+            self._stuck = _counter(
+                "stuck_queries_total", "Queries and other work that held a thread past their time limit."
+            )
             self._exported = _counter("export_bytes_total", "Bytes of exports.")
             self._seconds = _Series(_histogram("http_request_seconds", "Time to answer a request.", "route"), 1)
             self._seconds.of(_NONE)

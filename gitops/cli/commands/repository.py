@@ -185,7 +185,12 @@ SERVE = Command(
     ),
     Argument("--token-file", "FILE", "with --check: say who the holder of the token in this file is"),
     flag("--check", "check whether the server would start, without listening; exit 0 if it would, otherwise 1"),
-    Argument("--workers", "N", "number of processes (default: 1)", type=up_to(64), default=1),
+    Argument(
+        "--workers",
+        "N",
+        "number of processes; another process replaces those that end or are stuck (default: a single process that none replaces)",
+        type=up_to(64),
+    ),
     Argument(
         "--drain",
         "DURATION",

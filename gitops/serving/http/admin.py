@@ -4,7 +4,7 @@
 |---|---|---|
 | `/startupz` | all workers have answered once | |
 | `/livez` | no worker hangs; one that is being started or replaced does not hang | |
-| `/readyz` | all workers answer, each from a generation that it accepted, and no query is stuck | |
+| `/readyz` | all workers answer, each from a generation that it accepted, and no thread is stuck | |
 | `/readyz?strict=1` | and no graph is quarantined, and no newer revision was refused | |
 | `/metrics` | always | |
 """
@@ -130,7 +130,7 @@ class AdminApp:
         if missing:
             reasons.append(f"{missing} of {self._workers} workers do not answer")
         if stuck := sum(each.load.stuck for each in asked.statuses):
-            reasons.append(f"threads that are held by queries past their time limit: {stuck}")
+            reasons.append(f"threads that are held by work past its time limit: {stuck}")
         oldest = asked.oldest
         if oldest is not None:
             form = {
@@ -175,7 +175,7 @@ _PATIENCE_S = 2.0
 class Load:
     """What is under way in a process: changes, those of them that wait for their turn on a branch, and exports.
 
-    `stuck` threads are held by queries that are past their time limit.
+    `stuck` threads are held by work that is past its time limit.
     """
 
     changes: int

@@ -282,9 +282,9 @@ def _cached(call: Call, answer: answers.BodyAnswer) -> answers.BodyAnswer:
 
 
 async def health(call: Call) -> BodyAnswer:
-    """The event loop answers, and no query is stuck: its thread comes back only with another process."""
+    """The event loop answers, and no thread is stuck: it comes back only with another process."""
     if stuck := call.shared.workers.stuck:
-        message = "threads of this process are held by queries past their time limit: start the server again"
+        message = "threads of this process are held by work past its time limit: start the server again"
         raise ProblemError(ApiProblem(503, None, message, {"stuck_queries": stuck}))
     return json_answer({"status": "ok", "version": __version__, "internal_schema_version": database.MANIFEST_FORMAT})
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any, BinaryIO, TypeVar, cast
 
 from gitops.cluster.policy.bundle import PolicyAction
@@ -292,14 +293,21 @@ class Call:
 
     async def work(self, work: Callable[[], T]) -> T:
         """The result of work on graphs, which is done in a thread."""
-        return await self.shared.workers.run(work)
+        limit = self.context.limits.work_s
+        return await self.shared.workers.run(work, limit, partial(self._report_stuck, limit), patient=True)
 
     async def read(self, work: Callable[[], T]) -> T:
         """The result of a query, as `work`. Raises GitopsError `query_timeout` where it does not heed its time limit."""
         limits = self.context.limits
-        return await self.shared.workers.run(work, limits.query_s + limits.stuck_s, self._report_stuck)
+        exceeded = partial(self._report_stuck, limits.query_s)
+        return await self.shared.workers.run(work, limits.query_s + limits.stuck_s, exceeded)
 
-    def _report_stuck(self) -> None:
+    async def _alone(self, branch: str, work: Callable[[], T]) -> T:
+        limit = self.context.limits.work_s
+        exceeded = partial(self._report_stuck, limit)
+        return await self.shared.workers.run_alone(self.graph.uri, branch, work, limit, exceeded)
+
+    def _report_stuck(self, limit_s: float) -> None:
         context = self.context
         record = {
             "event": "stuck",
@@ -308,7 +316,7 @@ class Call:
             "graph": self.graph_id,
             "query": self.stored_query,
             "actor": self.actor,
-            "limit_s": context.limits.query_s,
+            "limit_s": limit_s,
         }
         context.log(record)
         if context.observer is not None:
@@ -323,23 +331,23 @@ class Call:
         It is finished also where the client goes away. Raises ProblemError 429; of what depends on the rows of the branch, 409
         without a reason for an actor who may not know them.
         """
-        workers, uri, self._changing = self.shared.workers, self.graph.uri, branch
-        admitted = self.shared.admission.run(self.actor, nbytes, lambda: workers.run_alone(uri, branch, work))
+        self._changing = branch
+        admitted = self.shared.admission.run(self.actor, nbytes, lambda: self._alone(branch, work))
         with withhold(branch, unless=lambda: self.knows(branch)):
-            return await workers.finish(admitted)
+            return await self.shared.workers.finish(admitted)
 
     async def change_of(
         self, branch: str, nbytes: int, body: AbstractAsyncContextManager[B], work: Callable[[B], T]
     ) -> T:
         """As `change`, with a body that is received once the change is admitted, and before its turn on the branch."""
-        workers, uri, self._changing = self.shared.workers, self.graph.uri, branch
+        self._changing = branch
 
         async def receive() -> T:
             async with body as received:
-                return await workers.run_alone(uri, branch, lambda: work(received))
+                return await self._alone(branch, lambda: work(received))
 
         with withhold(branch, unless=lambda: self.knows(branch)):
-            return await workers.finish(self.shared.admission.run(self.actor, nbytes, receive))
+            return await self.shared.workers.finish(self.shared.admission.run(self.actor, nbytes, receive))
 
 
 def canonical_branch(given: str | None) -> str:

@@ -5,8 +5,9 @@
 3. The two bounds of an actor are looked at in one step.
 4. Work begins when what began before it has ended or has proven to be long, in the thread that was at work last. Short reads are
    mostly Python, of which one thread runs at a time: where four of them compete, each takes three times as long.
-5. Work may have a time limit. A thread cannot be stopped from outside, least of all inside a call of a driver: past the limit its
-   caller gets an error, and the thread is stuck until the work returns.
+5. Work may have a time limit. A thread cannot be stopped from outside, least of all inside a call of a driver: past the limit
+   the thread is stuck until the work returns. The caller of a query gets an error. That of a change goes on waiting, because
+   nobody knows yet whether the change is carried out; if the process is replaced, its connection is cut off.
 """
 
 from __future__ import annotations
@@ -52,11 +53,17 @@ class Workers:
         self._unfinished: set[asyncio.Task[Any]] = set()
 
     async def run(
-        self, work: Callable[[], T], limit_s: float | None = None, exceeded: Callable[[], None] = lambda: None
+        self,
+        work: Callable[[], T],
+        limit_s: float | None = None,
+        exceeded: Callable[[], None] = lambda: None,
+        *,
+        patient: bool = False,
     ) -> T:
         """Its result, from a thread.
 
-        After `limit_s` seconds `exceeded` is called, also where the caller is gone. Raises GitopsError `query_timeout` then.
+        After `limit_s` seconds `exceeded` is called, also where the caller is gone. Raises GitopsError `query_timeout` then,
+        unless the caller is `patient`.
         """
         loop = asyncio.get_running_loop()
         late = loop.create_future()
@@ -69,7 +76,8 @@ class Workers:
             def give_up() -> None:
                 if not running.done():
                     self._stuck.add(thread)
-                    late.set_result(None)
+                    if not patient:
+                        late.set_result(None)
                     exceeded()
 
             timer = None if limit_s is None else loop.call_later(limit_s, give_up)
@@ -93,15 +101,22 @@ class Workers:
             raise GitopsError(Code.QUERY_TIMEOUT, f"the query did not end within {limit_s:g} s, and cannot be stopped")
         return ending.result()
 
-    async def run_alone(self, uri: str, branch: str, work: Callable[[], T]) -> T:
-        """Its result, while nothing else is run alone on the branch of the graph."""
+    async def run_alone(
+        self,
+        uri: str,
+        branch: str,
+        work: Callable[[], T],
+        limit_s: float | None = None,
+        exceeded: Callable[[], None] = lambda: None,
+    ) -> T:
+        """Its result, while nothing else is run alone on the branch of the graph; `limit_s` and `exceeded` as in `run`."""
         key = uri, branch
         lock, waiting = self._writers.get(key, (None, 0))
         lock = lock or asyncio.Lock()
         self._writers[key] = lock, waiting + 1
         try:
             async with lock:
-                return await self.run(work)
+                return await self.run(work, limit_s, exceeded, patient=True)
         finally:
             lock, waiting = self._writers.pop(key)
             if waiting > 1:
@@ -214,6 +229,7 @@ _VARIABLES = {
     "OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX": "inflight",
     "OMNIGRAPH_PER_ACTOR_BYTES_MAX": "inflight_bytes",
     "OMNIGRAPH_MAX_CONNECTIONS": "connections",
+    "OMNIGRAPH_WORK_SECONDS_MAX": "work_s",
 }
 _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
 
@@ -238,7 +254,7 @@ class Observer(Protocol):
         ...
 
     def stuck(self) -> None:
-        """A query that is past its time limit and still holds a thread."""
+        """Work that is past its time limit and still holds a thread."""
         ...
 
     def refused(self, reason: str) -> None:
@@ -255,7 +271,8 @@ class HttpLimits:
     """Bounds of one process.
 
     `threads` work on graphs at the same time. A query has `query_s` seconds and `query_bytes` of memory; one that still holds its
-    thread `stuck_s` seconds later is stuck. An actor has at most
+    thread `stuck_s` seconds later is stuck, as is any other work, changes and loads included, after `work_s` seconds on a thread.
+    An actor has at most
     `inflight` changes under way at once, of `inflight_bytes` together. `hide_graphs` answers for graphs on which an actor is
     permitted nothing as for graphs that are not served. `streams` answers in pieces are under way at once. A client that sends
     or takes nothing for `idle_s` seconds in the middle of a body has given up. `connections` are open at the same time.
@@ -264,6 +281,7 @@ class HttpLimits:
     threads: int = 4
     query_s: float = 60.0
     stuck_s: float = 15.0
+    work_s: int = 900
     query_bytes: int = 1024 * _MIB
     inflight: int = 16
     inflight_bytes: int = 4096 * _MIB
@@ -292,7 +310,7 @@ class HttpContext:
     `reload` serves the newest revision, and gives the form of what became of it; None where the revision does not change.
     `tokens` gives the tokens that are known now. `log` takes a record for each request and for each defect; it is called from the
     thread of the event loop. `observer` is None where nothing is counted.
-    `replace` has another process take the place of this one, which has a stuck query; None where no process would.
+    `replace` has another process take the place of this one, which has a stuck thread; None where no process would.
     `verifier` gives what verifies tokens of identity providers, and is the same each time. `public_url` is the address at which
     clients reach the server, `https://HOST`.
     """

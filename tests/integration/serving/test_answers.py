@@ -18,6 +18,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,8 @@ from gitops.database.graph import MANIFEST_FORMAT, LanceEngine, ReadCache, open_
 from gitops.database.storage.local import LocalStore
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from gitops.serving.answers import ApiCode
+from gitops.serving.http import graph_routes
+from gitops.serving.http import queries as http_queries
 from gitops.serving.http.app import ROUTES
 from gitops.serving.http.bodies import ProblemBody
 from gitops.serving.http.openapi import make_document
@@ -566,6 +569,38 @@ def test_a_query_that_outlasts_its_limit_makes_the_server_unhealthy_until_it_ret
             cache.go_on.set()
         while server.ask("GET", "/healthz").status_code == 503:
             pass
+
+
+@pytest.mark.parametrize("path", ["mutate", "load"])
+def test_a_change_that_outlasts_its_limit_makes_the_server_unhealthy_and_is_answered_when_it_ends(
+    tmp_path, monkeypatch, path
+):
+    go_on = threading.Event()
+    for module, name in ((http_queries, "run_change"), (graph_routes, "_load")):
+        carry_out = getattr(module, name)
+
+        def held(*given, carry_out=carry_out):
+            assert go_on.wait(60)
+            return carry_out(*given)
+
+        monkeypatch.setattr(module, name, held)
+    body = {"query": 'query q() { insert Town { key: "late" } }'}
+    if path == "load":
+        body = {"data": json.dumps({"type": "Town", "data": {"key": "late"}})}
+    made, limits = generation(served(town_graph(tmp_path))), HttpLimits(work_s=0)
+    with running(made, limits=limits) as server, ThreadPoolExecutor(1) as thread:
+        try:
+            asked = thread.submit(server.ask, "POST", f"/graphs/towns/{path}", json=body)
+            server.until(lambda: any(each["event"] == "stuck" for each in server.log))
+            unhealthy = server.ask("GET", "/healthz")
+            assert (unhealthy.status_code, unhealthy.json()["stuck_queries"]) == (503, 1)
+            assert not asked.done()
+        finally:
+            go_on.set()
+        assert asked.result(60).status_code == 200
+        while server.ask("GET", "/healthz").status_code == 503:
+            pass
+        assert server.ask("GET", "/graphs/towns/queries/town?key=late").json()["row_count"] == 1
 
 
 POLICY = Bundle(
