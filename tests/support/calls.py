@@ -53,6 +53,9 @@ class DirectCall(Call):
             return False
         return True
 
+    def knows(self, branch: str) -> bool:
+        return True
+
     async def work(self, work: Callable[[], T]) -> T:
         return work()
 

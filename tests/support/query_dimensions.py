@@ -20,6 +20,11 @@ def reading(match: str = "", items: str = "$t.key", tail: str = "") -> str:
     return f"query q() {{ match {{ $t: Town {match} }} return {{ {items} }} {tail} }}"
 
 
+def mutating(statements: str) -> str:
+    """A mutation."""
+    return f"query q() {{ {statements} }}"
+
+
 @dataclass(frozen=True)
 class Dimension:
     """The text of a query of a size, and the limit that bounds it, by its name in the table; `less` is what the text has more."""
@@ -73,3 +78,11 @@ DIMENSIONS: dict[str, Dimension] = {
     "first step of a hop": Dimension(lambda n: reading(f"$t road{{{2 ** min(n, 31)},{2**32 - 1}}} $u")),
 }
 """Every way in which a read can be large."""
+
+MUTATIONS: dict[str, Callable[[int], str]] = {
+    "inserts": lambda n: mutating(many(n, 'insert Town { key: "m#", size: # }')),
+    "edges": lambda n: mutating(many(n, 'insert Road { from: "t0", to: "t1" }')),
+    "updates": lambda n: mutating(many(n, 'update Town set { size: # } where key = "t1"')),
+    "deletes": lambda n: mutating(many(n, 'delete Town where key = "m#"')),
+}
+"""A mutation of so many statements."""

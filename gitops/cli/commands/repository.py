@@ -188,7 +188,7 @@ SERVE = Command(
     Argument(
         "--workers",
         "N",
-        "number of processes; another process replaces those that end or are stuck (default: a single process that none replaces)",
+        "number of processes; a supervisor replaces one that ends or is stuck (default: a single process without supervisor)",
         type=up_to(64),
     ),
     Argument(

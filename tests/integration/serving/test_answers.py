@@ -729,6 +729,8 @@ def test_both_forms_of_the_protocol_are_answered(guarded_of_mcp, mode):
         ({"authorization": "Bearer wrong"}, MESSAGE, 401),
         ({"authorization": "Bearer t-ada", "content-type": "text/plain"}, MESSAGE, 415),
         ({"authorization": "Bearer t-ada"}, '{"jsonrpc": "2.0", "jsonrpc": "2.0"}', 400),
+        ({"authorization": "Bearer t-ada", "mcp-protocol-version": "1999-01-01"}, MESSAGE, 400),
+        ({"authorization": "Bearer t-ada", "accept": "text/html"}, MESSAGE, 406),
         ({"authorization": "Bearer t-ada"}, '{"id": NaN}', 400),
         ({"authorization": "Bearer t-ada"}, "[" * 1000, 400),
         ({"authorization": "Bearer t-ada"}, " " * (2**20 + 1), 413),
@@ -747,7 +749,8 @@ def test_there_are_no_sessions(guarded_of_mcp):
     assert answer.status_code == 200
     assert "mcp-session-id" not in answer.headers
     assert answer.headers["omnigraph-applied-revision"].startswith("sha256:")
-    assert guarded_of_mcp.ask("GET", "/graphs/towns/mcp", headers=headers).status_code == 405
+    for method in ("GET", "DELETE"):
+        assert guarded_of_mcp.ask(method, "/graphs/towns/mcp", headers=headers).status_code == 405
     assert guarded_of_mcp.ask("POST", "/graphs/other/mcp", json=MESSAGE, headers=headers).status_code == 404
 
 

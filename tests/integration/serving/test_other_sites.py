@@ -156,6 +156,8 @@ def visited(address: str, proxy: int, profile: Path) -> dict[str, Any]:
         "--disable-component-update",
         f"--proxy-server=http://127.0.0.1:{proxy}",
     ]
+    # What newer browsers forbid by themselves is permitted: others do not.
+    words += ["--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests,HttpsUpgrades"]
     words += ["--virtual-time-budget=60000", "--dump-dom", address]
     shown = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
     text = re.search(r'<pre id="found">(.*?)</pre>', shown, re.DOTALL)
@@ -189,7 +191,7 @@ def test_a_page_of_another_site_neither_reads_nor_changes_a_graph(
         assert {name: status for name, (status, _) in rebound.items()} == dict.fromkeys(rebound, 421)
         assert not any("Ash" in text or "t.key" in text for _, text in rebound.values())
         return
-    sent = {f"{name}-{host}" for name in ("simple", "typeless", "beacon") for host in "1l"}
+    sent = {f"{name}-{host}" for name in ("simple", "typeless") for host in "1l"}
     assert made >= sent | {"form-1=", "form-l=", "rebound", "rebound-tool"}
     assert rebound["read"][0] == 200
     assert "t.key" in rebound["read"][1]

@@ -18,11 +18,14 @@ import httpx
 import jsonschema_rs
 import pytest
 
+from gitops.cli.main import main
 from gitops.cluster.policy.bundle import BranchScope, Bundle, PolicyAction, Rule
 from gitops.cluster.policy.cedar import CedarEngine
 from gitops.core.errors import GitopsError
 from gitops.database import graph
 from gitops.database.graph import ReadTarget, export_records, list_branches, open_snapshot
+from gitops.database.language.query.codes import QUERY_CODES
+from gitops.database.language.text import LanguageError
 from gitops.serving.answers import ApiCode, ApiProblem, ProblemError, StreamAnswer
 from gitops.serving.generation import ServedGraph
 from gitops.serving.http import graph_routes
@@ -382,6 +385,21 @@ def test_a_query_of_many_conditions_is_answered_and_a_larger_one_is_refused(open
         assert found["error"].startswith(
             "query: line 1, column 3102: limit error: the query has 257 conditions; at most 256"
         )
+
+
+def test_commands_and_stored_queries_have_the_same_limits_as_requests(open_server, capsys):
+    """The tools of agents are stored queries, so that none of them is larger."""
+    root = open_server.source.generation.graphs["towns"].uri
+    for count, told in ((256, None), (257, "query_too_large")):
+        text = f"query q() {{ match {{ $t: Town {'$t.size > 0 ' * count}}} return {{ $t.key }} }}"
+        assert main(["graph", "query", "towns", "--root", root, "--text", text, "--json"]) == (0 if told is None else 1)
+        assert (told is None) == ("query_too_large" not in capsys.readouterr().out)
+        if told is None:
+            assert served(root, queries=text.encode()).queries.keys() == {"q"}
+            continue
+        with pytest.raises(LanguageError) as refused:
+            served(root, queries=text.encode())
+        assert [QUERY_CODES[each.stage] for each in refused.value.problems] == [told]
 
 
 def test_each_stored_query_is_an_operation_with_its_types_and_a_read_is_one_of_get(open_server):

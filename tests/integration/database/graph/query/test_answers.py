@@ -45,6 +45,8 @@ from gitops.database.graph.query.tables import PushedFilter, ReadTable, distinct
 from gitops.database.graph.search import TextColumn
 from gitops.database.graph.snapshot import Snapshot, open_snapshot
 from gitops.database.graph.tables import open_table
+from gitops.database.graph.write.mutate import MutationOptions, Mutator
+from gitops.database.language.query import check_query, parse_queries
 from gitops.database.language.query.ast import AggregateFunction, ComparisonOperator
 from gitops.database.language.query.ast import ComparisonOperator as Sign
 from gitops.database.language.query.limits import LIMITS
@@ -53,8 +55,8 @@ from gitops.database.language.schema import PropType, Scalar
 from gitops.database.language.schema.types import TypeKind
 from tests.support.effort import cases
 from tests.support.ids import SequentialIds
-from tests.support.query_dimensions import DIMENSIONS, many, reading
-from tests.support.query_graphs import CLOCK, TOWNS, ask, create, put, road, town, towns, values
+from tests.support.query_dimensions import DIMENSIONS, MUTATIONS, many, reading
+from tests.support.query_graphs import CLOCK, NOW, TOWNS, ask, create, put, road, town, towns, values
 from tests.support.s3 import S3Place
 
 COMPARED = {
@@ -423,7 +425,7 @@ def test_a_search_for_many_words_looks_at_the_time(graph: str) -> None:
         replace(column, check=check).resembling(many(64, "word#"), 2)
 
 
-def work(snapshot: Snapshot, text: str) -> int:
+def work(run: Callable[[], object]) -> int:
     """How much a query takes, the same on every machine: calls of this thread, and the bytes that Lance is sent as filters."""
     counted = [0]
     scanner = LanceDataset.scanner
@@ -441,7 +443,7 @@ def work(snapshot: Snapshot, text: str) -> int:
     gc.disable()
     sys.setprofile(event)
     try:
-        ask(snapshot, text)
+        run()
     finally:
         sys.setprofile(None)
         gc.enable()
@@ -455,11 +457,28 @@ def test_work_grows_at_most_linearly_with_each_dimension_of_a_query(ring: Snapsh
 
     def least(count: int) -> int:
         # What a first query makes once, the second one finds.
-        return min(work(ring, DIMENSIONS[dimension].text(count)) for _ in range(2))
+        text = DIMENSIONS[dimension].text(count)
+        return min(work(lambda: ask(ring, text)) for _ in range(2))
 
     for most in (16, DIMENSIONS[dimension].most):
         first, second, third = least(most // 4), least(most // 2), least(most)
         assert third - second <= 2.5 * (second - first) + 1_000
+
+
+@pytest.mark.parametrize("kind", MUTATIONS)
+def test_work_grows_at_most_linearly_with_the_statements_of_a_mutation(tmp_path: Path, kind: str) -> None:
+    root = towns(str(tmp_path / "g.omni"), 6, [])
+    catalog = open_snapshot(root).schema().catalog
+    starts = itertools.count(1_000_000, 10_000)
+
+    def change(count: int) -> int:
+        checked = check_query(parse_queries(MUTATIONS[kind](count).encode())[0], catalog)
+        mutator = Mutator(CLOCK, SequentialIds(next(starts)))
+        return work(lambda: mutator.run(root, checked, None, MutationOptions(now=NOW)))
+
+    change(4)
+    first, second, third = change(32), change(64), change(128)
+    assert third - second <= 2.5 * (second - first) + 1_000
 
 
 def test_every_limit_of_a_read_is_measured() -> None:
