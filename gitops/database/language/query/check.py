@@ -200,6 +200,9 @@ def _read(scope: Scope, read: ast.Read) -> typed.TypedRead:
                 refuse("T9", message, item.span, "group by `$v.p` or `$v` only")
     if order:
         _check_sortable(read, items, order, sorted_by, aggregated=aggregated)
+        # The same rank again, perhaps by its alias, sorts nothing.
+        ranked = isinstance(sorted_by[0], typed.RANKS)
+        order = [key for at, key in enumerate(order) if at == 0 or not ranked or sorted_by[at] != sorted_by[0]]
     return typed.TypedRead(
         clauses,
         MappingProxyType({name: node.name for name, node in scope.nodes.items()}),
@@ -226,7 +229,7 @@ def _check_sortable(
         if not isinstance(value, (typed.PropertyValue, typed.AliasValue, *typed.RANKS)):
             fix = "order by `$v.p` or by an alias of a return item"
             refuse("", "unsupported ordering expression", sort.span, fix)
-        if isinstance(sorted_by[index], typed.RANKS) and index > 0:
+        if isinstance(sorted_by[index], typed.RANKS) and sorted_by[index] != sorted_by[0]:
             refuse("", "unsupported ordering expression: a rank must be the first order item", sort.span)
         if aggregated and isinstance(value, typed.PropertyValue) and value not in projected:
             message = "unsupported ordering expression: in an aggregate query the property must be returned"
