@@ -139,11 +139,8 @@ def _record_vanished(current: Session, draft: StateDraft, state: LedgerState, gr
     status = StatusRecord(Status.DRIFTED, (Code.GRAPH_VANISHED,), why)
     draft.mark(address, status)
     draft.mark(schema_address(graph), status)
-    lost = (
-        ""
-        if last is None
-        else f"; it had {last.rows:,} {'row' if last.rows == 1 else 'rows'} in version {last.version}"
-    )
+    # Rows that were loaded since are not known.
+    lost = "" if last is None else f"; it had {last.held} in version {last.version} when it was last recorded"
     current.problems.add(Code.GRAPH_VANISHED, address, f"{why}{lost}")
 
 
