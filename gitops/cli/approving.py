@@ -80,6 +80,7 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     if local is None:
         return _approve_in_folder(options)
     local.list_once()
+    _choose_cluster(options)
     chosen, others = _missing(options, local) if options.all else (_named(options, local), ())
     if not chosen:
         problems = Diagnostics(others)
@@ -139,6 +140,15 @@ def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
             return shared.FAILED if _on_terminal(options) else shared.USAGE
         digest = now
     return record_approval(workspace, address, plan_digest=digest)
+
+
+def _choose_cluster(options: argparse.Namespace) -> None:
+    """Take `brain/graph.legacy` for `graph.legacy --cluster brain`, so that printed commands name the cluster, too."""
+    clusters = {word.rpartition("/")[0] for word in options.resources}
+    if options.cluster is None and options.config is None and len(clusters) == 1 and (cluster := clusters.pop()):
+        options.cluster = cluster
+        options.resources = [word.removeprefix(f"{cluster}/") for word in options.resources]
+        options.rows = options.rows and [each.removeprefix(f"{cluster}/") for each in options.rows]
 
 
 def _named(options: argparse.Namespace, local: LocalRepository) -> list[_Chosen]:
