@@ -395,6 +395,12 @@ def propose(
         raise ConflictError(
             Code.GIT_REF_CONFLICT, f"branch {branch} already exists here, with other commits", path=ref, fix=fix
         )
+    if foreign_forge(local) is None:
+        there = local.pushed_to().refs(ref).get(ref)
+        if there not in (None, old) and (store.resolve(there) is None or not store.is_ancestor(there, found.base)):
+            fix = "see its change request: gitops request list; or choose another name: --branch NAME"
+            detail = f"branch {branch} already exists on the server, with other commits"
+            raise ConflictError(Code.GIT_REF_CONFLICT, detail, path=ref, fix=fix)
     commit = proposed_commit(local, found, local.git.person(), local.git.signing_key())
     position = local.position(found.rule)
     made = Candidate(commit, base=found.base, ref=found.ref, undoes=undoes)

@@ -418,7 +418,10 @@ def promotion(repository: Repository, source: ClusterRule, position: LedgerPosit
     `promotion_refused`.
     """
     if source.name == target.name:
-        fix = f"name two clusters: gitops promote {source.name} CLUSTER"
+        others = [rule.name for rule in repository.config().clusters if rule.name != source.name]
+        fix = "name two clusters" + (
+            f": gitops promote {source.name} {others[0]}" if others else "; gitops.yaml has one"
+        )
         raise UsageError(Code.USAGE_ERROR, f"{source.name} cannot be promoted to itself", fix=fix)
     declared = declared_rule(repository.config(), target.name)
     base = None if declared is None else repository.head_of(declared.ref)
