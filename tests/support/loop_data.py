@@ -17,7 +17,7 @@ from gitops.repository.repository import Candidate
 from gitops.repository.wiring.git import open_commit_tree
 from gitops.repository.wiring.stores import graph_engine
 from gitops.repository.wiring.system import RandomIds, SystemClock
-from tests.support.loop import APPROVALS, LEDGER, Loop
+from tests.support.loop import APPROVALS, CLUSTER, LEDGER, Loop
 
 
 def given(loop: Loop, who: str, address: str = "graph.legacy") -> list[str]:
@@ -55,7 +55,7 @@ def schema(loop: Loop, graph: str) -> bytes:
 def workspace(loop: Loop) -> Workspace:
     """The cluster at the tip of the target branch."""
     local = loop.local()
-    rule = local.config().cluster(None)
+    rule = local.config().cluster(CLUSTER)
     return local.at(rule, local.position(rule), Candidate(loop.tip())).workspace("bot@people.example")
 
 

@@ -1,15 +1,18 @@
-"""Persons who have what people have: a user id, a home, a key and a clone of their own, and a remote over HTTP.
+"""Persons who have what people have: a user id, a home, a key and a clone of their own, and a remote over HTTP or SSH.
 
-The disk of the server, with graphs and the bot's key, belongs to another user, and no person can read it. There are three
-hosts: a bare repository with hooks, GitHub and Gitea. Needs a test process that may become any user.
+The disk of the server, with graphs and the bot's key, belongs to another user, and no person can read it. There are four
+hosts: a bare repository with hooks behind a web server and behind sshd, GitHub and Gitea. Needs a test process that may become
+any user.
 
     alice   author            bob, carol   approvers            bot    operator, who works on the server
-    nina    newcomer: an account of the host, and an empty home
+    nina    newcomer: an account of the host, and a home with nothing but the key that an SSH server knows
+    ada, eve, max    readers: an empty home, and the address of a query server
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import pwd
 import shutil
@@ -25,20 +28,37 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.forges.hub import JOB, Hub, token_of
 from tests.support.forges.runner import Runner
 from tests.support.forges.site import TOKEN, GiteaSite
 from tests.support.forges.world import _REMEMBERED
-from tests.support.loop import FILES, MAIN, PEOPLE, UNMAPPED, Done, Loop, LoopServer, email
+from tests.support.hosts import HostKind, Hosts
+from tests.support.loop import (
+    CLUSTER,
+    EVERYBODY,
+    FILES,
+    MAIN,
+    PEOPLE,
+    UNMAPPED,
+    WITHOUT_LEGACY,
+    Done,
+    Loop,
+    LoopServer,
+    email,
+)
 from tests.support.loop_data import load, refreshed
 from tests.support.pages import ROOT
+from tests.support.pen import new_key
 from tests.support.prefork import run_as
+from tests.support.served_command import serving
 
 NEWCOMER, OPERATOR = "nina", "bot"
+READERS = ("ada", "eve", "max")
 _LENT = sorted(each.pw_uid for each in pwd.getpwall() if 0 < each.pw_uid < 100)
-USERS = dict(zip((*PEOPLE, "mallory", NEWCOMER), _LENT, strict=False))
+USERS = dict(zip((*PEOPLE, "mallory", NEWCOMER, *READERS), _LENT, strict=False))
 """The user ids of the persons, which are those of users that every system has: OpenSSH does nothing for a number without a name.
 
 Who is not here is the user of the server.
@@ -48,6 +68,8 @@ _NUMBERS = {"local": PEOPLE, "github": range(1002, 1005), "gitea": range(1002, 1
 _ACCOUNTS = [
     f"    {kind}:{n}: {email(who)}\n" for kind, names in _NUMBERS.items() for n, who in zip(names, PEOPLE, strict=True)
 ]
+BRAIN = "  - {name: brain, path: cluster, branch: main, environment: production}\n"
+STAGING = "  - {name: staging, path: staging, branch: main, environment: staging}\n"
 _MAILS = [f"    local:{email(who)}: {email(who)}\n" for who in PEOPLE]
 RULES = (
     f"{UNMAPPED}  accounts:\n{''.join((*_ACCOUNTS, *_MAILS))}"
@@ -63,21 +85,40 @@ rules:
     allow:
       actors: {group: staff}
       actions: [read]
+  - id: running
+    allow:
+      actors: {group: staff}
+      actions: [invoke_query]
 """
 DECLARED: Mapping[str, bytes] = {
     "cluster/cluster.yaml": FILES["cluster/cluster.yaml"]
     + b"policies:\n  base:\n    file: base.policy.yaml\n    applies_to: [notes]\n",
     "cluster/base.policy.yaml": POLICY.encode(),
 }
+_DRAFTS = b"  drafts:\n    schema: drafts.pg\n"
+STAGING_FILES: Mapping[str, bytes] = {
+    **{path.replace("cluster/", "staging/", 1): DECLARED[path] for path in ("cluster/base.policy.yaml",)},
+    **{f"staging/{name}": FILES[f"cluster/{name}"] for name in ("notes.pg", "notes.gq")},
+    "staging/cluster.yaml": WITHOUT_LEGACY
+    + _DRAFTS
+    + DECLARED["cluster/cluster.yaml"][len(FILES["cluster/cluster.yaml"]) :],
+    "staging/drafts.pg": b"node Draft {\n    title: String @key\n}\n",
+}
+"""Another cluster, which has no graph `legacy` any more, and a new graph."""
 
 
 @cache
-def founded(kind: str = "local") -> Loop:
-    """Built once in a process, never changed: the cluster is applied, and people have loaded rows since."""
+def founded(kind: str = "local", *, staged: bool = False) -> Loop:
+    """Built once in a process, never changed: the cluster is applied, and people have loaded rows since.
+
+    Where it is `staged`, there is a second cluster.
+    """
     folder = Path(tempfile.mkdtemp(prefix="gitops-persons-", dir=_room()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    loop = Loop.build(folder / "loop", f"{RULES}forge: {{kind: {kind}}}\n")
-    loop.move(MAIN, loop.commit("alice", dict(DECLARED), message="Add a policy\n"))
+    rules = RULES.replace(BRAIN, BRAIN + STAGING) if staged else RULES
+    loop = Loop.build(folder / "loop", f"{rules}forge: {{kind: {kind}}}\n")
+    declared = {**DECLARED, **STAGING_FILES} if staged else dict(DECLARED)
+    loop.move(MAIN, loop.commit("alice", declared, message="Add a policy\n"))
     load(loop, 3)
     for rows in (1, 2):
         load(loop, rows, "notes", "Note", "title")
@@ -96,6 +137,8 @@ class Place(ABC):
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
+        self.settings: dict[str, Mapping[str, str]] = {}
+        """Variables that persons have set."""
         self._copies = count()
         loop.folder.chmod(0o711)
         (loop.folder / "people").chmod(0o711)
@@ -110,12 +153,15 @@ class Place(ABC):
 
     # -- what a person does ----------------------------------------------------------------------------------------
 
-    def run(self, who: str, *words: str, at: Path | None = None) -> Done:
-        """Run `git …` or `gitops …` as a person, in their clone; the operator works in the repository of the server."""
+    def run(self, who: str, *words: str, at: Path | None = None, typed: str | None = "") -> Done:
+        """Run `git …` or `gitops …` as a person, in their clone; the operator works in the repository of the server.
+
+        There is no terminal: the input of `gitops` is a pipe with the text `typed`, or closed for None.
+        """
         where = at or (self.server_clone() if who == "bot" else self.clone(who))
         user, environ = USERS.get(who, 0), self.environment(who)
         if words[0] == "gitops":
-            return Done(*run_as(user, words[1:], where, environ))
+            return Done(*run_as(user, words[1:], where, environ, typed))
         done = subprocess.run(
             words,
             cwd=where,
@@ -139,10 +185,12 @@ class Place(ABC):
 
     def environment(self, who: str) -> dict[str, str]:
         """What a person's programs find."""
-        return self.loop.environment(who)
+        return {**self.loop.environment(who), **self.settings.get(who, {})}
 
     def clone(self, who: str) -> Path:
-        """A person's clone, made when first asked for."""
+        """A person's clone, made when first asked for; readers work at home."""
+        if who in READERS:
+            return self.loop.home(who)
         place = self.loop.home(who) / "clone"
         if not place.exists():
             self.good(who, "git", "clone", "-q", self.url(who), str(place), at=self.loop.home(who))
@@ -183,6 +231,10 @@ class Place(ABC):
         """Open the request of a branch that was pushed, and let the bot plan it; what is printed."""
         return ""
 
+    def offered(self, who: str, branch: str) -> str:
+        """What a person does with a branch that the program made for a change request; what is printed."""
+        return ""
+
     @abstractmethod
     def merge(self, who: str, number: int) -> Done:
         """Merge a request, whatever its checks are, and let the bot apply it."""
@@ -191,13 +243,37 @@ class Place(ABC):
     def comments(self, number: int) -> Sequence[str]:
         """What the bot says on a request."""
 
-    def settle(self, number: int) -> str:
-        """Let the bot do what follows from a signed decision on a request; what is printed."""
+    def settle(self, number: int | None) -> str:
+        """Let the bot do what follows from a signed decision, which is on a request or on none; what is printed."""
         return ""
 
     def timer(self, verb: str) -> Done:
         """A scheduled run of the bot."""
         return self.run("bot", "gitops", "bot", verb)
+
+    @contextmanager
+    def query_server(self) -> Iterator[str]:
+        """`gitops serve`, started by the operator on the server for ada and eve; gives its address, which readers are told."""
+        known = {who: f"token-of-{who}" for who in READERS[:-1]}
+        tokens = {
+            "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON": json.dumps({f"act-{who}": token for who, token in known.items()})
+        }
+        with serving(
+            "--repo", str(self.loop.server), "--cluster", CLUSTER, environ={**self.environment(OPERATOR), **tokens}
+        ) as server:
+            address = str(server.client.base_url).rstrip("/")
+            for who in READERS:
+                token = {"GITOPS_SERVER_TOKEN": known[who]} if who in known else {}
+                self.settings[who] = {"GITOPS_SERVER": address, **token}
+            yield address
+
+    def asked(self, who: str, path: str) -> Done:
+        """What a reader gets from the query server over HTTP: the status, and the text."""
+        told = self.settings[who]
+        token = told.get("GITOPS_SERVER_TOKEN")
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        answer = httpx.get(told["GITOPS_SERVER"] + path, headers=headers, timeout=60)
+        return Done(answer.status_code, answer.text)
 
     # -- copies ----------------------------------------------------------------------------------------------------
 
@@ -225,12 +301,7 @@ class Place(ABC):
 
 
 class OnHooks(Place):
-    """A bare repository with hooks behind a web server, which checks names."""
-
-    def __init__(self, loop: Loop, server: LoopServer) -> None:
-        server.users[email(NEWCOMER)] = NEWCOMER
-        loop.http = server
-        super().__init__(loop)
+    """A bare repository with hooks, behind a web server that checks names or an SSH server that checks keys."""
 
     def url(self, who: str) -> str:
         return self.loop.url(who)
@@ -278,8 +349,12 @@ class OnGitHub(Place):
     def comments(self, number: int) -> Sequence[str]:
         return self.hub.comments(number)
 
-    def settle(self, number: int) -> str:
-        self.hub.say("carol", number, "/gitops plan")
+    def offered(self, who: str, branch: str) -> str:
+        return self.good(who, "git", "push", "-q", "origin", branch) + self.opened(who, branch)
+
+    def settle(self, number: int | None) -> str:
+        if number is not None:
+            self.hub.say("carol", number, "/gitops plan")
         return self._told() + self.timer("sweep").text
 
     def timer(self, verb: str) -> Done:
@@ -320,8 +395,10 @@ class OnGitea(OnGitHub):
         self.site.merge(who, number)
         return Done(0, self.site.run("apply", self.site.on_push(old, who)).text)
 
-    def settle(self, number: int) -> str:
-        asked = self.site.run("command", self.site.say_to("carol", number, "/gitops plan")).text
+    def settle(self, number: int | None) -> str:
+        asked = (
+            "" if number is None else self.site.run("command", self.site.say_to("carol", number, "/gitops plan")).text
+        )
         return asked + self.timer("sweep").text
 
     def timer(self, verb: str) -> Done:
@@ -330,29 +407,44 @@ class OnGitea(OnGitHub):
 
 
 @contextmanager
-def on_hooks(folder: Path) -> Iterator[OnHooks]:
-    """The cluster is applied on a bare repository with hooks."""
-    loop = founded().copied(folder / "place")
+def on_hooks(folder: Path, *, staged: bool) -> Iterator[OnHooks]:
+    """The cluster is applied on a bare repository with hooks, which people reach over HTTP."""
+    loop = founded(staged=staged).copied(folder / "place")
     with LoopServer(loop) as server:
-        yield OnHooks(loop, server)
+        server.users[email(NEWCOMER)] = NEWCOMER
+        loop.http = server
+        yield OnHooks(loop)
 
 
 @contextmanager
-def on_github(folder: Path) -> Iterator[OnGitHub]:
+def on_ssh(folder: Path, *, staged: bool) -> Iterator[OnHooks]:
+    """The same over SSH: the server knows keys, and no names."""
+    loop = founded(staged=staged).copied(folder / "place")
+    loop.home(NEWCOMER).mkdir()
+    new_key(loop.key(NEWCOMER), NEWCOMER)
+    with Hosts(folder / "hosts") as hosts:
+        keys = {who: loop.key(who) for who in (*EVERYBODY, NEWCOMER)}
+        loop.host = hosts.publish(HostKind.SSH, loop.server, keys)
+        yield OnHooks(loop)
+
+
+@contextmanager
+def on_github(folder: Path, *, staged: bool) -> Iterator[OnGitHub]:
     """The same on GitHub."""
-    with Hub.of(founded("github").copied(folder / "place")) as hub:
+    with Hub.of(founded("github", staged=staged).copied(folder / "place")) as hub:
         yield OnGitHub(hub, folder / "jobs")
 
 
 @contextmanager
-def on_gitea(folder: Path) -> Iterator[OnGitea]:
+def on_gitea(folder: Path, *, staged: bool) -> Iterator[OnGitea]:
     """The same on Gitea."""
-    with GiteaSite.at(founded("gitea").copied(folder / "place"), folder / "jobs") as site:
+    with GiteaSite.at(founded("gitea", staged=staged).copied(folder / "place"), folder / "jobs") as site:
         yield OnGitea(site, folder / "jobs")
 
 
-PLACES: Mapping[str, Callable[[Path], AbstractContextManager[Place]]] = {
+PLACES: Mapping[str, Callable[..., AbstractContextManager[Place]]] = {
     "hooks": on_hooks,
+    "ssh": on_ssh,
     "github": on_github,
     "gitea": on_gitea,
 }
@@ -365,16 +457,16 @@ def _program_folders() -> set[Path]:
 
 
 @contextmanager
-def place(host: str) -> Iterator[Place]:
-    """A host of persons in a folder that they can walk through, unlike those of pytest."""
-    if os.geteuid() != 0 or len(USERS) < 5:
+def place(host: str, *, staged: bool = False) -> Iterator[Place]:
+    """A host of persons in a folder that they can walk through, unlike those of pytest; `staged` as in `founded`."""
+    if os.geteuid() != 0 or READERS[-1] not in USERS:
         pytest.skip("persons are users of the system, whom only root can become")
     if hidden := [each for each in _program_folders() if not each.stat().st_mode & stat.S_IXOTH]:
         pytest.skip(f"other users cannot read the program, because {hidden[0]} is closed to them")
     folder = Path(tempfile.mkdtemp(prefix="gitops-persons-", dir=_room()))
     folder.chmod(0o711)
     try:
-        with PLACES[host](folder) as made:
+        with PLACES[host](folder, staged=staged) as made:
             yield made
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 ROOT = Path(__file__).resolve().parents[2]
 # A process that was killed leaves its folder behind, and a later one may have the same number.
@@ -46,25 +47,45 @@ def started_programs() -> Iterator[None]:
         mark.unlink()
 
 
-def run_as(account: int, arguments: Sequence[str], folder: Path, environ: Mapping[str, str]) -> tuple[int, str]:
+_CLOSED = """
+import runpy, sys
+sys.stdin.close()
+sys.stdin = None
+runpy.run_module("gitops", run_name="__main__", alter_sys=True)
+"""
+"""What an interpreter makes of a descriptor that is closed."""
+
+
+def run_as(
+    account: int, arguments: Sequence[str], folder: Path, environ: Mapping[str, str], typed: str | None = ""
+) -> tuple[int, str]:
     """Run `gitops ARGUMENTS` as the user with this number: the exit code, and both outputs together.
 
-    Nothing is executed, so a user who may not read the interpreter can run the program, too.
+    Its input is a pipe with the text `typed`, or closed for None. Nothing is executed, so a user who may not read the interpreter
+    can run the program, too.
     """
-    words = (str(account), str(folder), str(len(arguments) + 2), "-m", "gitops", *arguments)
+    program = ("-c", _CLOSED) if typed is None else ("-m", "gitops")
+    words = (str(account), str(folder), str(len(arguments) + 2), *program, *arguments)
     data = "\0".join([*words, *(f"{name}={value}" for name, value in environ.items())]).encode()
     with (
         socket.socket(socket.AF_UNIX) as connection,
         tempfile.TemporaryFile() as output,
-        Path(os.devnull).open() as nothing,
+        _pipe_with(typed or "") as given,
     ):
         connection.connect(str(_SOCKET))
-        fds = [nothing.fileno(), output.fileno(), output.fileno()]
+        fds = [given.fileno(), output.fileno(), output.fileno()]
         socket.send_fds(connection, [len(data).to_bytes(4, "big")], fds)
         connection.sendall(data)
         code = int.from_bytes(connection.recv(4), "big", signed=True)
         output.seek(0)
         return code, output.read().decode("utf-8", "replace")
+
+
+def _pipe_with(text: str) -> BinaryIO:
+    read, write = os.pipe()
+    with os.fdopen(write, "wb") as end:
+        end.write(text.encode())
+    return os.fdopen(read, "rb")
 
 
 @cache

@@ -1,7 +1,7 @@
 """Walks of persons through a change: each does what it may do, and runs every command that the program prints to it.
 
-`tests/data/persons` has the changes by the gate that they meet (`gates.yaml`), what is done and how it ends (`verbs.yaml`), and
-the printed commands that cannot be run as they stand (`remedies.tsv`).
+`tests/data/persons` has the changes by the gate that they meet (`gates.yaml`), what is done and how it ends (`verbs.yaml`, and
+`readers.yaml` of a query server), and the printed commands that cannot be run as they stand (`remedies.tsv`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import re
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,18 +18,21 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from tests.support.cases import read_yaml
-from tests.support.loop import Done
+from tests.support.loop import CLUSTER, Done
+from tests.support.loop_data import load, rows
 from tests.support.pages import ROOT
 from tests.support.persons import OPERATOR, Place
 from tests.support.remedies import Remedy, remedies
 
 DATA = ROOT / "tests" / "data" / "persons"
-HOSTS, PHASES = ("hooks", "github", "gitea"), ("open", "merged", "landed")
+BARE = ("hooks", "ssh")
+HOSTS, PHASES = ("hooks", "ssh", "github", "gitea"), ("open", "merged", "landed")
 APPROVES = {"bob": "bob", "carol": "carol"}
 _SIGN = re.compile(r"gitops (?:approve|revoke|countersign) [^\n`]*--(?:plan|commit) [0-9a-f]+")
+_DATED = re.compile(r"rows? .*(?:not known|unknown|recorded at \S+ and not read since)")
 _READS = re.compile(
     r"gitops (status|plan|log|audit|doctor|ready|down|validate|policy|hook status"
-    r"|request (list|show|diff)|changeset (list|show|watch)|revert .*--dry-run|apply .*--dry-run|help)"
+    r"|query|request (list|show|diff)|changeset (list|show|watch)|revert .*--dry-run|apply .*--dry-run|help)"
     r"|git (show|log|ls-remote|rev-parse)"
 )
 
@@ -79,7 +83,10 @@ def cells() -> Iterator[Cell]:
                         phase in verb.get("when", PHASES)
                         and host in verb.get("at", HOSTS)
                         and has_address
+                        and name in verb.get("gates", gates())
                         and name not in verb.get("besides", ())
+                        and phase in gate.get("phases", PHASES)
+                        and not (verb["kind"] == "request" and "vanishes" in gate)
                     )
                     # What cannot be planned is not approved, so it never lands.
                     if fits and not (phase == "landed" and name == "unsupported"):
@@ -108,6 +115,11 @@ def _pairs(cell: Cell) -> frozenset[tuple[str, ...]]:
     return frozenset((*of_kind, *combinations((cell.host, cell.phase, kind), 2), ("verb", str(cell.verb))))
 
 
+@cache
+def readers() -> Sequence[Mapping[str, Any]]:
+    return tuple(read_yaml(DATA / "readers.yaml"))
+
+
 @dataclass
 class Walk:
     """The steps on one host, for one gate, in one phase; `failures` are what is wrong."""
@@ -123,20 +135,49 @@ class Walk:
     # -- the way to where the steps are taken ----------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Propose the change; approve and merge it, as the phase says."""
+        """Bring the change about, load rows that come later; approve and merge it, as the phase says."""
         place = self.place
-        self.follow("alice", place.propose("alice", "topic", self._files()))
+        if "vanishes" in self.gate:
+            shutil.rmtree(place.loop.graph(self.gate["vanishes"]))
+            found = place.run(OPERATOR, "gitops", "refresh", "--cluster", CLUSTER)
+            self._expect(found.code == 1 and "graph_vanished" in found.text, "a refresh finds it", found)
+            self._look(OPERATOR, "gitops refresh", found)
+            self.follow(OPERATOR, found.text + place.timer("drift").text)
+            self.comment = place.run("bob", "gitops", "approve", self.gate["address"]).text
+        else:
+            self.follow("alice", self._proposed())
+        for graph, number in self.gate.get("loaded", {}).items():
+            load(place.loop, number, graph, "Note", "title")
         if self.phase == "landed":
             for who in self.gate.get("approvals", ()):
-                done = self.confirmed(who, ["gitops", "approve", self.gate["address"], "--request", "1"])
+                asked = ["gitops", "approve", self.gate["address"], *self._number("--request")]
+                done = self.confirmed(who, asked)
                 self._expect(not done.code, f"{who} approves", done)
-                place.settle(1)
-        self.comment = "\n".join(place.comments(1))
-        self.follow("bob", self.comment)
+                place.settle(self.request)
+        if self.request is None:
+            return
+        self._read_comments()
         if self.phase != "open":
             self.follow("bob", place.merge("bob", 1).text)
-            self.comment = "\n".join(place.comments(1))
-            self.follow("bob", self.comment)
+            self._read_comments()
+
+    @property
+    def request(self) -> int | None:
+        """The number of the change request; None where there is none."""
+        return None if "vanishes" in self.gate else 1
+
+    def _number(self, option: str) -> list[str]:
+        return [] if self.request is None else [option, str(self.request)]
+
+    def _read_comments(self) -> None:
+        self.comment = "\n".join(self.place.comments(1))
+        self.follow("bob", self.comment)
+
+    def _proposed(self) -> str:
+        place, made = self.place, self.gate.get("made")
+        if made is None:
+            return place.propose("alice", "topic", self._files())
+        return place.good("alice", *shlex.split(made["by"])) + place.offered("alice", made["branch"])
 
     def _files(self) -> dict[str, str | None]:
         files = dict(self.gate.get("files", {}))
@@ -157,19 +198,30 @@ class Walk:
             for other, first in verb.get("before", {}).items():
                 done = self.confirmed(other, shlex.split(self._filled(first, other)))
                 self._expect(not done.code, f"{other}$ {first}", done)
-                self.place.settle(1)
+                self.place.settle(self.request)
             if who != OPERATOR:
                 self.place.good(who, "git", "pull", "-q")
             command = self._filled(verb["do"], who)
-            done = self.confirmed(who, shlex.split(command))
+            done = self.confirmed(who, shlex.split(command), typed=verb.get("typed", ""))
             code, said = self._wanted(verb, cell)
             right = done.code in (code if isinstance(code, list) else [code]) and re.search(said, done.text) is not None
             self._expect(right, f"{cell.who}$ {command}: not {code} {said}", done)
             self._look(cell.who, command, done)
             self.follow(who, done.text, command)
 
+    def read(self, case: Mapping[str, Any]) -> None:
+        """A step of a reader of the query server."""
+        who, what, (code, said) = case["who"], case.get("do") or case["get"], case["ends"]
+        done = self.place.run(who, *shlex.split(what)) if "do" in case else self.place.asked(who, what)
+        self._expect(
+            done.code == code and re.search(said, done.text) is not None, f"{who}$ {what}: not {code} {said}", done
+        )
+        self._expect("Traceback" not in done.text, f"{who}$ {what}: crashed", done)
+        self.follow(who, done.text, what)
+
     def _wanted(self, verb: Mapping[str, Any], cell: Cell) -> tuple[int, str]:
         tags = {*cell[:4], "gated" if "approvals" in self.gate else "free"}
+        tags |= {"bare"} if cell.host in BARE else set()
         for words, (code, said) in (verb.get("ends") or {}).items():
             if set(words.split()) <= tags:
                 return code, said
@@ -178,31 +230,51 @@ class Walk:
     def _look(self, who: str, command: str, done: Done) -> None:
         """What holds of every output."""
         self._expect("Traceback" not in done.text, f"{who}$ {command}: crashed", done)
-        rows = self.gate.get("rows", 0)
-        nothing = rows and re.search(r"(?<![\d,])0 rows|--rows 0", done.text)
-        self._expect(not nothing, f"{who}$ {command}: shows 0 rows of {rows}", done)
+        held = self.gate.get("rows", 0)
+        nothing = held and re.search(r"(?<![\d,])0 rows(?!.* last recorded)|--rows 0", done.text)
+        self._expect(not nothing, f"{who}$ {command}: shows 0 rows of {held}", done)
 
-    def confirmed(self, who: str, words: Sequence[str]) -> Done:
+    def confirmed(self, who: str, words: Sequence[str], *, typed: str | None = "") -> Done:
         """Run a command; one that shows what it would sign is followed by the one that it names."""
-        done = self.place.run(who, *words)
+        if list(words[:2]) != ["gitops", "approve"]:
+            return self._confirmed(who, words, typed)
+        loop = self.place.loop
+        known, held = set(loop.approvals()), self._rows()
+        done = self._confirmed(who, words, typed)
+        for ref in set(loop.approvals()) - known:
+            approval, statement = loop.evidence(loop.tip(ref))
+            right = statement.seen is None or statement.seen.rows == held.get(approval.resource.graph or "")
+            what = f"{who} signs for {approval.resource}: {statement.seen}, where the graphs have {held}"
+            # What a clone cannot know is not known, or it says when it was read.
+            self._expect(right or _DATED.search(done.text) is not None, what, done)
+        return done
+
+    def _confirmed(self, who: str, words: Sequence[str], typed: str | None) -> Done:
+        done = self.place.run(who, *words, typed=typed)
         if "approval_not_confirmed" not in done.text or not (named := _SIGN.findall(done.text)):
             return done
         self.known.add((who, self._shape(named[-1])))
-        signed = self.place.run(who, *shlex.split(named[-1]))
+        signed = self.place.run(who, *shlex.split(named[-1]), typed=typed)
         return Done(signed.code, done.text + signed.text)
+
+    def _rows(self) -> Mapping[str, int]:
+        """The rows of each graph, as the operator reads them."""
+        loop = self.place.loop
+        return {name: rows(loop, name) for name in ("legacy", "notes") if loop.graph(name).exists()}
 
     def _filled(self, text: str, who: str) -> str:
         """A command of the data, for somebody."""
         place = self.place
         if "PRINTED" in text:
-            text = (_SIGN.findall(html.unescape(self.comment)) or ["gitops help"])[-1]
+            text = text.replace("PRINTED", (_SIGN.findall(html.unescape(self.comment)) or ["gitops help"])[-1])
         known = {
             "ADDRESS": lambda: self.gate["address"],
             "REQUEST": lambda: "--request 1" if self.phase == "open" else "",
-            "CLUSTER": lambda: "--cluster brain" if who == OPERATOR else "",
+            "CLUSTER": lambda: "--cluster brain" if who == OPERATOR or self.gate.get("staged") else "",
             "MAIN": place.loop.tip,
             "ENTRY": lambda: self._newest(who),
             "APPROVAL": lambda: place.loop.approvals()[-1].rpartition("/")[2],
+            "COMMIT": lambda: place.loop.tip(place.loop.approvals()[-1]),
         }
         for name, value in known.items():
             if re.search(rf"\b{name}\b", text):
@@ -210,7 +282,7 @@ class Walk:
         return " ".join(text.split())
 
     def _newest(self, who: str) -> str:
-        return re.findall(r"entry (\d+)  apply", self.place.good(who, "gitops", "log"))[0]
+        return re.findall(r"entry (\d+)  apply", self.place.good(who, "gitops", "log", "--cluster", CLUSTER))[0]
 
     # -- remedies --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.loop_data import load, refreshed
 from tests.support.persons import NEWCOMER, place
-from tests.support.walks import Cell, Walk, cells, covering, excuses, gates
+from tests.support.walks import Cell, Walk, cells, covering, excuses, gates, readers
 
 pytestmark = pytest.mark.e2e
 
@@ -34,7 +34,7 @@ KNOWN: set[tuple[str, str]] = set()
 
 def _walked(world: World, steps: list[Cell], known: set[tuple[str, str]]) -> None:
     host, gate, phase = world
-    with place(host) as there:
+    with place(host, staged=gates()[gate].get("staged", False)) as there:
         walk = Walk(there, host, gates()[gate], phase, known=known)
         walk.begin()
         for cell in steps:
@@ -116,6 +116,15 @@ def test_a_person_reads_nothing_of_the_server(who: str) -> None:
             assert "Permission denied" in there.run(who, "ls", "-d", f"{secret}/.").text
             assert there.run(who, "ls", str(secret)).code
         assert there.run(who, "git", "ls-remote", str(there.loop.server)).code
+
+
+def test_readers_of_the_query_server() -> None:
+    """They have an address and a token; the operator has started the server."""
+    with place("hooks") as there, there.query_server():
+        walk = Walk(there, "hooks", gates()["none"], "landed")
+        for case in readers():
+            walk.read(case)
+    assert not walk.failures, "\n\n".join(["", *walk.failures])
 
 
 def test_each_excuse_is_for_a_command_that_is_a_whole_pattern() -> None:
