@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -101,7 +102,10 @@ def _run(server: _GraphRoutes, options: argparse.Namespace) -> dict[str, Any]:
     at = {name: value for name in ("branch", "snapshot") if (value := getattr(options, name)) is not None}
     if options.text is None and options.file is None:
         if options.query is None:
-            fix = f"name it: gitops query {options.graph} NAME; or write one: gitops query {options.graph} --text TEXT"
+            fix: str | None = None
+            with suppress(GitopsError):
+                known = [each["name"] for each in server.ask("GET", "queries").get("queries", [])]
+                fix = f"run one of {', '.join(known[:10])}: gitops query {options.graph} {known[0]}" if known else None
             raise UsageError(Code.USAGE_ERROR, "name a stored query, or use --file or --text", fix=fix)
         params = _parameters(options, lambda: _listed(server, options.query))
         body = {"params": params, **at, "expect_mutation": options.mutate}

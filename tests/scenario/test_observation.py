@@ -169,7 +169,7 @@ def test_a_root_that_is_gone_stays_recorded_and_is_made_again_empty_with_an_appr
     assert rulings(planned) == dict.fromkeys([GRAPH, SCHEMA_ADDRESS], "create blocked:approval_required")
     assert next(change for change in planned if change.address == GRAPH).details == (
         f"lost: 0 rows in version 1 of graph {incarnation}, when it was last recorded",
-        "to keep it instead, restore its folder from a backup, then run: gitops refresh",
+        "to keep it instead, restore its folder from a backup, then, on the machine with the graphs, run: gitops refresh",
     )
     cluster.apply()
     assert cluster.twin.dump() == {}

@@ -136,7 +136,7 @@ def _become(account: int) -> None:
     os.setgroups([])
     os.setresgid(account, account, account)
     os.setresuid(account, account, account)
-    signal.alarm(60)
+    signal.alarm(600)
 
 
 def _execute(form: str, what: str, *arguments: str) -> None:

@@ -157,4 +157,5 @@ def lost_words(state: LedgerState, graph: Address) -> tuple[str, ...]:
     seen = recorded_data(state, graph)
     known = seen if seen is None else replace(seen, recorded_at=None)
     lost = "not known" if known in (None, UNKNOWN_DATA) else f"{known.words}, when it was last recorded"
-    return f"lost: {lost}", "to keep it instead, restore its folder from a backup, then run: gitops refresh"
+    way = "to keep it instead, restore its folder from a backup, then, on the machine with the graphs, run: gitops refresh"
+    return f"lost: {lost}", way
