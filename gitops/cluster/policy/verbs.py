@@ -68,6 +68,8 @@ VERBS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
         "health": (),
         "openapi": (),
         "docs": (),
+        "protectedResource": (),
+        "mcpProtectedResource": (),
         "reload": (Need(PolicyAction.RELOAD, Place.SERVER),),
         "listGraphs": (Need(PolicyAction.GRAPH_LIST, Place.SERVER),),
         "query": _ASK,

@@ -158,7 +158,7 @@ def test_a_server_with_a_stuck_query_is_not_ready():
     with admin.address() as client:
         admin.answering[1].load = Load(0, 0, 0, stuck=2)
         answer = client.get("/readyz")
-        reasons = ["threads that are held by queries past their time limit: 2"]
+        reasons = ["threads that are held by work past its time limit: 2"]
         assert (answer.status_code, answer.json()["reasons"]) == (503, reasons)
         assert client.get("/livez").status_code == 200
 

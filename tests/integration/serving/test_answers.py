@@ -823,6 +823,6 @@ def test_scenario_48_the_document_asks_for_tokens_as_the_server_does(made):
         answer = server.ask("GET", "/openapi.json")
         assert answer.json() == json.loads(read_page(PAGE))
         free = {form["operationId"] for _, form in operations(answer.json()) if "security" not in form}
-        assert free == {"docs", "health", "openapi"}
+        assert free == {"docs", "health", "openapi", "protectedResource", "mcpProtectedResource"}
         known = server.ask("GET", "/openapi.json", headers={"If-None-Match": f'"x", W/{answer.headers["etag"]}'})
         assert (known.status_code, known.content, known.headers["etag"]) == (304, b"", answer.headers["etag"])
