@@ -289,9 +289,9 @@ class Walk:
     def follow(self, who: str, text: str, after: str = "") -> None:
         """Run every command that a text names as the person for whom it is, in a copy of the world if it changes something."""
         for remedy in remedies(text):
-            person = {"reader": who, "operator": OPERATOR, "alone": "carol", "approver": APPROVES.get(who, "bob")}[
-                remedy.whom
-            ]
+            # Who gave an emergency approval is no other person who countersigns it.
+            approver = "bob" if remedy.words[1] == "countersign" else APPROVES.get(who, "bob")
+            person = {"reader": who, "operator": OPERATOR, "alone": "carol", "approver": approver}[remedy.whom]
             known = (person, self._shape(remedy.text))
             if known in self.known or remedy.text == after:
                 continue
