@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from tests.support.cases import read_yaml
 from tests.support.loop import CLUSTER, Done
-from tests.support.loop_data import load, rows
+from tests.support.loop_data import rows
 from tests.support.pages import ROOT
 from tests.support.persons import OPERATOR, Place
 from tests.support.remedies import Remedy, remedies
@@ -135,7 +135,7 @@ class Walk:
     # -- the way to where the steps are taken ----------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Bring the change about, load rows that come later; approve and merge it, as the phase says."""
+        """Bring the change about; approve and merge it, as the phase says."""
         place = self.place
         if "vanishes" in self.gate:
             shutil.rmtree(place.loop.graph(self.gate["vanishes"]))
@@ -146,8 +146,6 @@ class Walk:
             self.comment = place.run("bob", "gitops", "approve", self.gate["address"]).text
         else:
             self.follow("alice", self._proposed())
-        for graph, number in self.gate.get("loaded", {}).items():
-            load(place.loop, number, graph, "Note", "title")
         if self.phase == "landed":
             for who in self.gate.get("approvals", ()):
                 asked = ["gitops", "approve", self.gate["address"], *self._number("--request")]
